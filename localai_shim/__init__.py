@@ -1,0 +1,13 @@
+"""Run Python code written for the OpenAI SDK against a local MLX model, inside the same process.
+
+    from localai_shim import LocalOpenAI
+
+    client = LocalOpenAI()  # the small checkpoint that ships with the package
+    client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
+"""
+
+from .client import AsyncLocalOpenAI, LocalOpenAI
+from .core import BackendMissingError
+
+__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
+__version__ = "0.1.0"

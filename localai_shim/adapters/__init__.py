@@ -1,0 +1,1 @@
+"""The only code that imports mlx_lm or mlx_vlm."""

@@ -1,0 +1,158 @@
+"""Text models of mlx-lm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..core import ModelLoadError
+
+log = logging.getLogger("localai_shim")
+
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx", "model_max_length")
+_UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a text model is loaded."""
+
+    adapter_path: str | None = None
+    """Folder of LoRA adapters to apply."""
+    trust_remote_code: bool = False
+    """Run Python code that the model's folder brings."""
+    context_length: int | None = None
+    """Most tokens of prompt and output together; None reads it from the model's config."""
+
+
+class TextModel:
+    """An mlx-lm model and its tokenizer. Made on the engine thread; the tokenizer may be used from any.
+
+    Attributes:
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        config: the model's config.json.
+        generation_defaults: the model's generation_config.json, or {}.
+        fingerprint: changes with the model, the options and the versions of what computes.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions) -> None:
+        import mlx.core as mx
+
+        self._mx = mx
+        self._model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.path = path
+        self.generation_defaults = _read_json(path / "generation_config.json")
+        self.context_length = options.context_length or _context_length(config, tokenizer)
+        self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
+        self.samples_on_device = _has_gpu()
+        self.fingerprint = _fingerprint(config, path, options)
+        self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
+
+    def new_cache(self) -> list[Any]:
+        """An empty cache for one row: an object per layer."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        cache: list[Any] = make_prompt_cache(self._model)
+        return cache
+
+    def prefill(self, tokens: Sequence[int], cache: list[Any]) -> None:
+        """Run prompt tokens into a row's cache and wait for it; logits are never computed."""
+        self._model(self._mx.array([list(tokens)]), cache=cache)
+        self._mx.eval([layer.state for layer in cache])
+
+    def forward(self, tokens: Any, cache: list[Any]) -> Any:
+        """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
+        return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
+
+
+def load_text_model(path_or_id: str, options: LoadOptions) -> TextModel:
+    """Load a folder or a hub id through mlx-lm's own loader, progress bar included.
+
+    Raises:
+        ModelLoadError: no such model, or it is broken.
+    """
+    import mlx_lm.utils
+
+    try:
+        model, tokenizer, config = mlx_lm.utils.load(
+            path_or_id,
+            adapter_path=options.adapter_path,
+            tokenizer_config={"trust_remote_code": options.trust_remote_code},
+            trust_remote_code=options.trust_remote_code,
+            return_config=True,
+        )
+        path = Path(path_or_id) if Path(path_or_id).exists() else mlx_lm.utils.hf_repo_to_path(path_or_id)
+    except Exception as error:
+        raise _load_error(path_or_id, error) from error
+    if not _has_gpu():
+        _widen(model)
+    return TextModel(model, tokenizer, config, path, options)
+
+
+def _load_error(path_or_id: str, error: Exception) -> ModelLoadError:
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    missing = (FileNotFoundError, RepositoryNotFoundError, HFValidationError, LocalEntryNotFoundError)
+    if isinstance(error, missing) and not Path(path_or_id).exists():
+        return ModelLoadError(
+            f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
+            f"the Hugging Face hub: {error}",
+            missing=True,
+        )
+    return ModelLoadError(f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}")
+
+
+def _widen(model: Any) -> None:
+    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not narrow:
+        return
+    if 2 * narrow > 0.6 * free:
+        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
+        return
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
+
+
+def _has_gpu() -> bool:
+    import mlx.core as mx
+
+    return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
+
+
+def _context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
+    for part in (config, config.get("text_config") or {}):
+        for key in _CONTEXT_KEYS:
+            value = part.get(key)
+            if isinstance(value, int) and 0 < value < _UNLIMITED:
+                return value
+    value = getattr(tokenizer, "model_max_length", None)
+    return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions) -> str:
+    weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in path.glob("*.safetensors"))
+    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers", "localai-shim")]
+    what = json.dumps([config, weights, repr(options), versions], sort_keys=True, default=str)
+    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

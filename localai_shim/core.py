@@ -1,0 +1,128 @@
+"""The nouns that all layers share. Imports nothing heavy, neither the SDK nor MLX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one row draws its tokens.
+
+    Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
+    `repetition_penalty`).
+    """
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps the whole vocabulary."""
+    min_p: float = 0.0
+    """Tokens less likely than `min_p` times the likeliest one are dropped."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens of the prompt and of the output."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    seed: int = 0
+    top_logprobs: int | None = None
+    """None: no logprobs. 0: the drawn token's only. n: those of the n likeliest tokens as well."""
+
+
+class Prompt:
+    """Token ids of a prompt. Requests that hold the same object are prefilled once."""
+
+    __slots__ = ("tokens",)
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+
+
+class StopChecker(Protocol):
+    """Sees a row's tokens on the engine thread and says when the row has said one of its stop strings."""
+
+    def feed(self, token_id: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One row: what to continue, how, and for how long."""
+
+    prompt: Prompt
+    sampling: SamplingParams
+    max_tokens: int
+    min_tokens: int = 0
+    """Ends of sequence and stop strings are not honoured before this many tokens."""
+    ignore_eos: bool = False
+    stop: StopChecker | None = None
+
+
+class Token(NamedTuple):
+    """One generated token of one row."""
+
+    id: int
+    logprob: float | None = None
+    """Natural logarithm, of the model's own distribution: before temperature, bias and penalties."""
+    top: Sequence[tuple[int, float]] = ()
+    """The likeliest (token id, logprob), best first."""
+    finish_reason: FinishReason | None = None
+    """Set on a row's last token."""
+    is_eos: bool = False
+    """The token ended the sequence and is no part of the text."""
+
+
+class Failure(NamedTuple):
+    """A row's last event when it could not be finished."""
+
+    error: Exception
+
+
+Event = Token | Failure
+
+
+class Waker(Protocol):
+    """Wakes the consumers on one event loop; called once per engine step however many streams they have."""
+
+    def wake(self) -> None:
+        """Raises RuntimeError when the event loop has ended."""
+        ...
+
+
+class Sink(Protocol):
+    """Where the engine puts the events of the requests that were submitted together."""
+
+    waker: Waker | None
+
+    def put(self, index: int, event: Event) -> None:
+        """Take an event of the request with this index. Runs on the engine thread and must not block."""
+        ...
+
+
+class EngineError(Exception):
+    """Base of what the engine reports; `errors.py` maps it to the SDK's exception classes."""
+
+
+class EngineClosedError(EngineError):
+    """The engine was closed, or belongs to the process that this one was forked from."""
+
+
+class ModelLoadError(EngineError):
+    """The model could not be loaded."""
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+        """There is no such model, as opposed to one that is broken."""
+
+
+class RowError(EngineError):
+    """One row failed; its neighbours went on."""
+
+
+class BackendMissingError(ImportError):
+    """MLX has no back end on this machine; the message names the extra to install."""

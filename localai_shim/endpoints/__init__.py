@@ -1,0 +1,1 @@
+"""One module per API: request body -> GenerationRequests; events -> SDK objects. Pure, sans-IO, without MLX."""

@@ -1,0 +1,131 @@
+"""Reading an untrusted request body, with OpenAI's error for every way in which a field can be wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..errors import BadRequest
+
+_MISSING = object()
+
+
+class Fields:
+    """A request body of which every field has to be read: what nobody asked for is refused by `finish`.
+
+    Args:
+        body: the JSON object; null means absent, as in OpenAI's API.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = {key: value for key, value in body.items() if value is not None}
+        self._read: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value as it is."""
+        self._read.add(name)
+        return self._body.get(name, default)
+
+    def require(self, name: str) -> Any:
+        """The value, which has to be there."""
+        value = self.get(name, _MISSING)
+        if value is _MISSING:
+            raise BadRequest.missing(name)
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return name in self._body
+
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """A number within [low, high], as a float."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadRequest.wrong_type(name, "a decimal", value)
+        return _in_range(name, float(value), low, high, "decimal")
+
+    def integer(self, name: str, low: int, high: int) -> int | None:
+        """An integer within [low, high]; 3.0 is not one, as in OpenAI's API."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadRequest.wrong_type(name, "an integer", value)
+        return int(_in_range(name, value, low, high, "integer"))
+
+    def boolean(self, name: str) -> bool | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise BadRequest.wrong_type(name, "a boolean", value)
+        return value
+
+    def string(self, name: str) -> str | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise BadRequest.wrong_type(name, "a string", value)
+        return value
+
+    def choice(self, name: str, options: Collection[str]) -> str | None:
+        """A string out of a few."""
+        value = self.string(name)
+        if value is not None and value not in options:
+            raise BadRequest(
+                f"Invalid value: '{value}'. Supported values are: {listed(options)}.", param=name, code="invalid_value"
+            )
+        return value
+
+    def mapping(self, name: str) -> dict[str, Any] | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise BadRequest.wrong_type(name, "an object", value)
+        return None if value is None else dict(value)
+
+    def refuse(self, why: Mapping[str, str]) -> None:
+        """Fields of OpenAI's API that this endpoint does not honour, each with the reason."""
+        for name, reason in why.items():
+            if self.get(name) is not None:
+                raise BadRequest.unsupported(name, reason)
+
+    def finish(self) -> None:
+        """Refuse what was not read: a misspelt field must not be ignored in silence."""
+        for name in self._body:
+            if name not in self._read:
+                known = listed(sorted(self._read))
+                raise BadRequest(
+                    f"Unknown parameter: '{name}'. This endpoint knows: {known}.", param=name, code="unknown_parameter"
+                )
+
+
+def listed(options: Collection[str]) -> str:
+    """'a', 'b', and 'c'."""
+    quoted = [f"'{option}'" for option in options]
+    if len(quoted) < 3:
+        return " and ".join(quoted)
+    return ", ".join(quoted[:-1]) + f", and {quoted[-1]}"
+
+
+def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
+    if isinstance(value, float) and math.isnan(value):
+        raise BadRequest.wrong_type(name, "a decimal", math.nan)
+    if value < low:
+        raise BadRequest(
+            f"Invalid '{name}': {kind} below minimum value. Expected a value >= {_plain(low)}, but got "
+            f"{_plain(value)} instead.",
+            param=name,
+            code=f"{kind}_below_min_value",
+        )
+    if value > high:
+        raise BadRequest(
+            f"Invalid '{name}': {kind} above maximum value. Expected a value <= {_plain(high)}, but got "
+            f"{_plain(value)} instead.",
+            param=name,
+            code=f"{kind}_above_max_value",
+        )
+    return value
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

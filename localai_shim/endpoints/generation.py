@@ -1,0 +1,280 @@
+"""What chat.completions and completions share: sampling fields, limits, ids and usage."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from openai.types import CompletionUsage
+from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
+
+from ..core import GenerationRequest, Prompt, SamplingParams
+from ..errors import BadRequest
+from ..output.stop import StopStrings
+from ..prompt.template import ChatTokenizer
+from .fields import Fields
+
+_INT64 = 2**63
+SEED_BITS = 63
+_CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
+
+# Fields that only make sense remotely and cannot change the answer.
+ACCEPTED = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
+SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What an endpoint knows about the model that serves a request."""
+
+    name: str
+    tokenizer: ChatTokenizer
+    context_length: int | None
+    eos_token_ids: frozenset[int]
+    fingerprint: str
+    created: int
+    generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def read_accepted(fields: Fields) -> None:
+    """Check the types of fields that are accepted without effect."""
+    for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
+        fields.string(name)
+    fields.mapping("prompt_cache_options")
+
+
+def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
+    """The sampling fields; what is absent comes from the model's generation_config.json, else from OpenAI's defaults."""
+    defaults = model.generation_defaults
+    greedy = defaults.get("do_sample") is False
+
+    def default(name: str, otherwise: float) -> Any:
+        value = defaults.get(name)
+        return otherwise if value is None or greedy else value
+
+    temperature = fields.number("temperature", 0, 2)
+    top_p = fields.number("top_p", 0, 1)
+    top_k = fields.integer("top_k", -1, _INT64 - 1)
+    min_p = fields.number("min_p", 0, 1)
+    repetition = fields.number("repetition_penalty", 1e-3, 100)
+    presence = fields.number("presence_penalty", -2, 2)
+    frequency = fields.number("frequency_penalty", -2, 2)
+    seed = fields.integer("seed", -_INT64, _INT64 - 1)
+    if temperature is None:
+        temperature = 0.0 if greedy else float(default("temperature", 1.0))
+    return SamplingParams(
+        temperature=temperature,
+        top_p=float(default("top_p", 1.0)) if top_p is None else top_p,
+        top_k=max(0, int(default("top_k", 0)) if top_k is None else top_k),
+        min_p=float(default("min_p", 0.0)) if min_p is None else min_p,
+        repetition_penalty=float(defaults.get("repetition_penalty") or 1.0) if repetition is None else repetition,
+        presence_penalty=presence or 0.0,
+        frequency_penalty=frequency or 0.0,
+        logit_bias=_logit_bias(fields, model),
+        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        top_logprobs=top_logprobs,
+    )
+
+
+def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
+    out: dict[int, float] = {}
+    for key, value in (fields.mapping("logit_bias") or {}).items():
+        path = f"logit_bias.{key}"
+        try:
+            token_id = int(key)
+        except ValueError:
+            raise BadRequest(
+                f"Invalid key in 'logit_bias': {key}. You should only be submitting integers.",
+                param="logit_bias",
+                code="invalid_value",
+            ) from None
+        if not 0 <= token_id < model.tokenizer.vocabulary_size:
+            raise BadRequest(
+                f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
+                f"{model.tokenizer.vocabulary_size - 1}.",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        bias = Fields({path: value}).number(path, -100, 100)
+        if bias is not None:
+            out[token_id] = bias
+    return out
+
+
+def read_stop(fields: Fields) -> list[str]:
+    """`stop`: a string or up to four."""
+    value = fields.get("stop")
+    if value is None:
+        return []
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list | tuple):
+        raise BadRequest.wrong_type("stop", "one of a string or array of strings", value)
+    if len(strings) > 4:
+        raise BadRequest(
+            "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length "
+            f"{len(strings)} instead.",
+            param="stop",
+            code="array_above_max_length",
+        )
+    for i, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
+        if not string:
+            raise BadRequest(
+                f"Invalid 'stop[{i}]': empty string. Expected a string with minimum length 1.",
+                param=f"stop[{i}]",
+                code="string_below_min_length",
+            )
+    return list(strings)
+
+
+def read_stream_options(fields: Fields, stream: bool) -> bool:
+    """`stream_options`; returns whether a stream ends with its usage."""
+    options = fields.mapping("stream_options")
+    if options is None:
+        return False
+    if not stream:
+        raise BadRequest(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    inner = Fields({f"stream_options.{key}": value for key, value in options.items()})
+    include_usage = inner.boolean("stream_options.include_usage") or False
+    inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
+    inner.finish()
+    return include_usage
+
+
+def read_max_tokens(fields: Fields, name: str, model: ServedModel) -> int | None:
+    """A token limit: at least 1, and no more than the model could ever give."""
+    value = fields.integer(name, 1, _INT64 - 1)
+    if value is not None and model.context_length is not None and value > model.context_length:
+        raise BadRequest(
+            f"{name} is too large: {value}. This model supports at most {model.context_length} tokens of prompt and "
+            f"completion together, whereas you provided {value}.",
+            param=name,
+            code="invalid_value",
+        )
+    return value
+
+
+def read_metadata(fields: Fields) -> dict[str, str] | None:
+    """`metadata`: at most 16 strings of at most 512 characters, under keys of at most 64."""
+    metadata = fields.mapping("metadata")
+    if metadata is None:
+        return None
+    if len(metadata) > 16:
+        raise BadRequest(
+            "Invalid 'metadata': too many properties. Expected an object with at most 16 properties, but got an object "
+            f"with {len(metadata)} properties instead.",
+            param="metadata",
+            code="object_above_max_properties",
+        )
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            raise BadRequest.wrong_type(f"metadata.{key}", "a string", value)
+        for what, text, most in (("key", str(key), 64), ("value", value, 512)):
+            if len(text) > most:
+                raise BadRequest(
+                    f"Invalid 'metadata': {what} of '{str(key)[:64]}' is too long. Expected a string with maximum "
+                    f"length {most}, but got a string with length {len(text)} instead.",
+                    param="metadata",
+                    code="string_above_max_length",
+                )
+    return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the rows of one request may be."""
+
+    max_tokens: int | None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+
+
+def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
+    """`stop` and vLLM's `min_tokens` and `ignore_eos`."""
+    min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise BadRequest(
+            f"Invalid 'min_tokens': {min_tokens} is above the {max_tokens} tokens that may be generated at most.",
+            param="min_tokens",
+            code="invalid_value",
+        )
+    return Limits(max_tokens, min_tokens, fields.boolean("ignore_eos") or False, read_stop(fields))
+
+
+def make_requests(
+    prompt: Sequence[int],
+    n: int,
+    sampling: SamplingParams,
+    limits: Limits,
+    model: ServedModel,
+    *,
+    param: str,
+    continuing: bool = False,
+) -> list[GenerationRequest]:
+    """One request per choice, over one prefill.
+
+    Args:
+        param: the field that the prompt came from.
+        continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
+
+    Raises:
+        BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
+    """
+    tokens = list(prompt)
+    room = 2**31 if model.context_length is None else model.context_length - len(tokens)
+    if room < 1:
+        raise BadRequest(
+            f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
+            f"{len(tokens)} tokens. Please reduce the length of the {param}.",
+            param=param,
+            code="context_length_exceeded",
+        )
+    shared = Prompt(tokens)
+    return [
+        GenerationRequest(
+            prompt=shared,
+            sampling=_with_seed(sampling, choice),
+            max_tokens=min(limits.max_tokens or room, room),
+            min_tokens=limits.min_tokens,
+            ignore_eos=limits.ignore_eos,
+            stop=StopStrings(model.tokenizer.detokenizer(continuing=continuing), limits.stop) if limits.stop else None,
+        )
+        for choice in range(n)
+    ]
+
+
+def _with_seed(sampling: SamplingParams, choice: int) -> SamplingParams:
+    return replace(sampling, seed=(sampling.seed + choice * _CHOICE_STRIDE) % 2**64)
+
+
+def new_id(prefix: str) -> str:
+    """A unique id such as `chatcmpl-...`."""
+    return f"{prefix}-{secrets.token_hex(16)}"
+
+
+def now() -> int:
+    """Seconds since the epoch."""
+    return int(time.time())
+
+
+def usage(prompt_tokens: int, completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
+    """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
+    return CompletionUsage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(audio_tokens=0, cached_tokens=0),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=0,
+            audio_tokens=0,
+            reasoning_tokens=reasoning_tokens,
+            rejected_prediction_tokens=0,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The continuous batcher: one thread, one model, many rows."""

@@ -1,0 +1,211 @@
+"""The decode batch: every running row gets one token per step.
+
+Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), the graph of step t+1 is launched before
+token t is read on the host. Otherwise the host draws token t as soon as its logits are there and launches step t+1
+before it does anything else, so that handing over tokens overlaps with the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from ..core import Event, Failure, FinishReason, GenerationRequest, RowError, Sink, Token
+from .kv import BatchCache, RowCache
+from .sampling import Draw, Sampler
+from .uniform import stream_key
+
+
+class Model(Protocol):
+    """What the batch needs of a model; every call runs on the engine thread."""
+
+    context_length: int | None
+    """Most tokens of prompt and output together; None when the model does not say."""
+    eos_token_ids: frozenset[int]
+    samples_on_device: bool
+
+    def new_cache(self) -> RowCache: ...
+
+    def prefill(self, tokens: Sequence[int], cache: RowCache) -> None:
+        """Run prompt tokens into a row's cache and wait for it."""
+        ...
+
+    def forward(self, tokens: Any, cache: RowCache) -> Any:
+        """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
+        ...
+
+
+class Row:
+    """One running request."""
+
+    __slots__ = ("counts", "drawn", "generated", "index", "key", "request", "room", "sampling", "sink")
+
+    def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
+        self.request = request
+        self.sink = sink
+        self.index = index
+        """The request's place in its submission."""
+        self.sampling = request.sampling
+        self.key = stream_key(request.sampling.seed)
+        self.drawn = 0
+        self.generated = 0
+        self.counts: Any = None
+        self.room = request.max_tokens
+        """Tokens that this row may generate in all."""
+        if model.context_length is not None:
+            self.room = min(self.room, model.context_length - len(request.prompt.tokens))
+
+    @property
+    def prompt_tokens(self) -> Sequence[int]:
+        return self.request.prompt.tokens
+
+    @property
+    def min_tokens(self) -> int:
+        return self.request.min_tokens
+
+    def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
+        """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence."""
+        self.generated += 1
+        request = self.request
+        may_stop = self.generated > request.min_tokens
+        if may_stop and not request.ignore_eos and token_id in eos:
+            return "stop", True
+        if request.stop is not None and request.stop.feed(token_id) and self.generated >= request.min_tokens:
+            return "stop", False
+        if self.generated >= self.room:
+            return "length", False
+        return None, False
+
+
+Emit = Callable[[Row, Event], None]
+
+
+class Batch:
+    """Rows in decode order, their cache, and the step that is in flight."""
+
+    def __init__(self, model: Model, emit: Emit) -> None:
+        """`emit` takes each event; it is called between two steps of work and must not block."""
+        self.rows: list[Row] = []
+        self._model = model
+        self._emit = emit
+        self._cache = BatchCache()
+        self._sampler: Sampler | None = None
+        # One of three is in flight for the rows that ran in the last step; rows that joined since wait in `_joined`.
+        self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
+        self._draw: Draw | None = None  # tokens queued on the device, not read yet
+        self._logits: Any = None  # logits, nothing drawn yet
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def join(self, rows: Sequence[Row], cache: RowCache) -> None:
+        """Let rows with one prompt in: all of it but the last token is in `cache`, the last one runs with the batch."""
+        self._settle()
+        self._cache.join(cache, len(rows))
+        last = mx.full((len(rows),), rows[0].prompt_tokens[-1], dtype=mx.int32)
+        self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
+        self.rows.extend(rows)
+        self._membership_changed()
+
+    def step(self) -> None:
+        """Give every running row its next token. An exception here means that the model failed: see `fail`."""
+        if self._logits is not None:
+            self._settle()
+            if not self.rows:
+                return
+        if self._draw is not None and self._all_end_now():
+            self._settle()
+            return
+        draw, rows = self._draw, self.rows
+        self._launch(self._inputs if draw is None else draw.tokens)
+        if draw is not None:
+            self._hand_over(rows, draw)
+
+    def drop(self, gone: Callable[[Row], bool]) -> None:
+        """Remove the rows for which `gone` is true, without a word to their sinks."""
+        self._keep([i for i, row in enumerate(self.rows) if not gone(row)])
+
+    def fail(self, error: Exception) -> None:
+        """End every row with an error and start afresh."""
+        rows, self.rows = self.rows, []
+        self._forget()
+        for row in rows:
+            self._emit(row, Failure(error))
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _launch(self, tokens: Any) -> None:
+        """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
+        sampler = self._sampler
+        assert sampler is not None and self._cache.layers is not None
+        self._inputs = self._draw = self._logits = None
+        logits = self._model.forward(tokens, self._cache.layers)
+        if sampler.queues_ahead:
+            self._draw = sampler.draw(logits)
+            mx.async_eval(*self._draw.arrays())
+        else:
+            self._logits = logits
+            mx.async_eval(logits)
+
+    def _settle(self) -> None:
+        """Bring what is in flight to the host: afterwards the next step's inputs are known."""
+        if self._logits is not None:
+            assert self._sampler is not None
+            draw = self._sampler.draw(self._logits)
+            self._logits = None
+        elif self._draw is not None:
+            draw, self._draw = self._draw, None
+        else:
+            return
+        self._inputs = draw.tokens
+        self._hand_over(self.rows, draw)
+
+    def _all_end_now(self) -> bool:
+        return all(row.generated + 1 >= row.room for row in self.rows)
+
+    def _hand_over(self, rows: Sequence[Row], draw: Draw) -> None:
+        """Read a draw, tell the sinks, and drop the rows that it finished."""
+        tokens, details = draw.read()
+        eos = self._model.eos_token_ids
+        keep: list[int] = []
+        for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
+            try:
+                reason, is_eos = row.advance(token_id, eos)
+            except Exception as error:
+                failure = RowError(f"the stop check of this request failed: {error!r}")
+                failure.__cause__ = error
+                self._emit(row, Failure(failure))
+                continue
+            logprob, top = details.get(i, (None, ()))
+            self._emit(row, Token(token_id, logprob, top, reason, is_eos))
+            if reason is None:
+                keep.append(i)
+        self._keep(keep)
+
+    def _keep(self, indices: list[int]) -> None:
+        if len(indices) == len(self.rows):
+            return
+        self.rows = [self.rows[i] for i in indices]
+        if not self.rows:
+            self._forget()
+            return
+        at = mx.array(indices)
+        self._cache.keep(indices)
+        if self._inputs is not None:
+            self._inputs = self._inputs[at]
+        if self._logits is not None:
+            self._logits = self._logits[at]
+        if self._draw is not None:
+            self._draw = self._draw.take(indices)
+        self._membership_changed()
+
+    def _membership_changed(self) -> None:
+        if self._sampler is not None:
+            self._sampler.retire()
+        self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
+
+    def _forget(self) -> None:
+        self._cache.keep([])
+        self._inputs = self._draw = self._logits = self._sampler = None

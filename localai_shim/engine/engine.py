@@ -1,0 +1,358 @@
+"""The engine: one background thread that owns a model and batches everything that is in flight."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import mlx.core as mx
+
+from ..core import EngineClosedError, Event, Failure, GenerationRequest, ModelLoadError, RowError, Sink, Waker
+from .batch import Batch, Model, Row
+from .scheduler import Scheduler
+
+log = logging.getLogger("localai_shim")
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+_CLEAR_EVERY = 512  # steps between two returns of MLX's cached buffers to the system
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine runs."""
+
+    max_rows: int = 64
+    """Most rows that decode together; more wait."""
+    max_stall: float = 0.05
+    """Seconds that prefilling a prompt may keep running rows from their next token."""
+    prefill_chunk: int = 2048
+    """Most prompt tokens per forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot."""
+
+    running: int
+    """Rows that decode."""
+    waiting: int
+    """Rows that are queued or being prefilled."""
+    steps: int
+    """Steps since the start."""
+
+
+class Ticket:
+    """What `submit` returns: the key to cancel with."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class _Submit:
+    ticket: Ticket
+    requests: Sequence[GenerationRequest]
+    sink: Sink
+
+
+@dataclass(slots=True)
+class _Cancel:
+    ticket: Ticket
+    index: int | None
+
+
+_Inbox = queue.SimpleQueue[_Submit | _Cancel | None]
+
+
+class Engine(Generic[ModelT]):
+    """Runs a model on a thread of its own.
+
+    Args:
+        load: makes the model; called once, on the engine thread, because MLX arrays must not cross threads.
+        options: see `EngineOptions`.
+        name: of the thread.
+
+    `submit` and `cancel` may be called from any thread, `cancel` from finalizers too. The thread ends on `close`, at
+    interpreter exit, and when nobody holds the engine any more.
+    """
+
+    def __init__(self, load: Callable[[], ModelT], options: EngineOptions | None = None, *, name: str = "model") -> None:
+        self._inbox: _Inbox = queue.SimpleQueue()
+        self._loop = _Loop(load, options or EngineOptions(), self._inbox)
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
+        # An abandoned engine's thread is told to end and not waited for: finalizers run anywhere, event loops included.
+        weakref.finalize(self, _tell_to_stop, self._loop, self._inbox, self._pid).atexit = False
+        self._thread.start()
+        with _running_lock:
+            _running[self._thread] = (self._loop, self._inbox)
+
+    @property
+    def model(self) -> ModelT:
+        """The loaded model; waits for it.
+
+        Raises:
+            ModelLoadError: it could not be loaded.
+            EngineClosedError: the engine was closed before it was.
+        """
+        self._check_process()
+        self._loop.ready.wait()
+        if self._loop.model is None:
+            raise self._loop.load_error or EngineClosedError("the engine was closed")
+        return self._loop.model
+
+    @property
+    def is_ready(self) -> bool:
+        """The model is loaded, or could not be: `model` does not wait."""
+        return self._loop.ready.is_set()
+
+    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
+        """Queue requests; each one's events go to the sink under its place in the sequence.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+        """
+        self._check_process()
+        ticket = Ticket()
+        with self._loop.lock:
+            if self._loop.ended or self._loop.closing:
+                raise EngineClosedError("the engine was closed")
+            self._inbox.put(_Submit(ticket, requests, sink))
+        return ticket
+
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
+        self._inbox.put(_Cancel(ticket, index))
+
+    def stats(self) -> EngineStats:
+        """A snapshot, without waiting for the engine."""
+        return self._loop.stats()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.closing or self._pid != os.getpid()
+
+    def close(self) -> None:
+        """End the thread and wait for the step that it is in; requests in flight fail with `EngineClosedError`."""
+        _tell_to_stop(self._loop, self._inbox, self._pid)
+        if self._pid == os.getpid() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise EngineClosedError(
+                "this engine's thread stayed in the parent process: after fork() make the client in the child, "
+                "and in a process that has not run a model before (multiprocessing's 'spawn' method does that)"
+            )
+
+
+class _Loop(Generic[ModelT]):
+    """What runs on the thread. It does not know the `Engine`, so that an abandoned engine can be collected."""
+
+    def __init__(self, load: Callable[[], ModelT], options: EngineOptions, inbox: _Inbox) -> None:
+        self._load, self._options, self._inbox = load, options, inbox
+        self.closing = False
+        self.lock = threading.Lock()
+        """Held while a request is put into the inbox, and while the thread looks at the inbox for the last time."""
+        self.ended = False
+        self.ready = threading.Event()
+        self.model: ModelT | None = None
+        self.load_error: ModelLoadError | None = None
+        self._batch: Batch | None = None
+        self._scheduler: Scheduler | None = None
+        self._tickets: dict[Row, Ticket] = {}
+        self._out: list[tuple[Row, Event]] = []
+        self._steps = 0
+
+    def run(self) -> None:
+        try:
+            self._start()
+            while not self.closing:
+                self.step()
+        finally:
+            self._end()
+
+    def step(self) -> None:
+        """Take the inbox, decode one token for all rows, hand over, prefill while the rows can wait."""
+        assert self._batch is not None and self._scheduler is not None
+        self._take_inbox(wait=not (len(self._batch) or len(self._scheduler)))
+        if self.closing:
+            return
+        if len(self._batch):
+            try:
+                self._batch.step()
+            except Exception as error:
+                log.exception("a model step failed; its rows fail, the engine goes on")
+                failure = RowError(f"the model failed: {error!r}")
+                failure.__cause__ = error
+                self._batch.fail(failure)
+            self._hand_over()
+        if len(self._scheduler):
+            self._scheduler.prefill()
+            self._hand_over()
+        self._steps += 1
+        if self._steps % _CLEAR_EVERY == 0:
+            mx.clear_cache()
+
+    def stats(self) -> EngineStats:
+        running = len(self._batch) if self._batch is not None else 0
+        return EngineStats(running=running, waiting=max(0, len(self._tickets) - running), steps=self._steps)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        try:
+            self.model = self._load()
+        except ModelLoadError as error:
+            self.load_error = error
+        except BaseException as error:
+            self.load_error = ModelLoadError(f"loading the model failed: {error!r}")
+            self.load_error.__cause__ = error
+        if self.model is None:
+            self.closing = True
+        else:
+            options = self._options
+            self._batch = Batch(self.model, self._emit)
+            self._scheduler = Scheduler(
+                self.model,
+                self._batch,
+                self._emit,
+                max_rows=options.max_rows,
+                max_stall=options.max_stall,
+                prefill_chunk=options.prefill_chunk,
+            )
+        self.ready.set()
+
+    def _take_inbox(self, *, wait: bool) -> None:
+        """Admit and cancel; `wait` blocks until there is something to do."""
+        cancelled: set[tuple[Ticket, int | None]] = set()
+        try:
+            while True:
+                message = self._inbox.get(block=wait)
+                wait = False
+                if isinstance(message, _Submit):
+                    self._admit(message)
+                elif isinstance(message, _Cancel):
+                    cancelled.add((message.ticket, message.index))
+                elif self.closing:
+                    return
+        except queue.Empty:
+            pass
+        if cancelled:
+            self._drop(lambda row: bool({(self._tickets[row], None), (self._tickets[row], row.index)} & cancelled))
+
+    def _admit(self, message: _Submit) -> None:
+        assert self.model is not None and self._scheduler is not None
+        rows = [Row(request, message.sink, index, self.model) for index, request in enumerate(message.requests)]
+        for row in rows:
+            self._tickets[row] = message.ticket
+        self._scheduler.add(rows)
+
+    def _drop(self, gone: Callable[[Row], bool]) -> None:
+        assert self._batch is not None and self._scheduler is not None
+        leaving = {row for row in self._tickets if gone(row)}
+        if not leaving:
+            return
+        self._batch.drop(leaving.__contains__)
+        self._scheduler.drop(leaving.__contains__)
+        for row in leaving:
+            del self._tickets[row]
+
+    def _emit(self, row: Row, event: Event) -> None:
+        self._out.append((row, event))
+
+    def _hand_over(self) -> None:
+        """Give the step's events to the sinks, and wake each event loop once."""
+        if not self._out:
+            return
+        out, self._out = self._out, []
+        wakers: dict[Waker, list[Row]] = {}
+        lost: set[Row] = set()
+        for row, event in out:
+            if isinstance(event, Failure) or event.finish_reason is not None:
+                self._tickets.pop(row, None)
+            try:
+                row.sink.put(row.index, event)
+            except Exception:
+                log.exception("a consumer's sink failed; its request ends")
+                lost.add(row)
+                continue
+            if row.sink.waker is not None:
+                wakers.setdefault(row.sink.waker, []).append(row)
+        for waker, rows in wakers.items():
+            try:
+                waker.wake()
+            except RuntimeError:  # the event loop has ended, and nobody will ever read these
+                lost.update(row for row in self._tickets if row.sink.waker is waker)
+                lost.update(rows)
+        if lost:
+            self._drop(lost.__contains__)
+
+    def _end(self) -> None:
+        """Fail what is in flight and let the model go."""
+        self.closing = True
+        error = self.load_error or EngineClosedError("the engine was closed")
+        with self.lock:
+            self.ended = True
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if isinstance(message, _Submit):
+                    for index in range(len(message.requests)):
+                        _put_last(message.sink, index, Failure(error))
+        for row in self._tickets:
+            _put_last(row.sink, row.index, Failure(error))
+        self._tickets.clear()
+        self._batch = self._scheduler = self.model = None
+        self.ready.set()
+        with _running_lock:
+            _running.pop(threading.current_thread(), None)
+
+
+def _put_last(sink: Sink, index: int, event: Event) -> None:
+    try:
+        sink.put(index, event)
+        if sink.waker is not None:
+            sink.waker.wake()
+    except Exception:
+        log.debug("a consumer was gone before its engine ended", exc_info=True)
+
+
+def _tell_to_stop(loop: _Loop[Any], inbox: _Inbox, pid: int) -> None:
+    if os.getpid() == pid:
+        loop.closing = True
+        inbox.put(None)
+
+
+_running: dict[threading.Thread, tuple[_Loop[Any], _Inbox]] = {}
+_running_lock = threading.Lock()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """At interpreter exit: daemon threads that are cut off inside MLX can bring the process down."""
+    with _running_lock:
+        running = dict(_running)
+    for loop, inbox in running.values():
+        loop.closing = True
+        inbox.put(None)
+    deadline = time.monotonic() + 30.0  # a model that is being loaded cannot be interrupted
+    for thread in running:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _forget_threads() -> None:
+    """In a forked child: the parent's threads are not here to be joined, and its locks may be held for ever."""
+    global _running_lock
+    _running_lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,49 @@
+"""The decode batch's KV cache, behind an interface small enough to be replaced in one place.
+
+Rows are prefilled on plain caches of their own and then join the batch; here the batch is kept by the cache classes'
+own `merge`, `extend` and `filter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+RowCache = list[Any]
+"""One row's cache: an object per layer, as the model's adapter makes it."""
+
+
+def can_batch(row: RowCache) -> bool:
+    """Whether rows of this kind of cache can share a batch."""
+    return all(hasattr(type(layer), "merge") for layer in row)
+
+
+class BatchCache:
+    """The caches of all rows of the decode batch, in batch order."""
+
+    def __init__(self) -> None:
+        self.layers: RowCache | None = None
+        """What the model is called with; None when there is no row."""
+        self._merged = True
+
+    def join(self, row: RowCache, copies: int = 1) -> None:
+        """Append a prefilled row, `copies` times. A kind of cache that cannot be merged takes one row in all."""
+        if not can_batch(row):
+            if self.layers is not None or copies > 1:
+                raise ValueError(f"{type(row[0]).__name__} holds one row at a time")
+            self.layers, self._merged = row, False
+            return
+        joined = [type(layer).merge([layer] * copies) for layer in row]
+        if self.layers is None:
+            self.layers, self._merged = joined, True
+            return
+        for layer, other in zip(self.layers, joined, strict=True):
+            layer.extend(other)
+
+    def keep(self, indices: Sequence[int]) -> None:
+        """Drop all rows but those at these places."""
+        if not indices:
+            self.layers = None
+        elif self._merged and self.layers is not None:
+            for layer in self.layers:
+                layer.filter(list(indices))

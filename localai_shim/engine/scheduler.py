@@ -1,0 +1,142 @@
+"""Which prompts are prefilled next, and how much of them before the running rows get their next token."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from ..core import Failure, RowError
+from .batch import Batch, Emit, Model, Row
+from .kv import RowCache, can_batch
+
+_FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
+
+
+class PrefillJob:
+    """Rows that share one prompt, and the cache that it is being prefilled into."""
+
+    __slots__ = ("cache", "done", "rows")
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.cache: RowCache | None = None
+        self.done = 0
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self.rows[0].prompt_tokens
+
+    @property
+    def left(self) -> int:
+        """Tokens to prefill; the prompt's last one runs with the decode batch."""
+        return len(self.tokens) - 1 - self.done
+
+
+class Scheduler:
+    """First come, first served, within `max_rows` running rows.
+
+    Args:
+        model: what prefills.
+        batch: what prefilled rows join.
+        emit: takes a row's failure.
+        max_rows: most rows that decode together.
+        max_stall: seconds that prefill may take between two tokens of the running rows.
+        prefill_chunk: most prompt tokens per forward pass.
+    """
+
+    def __init__(
+        self, model: Model, batch: Batch, emit: Emit, *, max_rows: int, max_stall: float, prefill_chunk: int
+    ) -> None:
+        self._model, self._batch, self._emit = model, batch, emit
+        self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
+        self._waiting: deque[PrefillJob] = deque()
+        self._seconds_per_token = max_stall / _FIRST_CHUNK
+
+    def __len__(self) -> int:
+        """Rows that do not run yet."""
+        return sum(len(job.rows) for job in self._waiting)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Queue rows; those that share a `Prompt` object are prefilled once."""
+        jobs: dict[int, PrefillJob] = {}
+        for row in rows:
+            job = jobs.get(id(row.request.prompt))
+            if job is None or len(job.rows) >= self._max_rows:
+                job = jobs[id(row.request.prompt)] = PrefillJob([])
+                self._waiting.append(job)
+            job.rows.append(row)
+
+    def drop(self, gone: Callable[[Row], bool]) -> None:
+        """Forget the waiting rows for which `gone` is true."""
+        for job in self._waiting:
+            job.rows = [row for row in job.rows if not gone(row)]
+        self._waiting = deque(job for job in self._waiting if job.rows)
+
+    def rows(self) -> Iterator[Row]:
+        """All waiting rows."""
+        for job in self._waiting:
+            yield from job.rows
+
+    def prefill(self) -> None:
+        """Prefill for as long as the running rows may wait, at least one chunk; let finished rows join."""
+        deadline = time.monotonic() + self._max_stall
+        while self._waiting and len(self._batch) + len(self._waiting[0].rows) <= self._capacity():
+            job = self._waiting[0]
+            try:
+                self._advance(job)
+            except Exception as error:
+                self._waiting.popleft()
+                for row in job.rows:
+                    self._emit(row, Failure(_row_error("prefilling this prompt failed", error)))
+                continue
+            if job.left <= 0:
+                self._waiting.popleft()
+                self._join(job)
+            if time.monotonic() + self._max_stall / 4 >= deadline:
+                return
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _capacity(self) -> int:
+        job = self._waiting[0]
+        if job.cache is None:
+            job.cache = self._model.new_cache()
+        if can_batch(job.cache):
+            return self._max_rows
+        # Rows that cannot share a batch run one at a time, the choices of one request included.
+        while len(job.rows) > 1:
+            self._waiting.insert(1, PrefillJob([job.rows.pop()]))
+        return 1
+
+    def _advance(self, job: PrefillJob) -> None:
+        """Run one chunk of a prompt, sized to fit `max_stall` when rows are waiting for their next token."""
+        if job.left <= 0:
+            return
+        assert job.cache is not None
+        size = min(job.left, self._prefill_chunk)
+        if len(self._batch):
+            size = min(size, max(16, int(self._max_stall / self._seconds_per_token)))
+        start = time.monotonic()
+        self._model.prefill(job.tokens[job.done : job.done + size], job.cache)
+        if size >= _FIRST_CHUNK // 2:  # shorter ones measure the overhead of a pass rather than the speed
+            spent = (time.monotonic() - start) / size
+            self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
+        job.done += size
+
+    def _join(self, job: PrefillJob) -> None:
+        assert job.cache is not None
+        try:
+            self._batch.join(job.rows, job.cache)
+        except Exception as error:
+            # The batch's cache may hold the row in some layers only: nothing in it can go on.
+            failure = _row_error("joining the batch failed", error)
+            self._batch.fail(failure)
+            for row in job.rows:
+                self._emit(row, Failure(failure))
+
+
+def _row_error(what: str, cause: Exception) -> RowError:
+    error = RowError(f"{what}: {cause!r}")
+    error.__cause__ = cause
+    return error

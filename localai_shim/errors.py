@@ -1,0 +1,68 @@
+"""Our failures -> the SDK's exception classes, with the body that OpenAI would send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_TYPE_NAMES: dict[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+@dataclass(eq=False)
+class RequestError(Exception):
+    """A request that cannot be served, in the terms of OpenAI's error body.
+
+    Wording, codes and types follow https://platform.openai.com/docs/guides/error-codes and what the API sends.
+    """
+
+    message: str
+    param: str | None = None
+    code: str | None = None
+    status: int = 500
+    type: str = "server_error"
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class BadRequest(RequestError):
+    """400: a field is wrong."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message, param, code, 400, "invalid_request_error")
+
+    @classmethod
+    def wrong_type(cls, param: str, expected: str, value: object) -> BadRequest:
+        """A field of the wrong type. `expected` with its article, such as 'a string'."""
+        got = _TYPE_NAMES.get(type(value), f"{type(value).__name__} instead")
+        text = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
+        return cls(text.replace("instead instead", "instead"), param=param, code="invalid_type")
+
+    @classmethod
+    def missing(cls, param: str) -> BadRequest:
+        """A field that must be there."""
+        return cls(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+
+    @classmethod
+    def unsupported(cls, param: str, why: str) -> BadRequest:
+        """A field that OpenAI has and this client does not honour."""
+        return cls(f"Unsupported parameter: '{param}'. {why}", param=param, code="unsupported_parameter")
+
+
+class NotFound(RequestError):
+    """404: no such model, endpoint or object."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message, param, code, 404, "invalid_request_error")

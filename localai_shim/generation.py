@@ -1,0 +1,148 @@
+"""A request that is running, as its consumer sees it: an explicit sync/async pair.
+
+A generation leaves the engine when it is closed, dropped, cancelled or times out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .core import Event, GenerationRequest, Token
+from .engine.sinks import AsyncSink, SyncSink
+
+if TYPE_CHECKING:
+    from .engine.engine import Engine, Ticket
+
+
+class _Generation:
+    """What both share: the ticket, and leaving the engine exactly once."""
+
+    _ticket: Ticket | None = None
+
+    def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest], sink: SyncSink | AsyncSink) -> None:
+        self._engine = engine
+        self._ticket = engine.submit(requests, sink)
+        self._open = len(requests)
+
+    def cancel(self) -> None:
+        """Leave the engine; nothing happens if all has been said already."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None and self._open:
+            self._engine.cancel(ticket)
+
+    __del__ = cancel
+
+    def _take(self, index: int, event: Event) -> tuple[int, Token]:
+        """Count a choice's last token; raise its failure, and end the other choices with it."""
+        if not isinstance(event, Token):
+            self._open -= 1
+            self.cancel()
+            raise event.error
+        if event.finish_reason is not None:
+            self._open -= 1
+        return index, event
+
+
+class SyncGeneration(_Generation):
+    """Tokens of a submission, for a thread."""
+
+    def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest]) -> None:
+        self._sink = SyncSink()
+        super().__init__(engine, requests, self._sink)
+
+    def next(self, timeout: float | None) -> tuple[int, Token]:
+        """The next token, with the index of its request.
+
+        Raises:
+            TimeoutError: none came within `timeout` seconds; the rows have left the engine.
+            EngineError: the request failed.
+        """
+        try:
+            index, event = self._sink.get(timeout)
+        except BaseException:
+            self.cancel()
+            raise
+        return self._take(index, event)
+
+
+class AsyncGeneration(_Generation):
+    """Tokens of a submission, for a task."""
+
+    def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest]) -> None:
+        self._sink = AsyncSink()
+        super().__init__(engine, requests, self._sink)
+
+    async def next(self, timeout: float | None) -> tuple[int, Token]:
+        """As `SyncGeneration.next`."""
+        try:
+            index, event = await self._sink.get(timeout)
+        except BaseException:
+            self.cancel()
+            raise
+        return self._take(index, event)
+
+
+class SyncEvents:
+    """Chunks of a streamed answer; `fail` turns what goes wrong into the SDK's exception."""
+
+    def __init__(self, generation: SyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
+        self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
+        self._ready: deque[Any] = deque()
+        self._closed = False
+
+    def __iter__(self) -> SyncEvents:
+        return self
+
+    def __next__(self) -> Any:
+        ready = self._ready
+        while not ready:
+            if self._closed or self._assembler.finished:
+                raise StopIteration
+            try:
+                ready.extend(self._assembler.feed(*self._generation.next(self._timeout)))
+            except BaseException as error:
+                self.close()
+                raise self._fail(error) from error
+        return ready.popleft()
+
+    def close(self) -> None:
+        """Leave the engine; what was not read is dropped."""
+        self._closed = True
+        self._ready.clear()
+        self._generation.cancel()
+
+
+class AsyncEvents:
+    """As `SyncEvents`, async."""
+
+    def __init__(self, generation: AsyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
+        self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
+        self._ready: deque[Any] = deque()
+        self._closed = False
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> Any:
+        ready = self._ready
+        while not ready:
+            if self._closed or self._assembler.finished:
+                raise StopAsyncIteration
+            try:
+                ready.extend(self._assembler.feed(*await self._generation.next(self._timeout)))
+            except BaseException as error:
+                self.close()
+                raise self._fail(error) from error
+        return ready.popleft()
+
+    def close(self) -> None:
+        """Leave the engine; what was not read is dropped."""
+        self._closed = True
+        self._ready.clear()
+        self._generation.cancel()
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()

@@ -1,0 +1,65 @@
+"""Stop strings, also across token boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class StopMatcher:
+    """Lets text through up to the first stop string, and holds back what may yet become one.
+
+    Args:
+        strings: the stop strings; none lets all text through.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = tuple(strings)
+        self._longest = max((len(s) for s in self._strings), default=0)
+        self._held = ""
+        self.matched = False
+
+    def feed(self, text: str) -> str:
+        """The text that is now certain to stay; after a match, nothing more."""
+        if self.matched:
+            return ""
+        if not self._strings:
+            return text
+        held = self._held + text
+        starts = [at for at in (held.find(s) for s in self._strings) if at >= 0]
+        if starts:
+            self.matched, self._held = True, ""
+            return held[: min(starts)]
+        keep = self._overlap(held)
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
+
+    def flush(self) -> str:
+        """What was held back, when no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+    def _overlap(self, text: str) -> int:
+        """Length of the longest end of the text that begins a stop string."""
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
+            if text.endswith(tuple(s[:length] for s in self._strings if len(s) > length)):
+                return length
+        return 0
+
+
+class StopStrings:
+    """The engine's side: sees a row's tokens and says when they contain a stop string.
+
+    Args:
+        detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
+        strings: the stop strings, at least one.
+    """
+
+    def __init__(self, detokenizer: Any, strings: Sequence[str]) -> None:
+        self._detokenizer = detokenizer
+        self._matcher = StopMatcher(strings)
+
+    def feed(self, token_id: int) -> bool:
+        self._detokenizer.add_token(token_id)
+        self._matcher.feed(self._detokenizer.last_segment)
+        return self._matcher.matched

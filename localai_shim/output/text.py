@@ -1,0 +1,74 @@
+"""One choice's tokens to text deltas."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core import FinishReason, Token
+from .stop import StopMatcher
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one token added."""
+
+    text: str = ""
+    tokens: list[tuple[Token, int]] = field(default_factory=list[tuple[Token, int]])
+    """The tokens whose text is out now, with the offset of their first character; only if logprobs were asked for."""
+    finish_reason: FinishReason | None = None
+
+
+class TextParser:
+    """Detokenises one choice, cuts it at its stop string, and keeps logprobs in step with the text.
+
+    Args:
+        detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
+        stop: stop strings; never part of the text.
+        with_tokens: fill `Delta.tokens`.
+    """
+
+    def __init__(self, detokenizer: Any, stop: Sequence[str] = (), *, with_tokens: bool = False) -> None:
+        self._detokenizer = detokenizer
+        self._matcher = StopMatcher(stop)
+        self._with_tokens = with_tokens
+        self._pending: deque[tuple[Token, int, int]] = deque()  # token, where its text starts, where it ends
+        self._length = 0  # characters detokenised
+        self._released = 0  # characters given out
+        self.generated = 0
+
+    def feed(self, token: Token) -> Delta:
+        """Take the choice's next token; the last one has a finish_reason."""
+        self.generated += 1
+        detokenizer = self._detokenizer
+        if token.is_eos:
+            text = ""
+        else:
+            detokenizer.add_token(token.id)
+            text = detokenizer.last_segment
+            if self._with_tokens:
+                self._pending.append((token, self._length, self._length + len(text)))
+        finished = token.finish_reason is not None
+        if finished:
+            detokenizer.finalize()
+            text += detokenizer.last_segment
+        self._length += len(text)
+        out = self._matcher.feed(text)
+        if finished and not self._matcher.matched:
+            out += self._matcher.flush()
+        self._released += len(out)
+        return Delta(out, self._take_pending(finished), token.finish_reason)
+
+    def _take_pending(self, finished: bool) -> list[tuple[Token, int]]:
+        """Tokens whose text is out; at the end also the one that a stop string cut in two, but none behind it."""
+        out: list[tuple[Token, int]] = []
+        pending = self._pending
+        while pending and pending[0][2] <= self._released:
+            token, start, _ = pending.popleft()
+            out.append((token, start))
+        if finished:
+            out += [(token, start) for token, start, _ in pending if start < self._released or not self._matcher.matched]
+            pending.clear()
+        return out

@@ -1,0 +1,63 @@
+"""The bytes that a token stands for, which logprobs report."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=1)
+def _byte_of_char() -> dict[str, int]:
+    """GPT-2's byte-level alphabet, backwards: printable bytes stand for themselves, the rest from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(b): b for b in printable}
+    others = (b for b in range(256) if b not in set(printable))
+    alphabet.update({chr(0x100 + n): b for n, b in enumerate(others)})
+    return alphabet
+
+
+class TokenBytes:
+    """Maps token ids to bytes, whichever way the tokenizer writes them down.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer, or mlx-lm's wrapper of one.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
+        self._kind = _decoder_kind(tokenizer)
+        self._known: dict[int, bytes] = {}
+
+    def __call__(self, token_id: int) -> bytes:
+        known = self._known.get(token_id)
+        if known is None:
+            known = self._known[token_id] = self._convert(token_id)
+        return known
+
+    def _convert(self, token_id: int) -> bytes:
+        token = self._tokenizer.convert_ids_to_tokens(token_id)
+        if token is None:  # the model's vocabulary is padded beyond the tokenizer's
+            return b""
+        if token_id in self._special:
+            return str(token).encode()
+        if self._kind == "byte_level":
+            alphabet = _byte_of_char()
+            if all(c in alphabet for c in token):
+                return bytes(alphabet[c] for c in token)
+            return str(token).encode()
+        if self._kind == "sentencepiece":
+            if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+                return bytes([int(token[3:5], 16)])
+            return str(token).replace("\u2581", " ").encode()
+        return str(self._tokenizer.decode([token_id])).encode()
+
+
+def _decoder_kind(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = repr(getattr(backend, "decoder", None))
+    if "ByteLevel" in decoder:
+        return "byte_level"
+    if "ByteFallback" in decoder or "Metaspace" in decoder or "\u2581" in decoder:
+        return "sentencepiece"
+    return "other"

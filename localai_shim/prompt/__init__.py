@@ -1,0 +1,1 @@
+"""Messages to template input to token ids. Runs on the caller's side, never on the engine thread."""

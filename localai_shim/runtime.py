@@ -1,0 +1,232 @@
+"""Which engines are loaded and shared in this process, and which of them serves a model name."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .core import EngineClosedError, ModelLoadError
+
+if TYPE_CHECKING:
+    from .endpoints.generation import ServedModel
+    from .engine.engine import Engine
+
+BUILTIN_NAME = "localai-shim-builtin"
+KEEP_ALIVE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model and how it is loaded and run: clients with equal sources share one engine."""
+
+    path: str
+    context_length: int | None = None
+    adapter_path: str | None = None
+    trust_remote_code: bool = False
+    max_rows: int | None = None
+    max_stall: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What `response.model` says: the hub id, or the folder's name."""
+        if self.path == builtin_path():
+            return BUILTIN_NAME
+        return Path(self.path).name if os.path.isdir(self.path) else self.path
+
+
+def builtin_path() -> str:
+    """The folder of the checkpoint that ships with the package."""
+    return str(Path(__file__).parent / "builtin" / "checkpoint")
+
+
+def resolve_path(model: str | os.PathLike[str] | None) -> str:
+    """A folder's real path, or a hub id as it is.
+
+    Raises:
+        ModelLoadError: it looks like a path and is none.
+    """
+    if model is None:
+        return builtin_path()
+    text = os.fspath(model)
+    path = Path(text).expanduser()
+    if path.exists():
+        if not (path / "config.json").exists():
+            raise ModelLoadError(f"'{text}' is no model: it has no config.json.", missing=True)
+        return str(path.resolve())
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or os.sep != "/" and os.sep in text:
+        raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
+    return text
+
+
+class _Shared:
+    """An engine and how many runtimes hold it."""
+
+    def __init__(self, engine: Engine[Any]) -> None:
+        self.engine = engine
+        self.holders = 0
+        self.timer: threading.Timer | None = None
+
+
+_shared: dict[Source, _Shared] = {}
+_lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
+
+
+def _acquire(source: Source) -> Engine[Any]:
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or shared.engine.is_closed:
+            shared = _shared[source] = _Shared(_start(source))
+        if shared.timer is not None:
+            shared.timer.cancel()
+            shared.timer = None
+        shared.holders += 1
+        return shared.engine
+
+
+def _release(source: Source, engine: Engine[Any], keep_alive: float) -> None:
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or shared.engine is not engine:
+            return
+        shared.holders -= 1
+        if shared.holders > 0:
+            return
+        if keep_alive <= 0:
+            _unload(source, engine)
+            return
+        shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
+        shared.timer.daemon = True
+        shared.timer.start()
+
+
+def _unload(source: Source, engine: Engine[Any]) -> None:
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or shared.engine is not engine or shared.holders > 0:
+            return
+        del _shared[source]
+    engine.close()
+
+
+def _start(source: Source) -> Engine[Any]:
+    from .adapters.text import LoadOptions, load_text_model
+    from .engine.engine import Engine, EngineOptions
+
+    load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length)
+    limits = {"max_rows": source.max_rows, "max_stall": source.max_stall}
+    options = EngineOptions(**{key: value for key, value in limits.items() if value is not None})  # type: ignore[arg-type]
+    return Engine(lambda: load_text_model(source.path, load), options, name=source.name)
+
+
+def _forget_engines() -> None:
+    """In a forked child the parent's engines have no thread; what asks for one of them is told so by the engine."""
+    global _lock
+    _lock = threading.RLock()
+    for shared in _shared.values():
+        shared.timer = None
+
+
+os.register_at_fork(after_in_child=_forget_engines)
+
+
+class Runtime:
+    """What a client and its copies share: model names and engines.
+
+    Args:
+        sources: model names -> what serves them.
+        only: serve these names and no others; otherwise the first one serves every name.
+        engine: serve every name with this engine, which stays the caller's to close.
+        keep_alive: seconds for which engines stay loaded after the last client closed.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        only: bool = False,
+        engine: Engine[Any] | None = None,
+        keep_alive: float = KEEP_ALIVE,
+    ) -> None:
+        self.sources = dict(sources)
+        self.only = only
+        self._engine = engine
+        self._keep_alive = keep_alive
+        self._engines: dict[Source, Engine[Any]] = {}
+        self._served: weakref.WeakKeyDictionary[Engine[Any], Any] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive)
+        self._finalizer.atexit = False
+
+    def start(self) -> None:
+        """Begin to load the model that serves every name."""
+        if not self.only and self._engine is None:
+            self.engine(next(iter(self.sources)))
+
+    def engine(self, name: str) -> Engine[Any] | None:
+        """The engine that serves a model name, started if it was not; None if there is no such model."""
+        if self._engine is not None:
+            return self._engine
+        if self.only and name not in self.sources:
+            return None
+        source = self.sources.get(name) or next(iter(self.sources.values()))
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("this client was closed")
+            engine = self._engines.get(source)
+            if engine is None or engine.is_closed:
+                engine = self._engines[source] = _acquire(source)
+            return engine
+
+    def served(self, engine: Engine[Any], name: str) -> ServedModel:
+        """What the endpoints need of an engine's model; waits until it is loaded."""
+        from .endpoints.generation import ServedModel
+        from .prompt.template import ChatTokenizer
+
+        known = self._served.get(engine)
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        model = engine.model
+        source = self.sources.get(name) or next(iter(self.sources.values()), None)
+        made = ServedModel(
+            name=source.name if source is not None else model.name,
+            tokenizer=ChatTokenizer(model.tokenizer),
+            context_length=model.context_length,
+            eos_token_ids=model.eos_token_ids,
+            fingerprint=model.fingerprint,
+            created=model.created,
+            generation_defaults=model.generation_defaults,
+        )
+        self._served[engine] = made
+        return made
+
+    def names(self) -> dict[str, int]:
+        """Names of the models that this client lists, with their time of creation."""
+        if self._engine is not None:
+            return {self._engine.model.name: self._engine.model.created}
+        if self.only:
+            return {name: _created(source) for name, source in self.sources.items()}
+        source = next(iter(self.sources.values()))
+        return {source.name: _created(source)}
+
+    def close(self) -> None:
+        """Let the engines go; they stay loaded for `keep_alive` seconds."""
+        with self._lock:
+            self._closed = True
+        self._finalizer()
+
+
+def _release_all(engines: dict[Source, Engine[Any]], keep_alive: float) -> None:
+    while engines:
+        source, engine = engines.popitem()
+        _release(source, engine, keep_alive)
+
+
+def _created(source: Source) -> int:
+    config = Path(source.path) / "config.json"
+    return int(config.stat().st_mtime) if config.exists() else 0

@@ -1,0 +1,205 @@
+"""What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
+
+Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
+`_maybe_override_cast_to`, `_make_status_error_from_response`, the raw-response header, and `Stream.__stream__`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+import openai
+from openai import AsyncStream, Stream
+
+from .errors import RequestError
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+else:
+    httpx = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
+
+T = TypeVar("T")
+
+BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
+RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
+
+
+# -- requests and responses -----------------------------------------------------------------------------------------
+
+
+def make_request(options: Any) -> httpx.Request:
+    """The request that would have been sent, for errors and raw responses to show."""
+    headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
+    url = httpx.URL(BASE_URL).join(str(options.url).lstrip("/")) if "://" not in options.url else httpx.URL(options.url)
+    return httpx.Request(options.method.upper(), url, headers=headers)
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    return {
+        "content-type": content_type,
+        "x-request-id": f"req_{secrets.token_hex(16)}",
+        "openai-version": "2020-10-01",
+        "openai-processing-ms": "0",
+    }
+
+
+class LocalResponse(httpx.Response):
+    """A whole answer: its JSON for who looks at the response, and the object that it came from.
+
+    Args:
+        answer: an SDK object, or what `json.dumps` takes.
+    """
+
+    def __init__(self, answer: Any, *, request: httpx.Request, seconds: float = 0.0) -> None:
+        is_model = isinstance(answer, openai.BaseModel)
+        content = answer.to_json(indent=None) if is_model else json.dumps(answer)
+        super().__init__(200, headers=_headers("application/json"), content=content.encode(), request=request)
+        self.elapsed = timedelta(seconds=seconds)
+        self.local_model = answer if is_model else None
+
+
+class LocalStreamResponse(httpx.Response):
+    """An answer that is being made: SDK objects for our stream classes, server-sent events for everyone else."""
+
+    def __init__(self, events: Any, *, request: httpx.Request) -> None:
+        body = _AsyncSSE(events) if hasattr(events, "__anext__") else _SyncSSE(events)
+        super().__init__(200, headers=_headers("text/event-stream; charset=utf-8"), stream=body, request=request)
+        self.elapsed = timedelta(0)
+        self.local_events = events
+
+
+def _sse(event: Any) -> bytes:
+    kind = getattr(event, "type", None)
+    name = f"event: {kind}\n" if isinstance(kind, str) else ""
+    return f"{name}data: {event.to_json(indent=None)}\n\n".encode()
+
+
+class _SyncSSE(httpx.SyncByteStream):
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[bytes]:
+        for event in self._events:
+            yield _sse(event)
+        yield b"data: [DONE]\n\n"
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _AsyncSSE(httpx.AsyncByteStream):
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for event in self._events:
+            yield _sse(event)
+        yield b"data: [DONE]\n\n"
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
+
+
+# -- streams --------------------------------------------------------------------------------------------------------
+
+
+class LocalStream(Stream[T]):
+    """A `Stream` whose items are the objects that the endpoint made, with no JSON between."""
+
+    def __stream__(self) -> Iterator[T]:
+        events = getattr(self.response, "local_events", None)
+        return super().__stream__() if events is None else events  # an iterator that does not hold this stream
+
+
+class LocalAsyncStream(AsyncStream[T]):
+    """As `LocalStream`, async."""
+
+    def __stream__(self) -> AsyncIterator[T]:
+        events = getattr(self.response, "local_events", None)
+        return super().__stream__() if events is None else events
+
+
+_combined: dict[Any, Any] = {}
+
+
+def localise(stream_cls: Any) -> Any:
+    """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's."""
+    if stream_cls is None:
+        return None
+    known = _combined.get(stream_cls)
+    if known is None:
+        known = _combined[stream_cls] = _localise(stream_cls)
+    return known
+
+
+def _localise(stream_cls: Any) -> Any:
+    origin = get_origin(stream_cls) or stream_cls
+    local = LocalStream if issubclass(origin, Stream) else LocalAsyncStream
+    if issubclass(origin, local):
+        return stream_cls
+    if origin in (Stream, AsyncStream):
+        return local[get_args(stream_cls)[0]]  # type: ignore[index]
+    return type(origin.__name__, (origin, local), {"__module__": origin.__module__})
+
+
+# -- http clients that refuse ---------------------------------------------------------------------------------------
+
+
+class _Refuse(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Nothing may reach the network, whoever holds the client."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
+
+
+class LocalHttpClient(httpx.Client):
+    """Stands where the SDK keeps its http client; copies of an OpenAI client share it and what is behind it.
+
+    Building it makes no SSL context, which takes about 20 ms.
+    """
+
+    def __init__(self, runtime: Any, timeout: Any) -> None:
+        super().__init__(transport=_Refuse(), timeout=timeout)
+        self.runtime = runtime
+
+    def close(self) -> None:
+        self.runtime.close()
+        super().close()
+
+
+class LocalAsyncHttpClient(httpx.AsyncClient):
+    """As `LocalHttpClient`, async."""
+
+    def __init__(self, runtime: Any, timeout: Any) -> None:
+        super().__init__(transport=_Refuse(), timeout=timeout)
+        self.runtime = runtime
+
+    async def aclose(self) -> None:
+        self.runtime.close()
+        await super().aclose()
+
+
+# -- errors and time ------------------------------------------------------------------------------------------------
+
+
+def status_error(client: Any, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
+    """The SDK's own exception for one of ours, made the way that the SDK makes it from a response."""
+    response = httpx.Response(error.status, headers=_headers("application/json"), json=error.body(), request=request)
+    response.elapsed = timedelta(0)
+    made: openai.APIStatusError = client._make_status_error_from_response(response)
+    return made
+
+
+def seconds(client: Any, options: Any) -> float | None:
+    """How long to wait: for the whole answer, or between two chunks of a stream. None waits for ever."""
+    timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
+    value = getattr(timeout, "read", timeout)
+    return None if value is None else float(value)
