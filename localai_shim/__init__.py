@@ -1,9 +1,9 @@
 """Run Python code written for the OpenAI SDK against a local MLX model, inside the same process.
 
-    from localai_shim import LocalOpenAI
+from localai_shim import LocalOpenAI
 
-    client = LocalOpenAI()  # the small checkpoint that ships with the package
-    client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
+client = LocalOpenAI()  # the small checkpoint that ships with the package
+client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI

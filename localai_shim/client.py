@@ -137,13 +137,13 @@ class _Call:
     def fail(self, error: BaseException) -> BaseException:
         """The SDK's exception for what went wrong; what is not ours stays as it is."""
         if isinstance(error, TimeoutError):
-            return openai.APITimeoutError(request=self.request)  # type: ignore[arg-type]
+            return openai.APITimeoutError(request=self.request)
         if isinstance(error, ModelLoadError):
-            error = NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
+            error = (
+                NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
+            )
         elif isinstance(error, EngineClosedError):
-            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)  # type: ignore[arg-type]
-        elif isinstance(error, EngineError):
-            error = _server_error(error)
+            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
         elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
             error = _server_error(error)
         if isinstance(error, RequestError):

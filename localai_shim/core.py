@@ -96,7 +96,8 @@ class Waker(Protocol):
 class Sink(Protocol):
     """Where the engine puts the events of the requests that were submitted together."""
 
-    waker: Waker | None
+    @property
+    def waker(self) -> Waker | None: ...
 
     def put(self, index: int, event: Event) -> None:
         """Take an event of the request with this index. Runs on the engine thread and must not block."""

@@ -58,7 +58,7 @@ def resolve_path(model: str | os.PathLike[str] | None) -> str:
         if not (path / "config.json").exists():
             raise ModelLoadError(f"'{text}' is no model: it has no config.json.", missing=True)
         return str(path.resolve())
-    if text.startswith((".", "/", "~")) or text.count("/") > 1 or os.sep != "/" and os.sep in text:
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
         raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
     return text
 

@@ -143,7 +143,7 @@ def _localise(stream_cls: Any) -> Any:
     if issubclass(origin, local):
         return stream_cls
     if origin in (Stream, AsyncStream):
-        return local[get_args(stream_cls)[0]]  # type: ignore[index]
+        return local[get_args(stream_cls)[0]]
     return type(origin.__name__, (origin, local), {"__module__": origin.__module__})
 
 

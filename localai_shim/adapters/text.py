@@ -16,7 +16,14 @@ from ..core import ModelLoadError
 
 log = logging.getLogger("localai_shim")
 
-_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx", "model_max_length")
+_CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "seq_length",
+    "n_ctx",
+    "model_max_length",
+)
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 

@@ -192,6 +192,7 @@ class ChatAssembler:
 
     def result(self) -> ChatCompletion:
         """The whole completion, once `finished`."""
+        metadata: dict[str, Any] = {} if self._metadata is None else {"metadata": self._metadata}
         return ChatCompletion(
             id=self.id,
             object="chat.completion",
@@ -201,7 +202,7 @@ class ChatAssembler:
             usage=self._usage(),
             service_tier="default",
             system_fingerprint=self._model.fingerprint,
-            **({} if self._metadata is None else {"metadata": self._metadata}),
+            **metadata,
         )
 
     # -----------------------------------------------------------------------------------------------------------
@@ -223,9 +224,7 @@ class ChatAssembler:
         logprobs = None
         if tokens:
             logprobs = ChunkLogprobs(content=_token_logprobs(tokens, self._model.tokenizer), refusal=None)
-        return self._make_chunk(
-            [ChunkChoice(index=index, delta=delta, finish_reason=finish_reason, logprobs=logprobs)]
-        )
+        return self._make_chunk([ChunkChoice(index=index, delta=delta, finish_reason=finish_reason, logprobs=logprobs)])
 
     def _make_chunk(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         optional: dict[str, Any] = {"usage": usage} if self._include_usage else {}
@@ -248,9 +247,7 @@ class ChatAssembler:
             index=index,
             finish_reason=choice.finish_reason,
             logprobs=logprobs,
-            message=ChatCompletionMessage(
-                role="assistant", content="".join(choice.text), refusal=None, annotations=[]
-            ),
+            message=ChatCompletionMessage(role="assistant", content="".join(choice.text), refusal=None, annotations=[]),
         )
 
     def _usage(self) -> CompletionUsage:

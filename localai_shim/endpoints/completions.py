@@ -193,9 +193,9 @@ class CompletionAssembler:
 
     def result(self) -> Completion:
         """The whole completion, once `finished`."""
-        choices = []
+        choices: list[CompletionChoice] = []
         for first in range(0, len(self._candidates), self._best_of):
-            group = range(first, first + self._best_of)
+            group = list(range(first, first + self._best_of))
             if self._best_of > self._n:
                 group = sorted(group, key=lambda i: self._candidates[i].mean, reverse=True)[: self._n]
             for i in group:

@@ -47,7 +47,7 @@ def read_accepted(fields: Fields) -> None:
 
 
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
-    """The sampling fields; what is absent comes from the model's generation_config.json, else from OpenAI's defaults."""
+    """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults
     greedy = defaults.get("do_sample") is False
 

@@ -80,6 +80,7 @@ class Row:
 
 
 Emit = Callable[[Row, Event], None]
+_async_eval: Callable[..., None] = mx.async_eval
 
 
 class Batch:
@@ -144,10 +145,10 @@ class Batch:
         logits = self._model.forward(tokens, self._cache.layers)
         if sampler.queues_ahead:
             self._draw = sampler.draw(logits)
-            mx.async_eval(*self._draw.arrays())
+            _async_eval(*self._draw.arrays())
         else:
             self._logits = logits
-            mx.async_eval(logits)
+            _async_eval(logits)
 
     def _settle(self) -> None:
         """Bring what is in flight to the host: afterwards the next step's inputs are known."""

@@ -84,7 +84,9 @@ class Engine(Generic[ModelT]):
     interpreter exit, and when nobody holds the engine any more.
     """
 
-    def __init__(self, load: Callable[[], ModelT], options: EngineOptions | None = None, *, name: str = "model") -> None:
+    def __init__(
+        self, load: Callable[[], ModelT], options: EngineOptions | None = None, *, name: str = "model"
+    ) -> None:
         self._inbox: _Inbox = queue.SimpleQueue()
         self._loop = _Loop(load, options or EngineOptions(), self._inbox)
         self._pid = os.getpid()
@@ -145,6 +147,7 @@ class Engine(Generic[ModelT]):
         _tell_to_stop(self._loop, self._inbox, self._pid)
         if self._pid == os.getpid() and self._thread is not threading.current_thread():
             self._thread.join()
+            _wait_until_gone(self._thread)
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -164,6 +167,10 @@ class _Loop(Generic[ModelT]):
         """Held while a request is put into the inbox, and while the thread looks at the inbox for the last time."""
         self.ended = False
         self.ready = threading.Event()
+        self.done = threading.Event()
+        self.parked = threading.Event()
+        self.exiting = False
+        """The interpreter is ending: stay, see `_stop_all`."""
         self.model: ModelT | None = None
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
@@ -179,6 +186,13 @@ class _Loop(Generic[ModelT]):
                 self.step()
         finally:
             self._end()
+            self.done.set()
+        if self.exiting:
+            self.parked.set()
+            threading.Event().wait()
+        mx.clear_streams()
+        with _running_lock:
+            _running.pop(threading.current_thread(), None)
 
     def step(self) -> None:
         """Take the inbox, decode one token for all rows, hand over, prefill while the rows can wait."""
@@ -312,8 +326,6 @@ class _Loop(Generic[ModelT]):
         self._tickets.clear()
         self._batch = self._scheduler = self.model = None
         self.ready.set()
-        with _running_lock:
-            _running.pop(threading.current_thread(), None)
 
 
 def _put_last(sink: Sink, index: int, event: Event) -> None:
@@ -337,15 +349,31 @@ _running_lock = threading.Lock()
 
 @atexit.register
 def _stop_all() -> None:
-    """At interpreter exit: daemon threads that are cut off inside MLX can bring the process down."""
+    """At interpreter exit, bring every engine to a halt and leave its thread asleep.
+
+    A thread that ends now would run MLX's thread-local destructors while the process tears down what they use, and one
+    that is cut off inside MLX can bring the process down; both abort it.
+    """
     with _running_lock:
         running = dict(_running)
     for loop, inbox in running.values():
-        loop.closing = True
+        loop.exiting = loop.closing = True
         inbox.put(None)
-    deadline = time.monotonic() + 30.0  # a model that is being loaded cannot be interrupted
-    for thread in running:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    for thread, (loop, _) in running.items():
+        # A step ends soon; a model that is being loaded or fetched cannot be interrupted, and nobody waits for it.
+        loop.done.wait(30.0 if loop.ready.is_set() else 2.0)
+        if loop.done.is_set() and not loop.parked.wait(0.1):
+            _wait_until_gone(thread)
+
+
+def _wait_until_gone(thread: threading.Thread) -> None:
+    """`Thread.join` returns before the system's thread has run its destructors; wait for these, too."""
+    task = f"/proc/self/task/{thread.native_id}"
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline and os.path.exists(task):
+        time.sleep(0.001)
+    if not os.path.isdir("/proc/self/task"):
+        time.sleep(0.01)
 
 
 def _forget_threads() -> None:

@@ -36,11 +36,16 @@ class SampledRow(Protocol):
     key: int
     drawn: int
     """Tokens drawn so far: the position of the next uniform."""
-    min_tokens: int
-    """Tokens to draw before an end of sequence may come."""
-    prompt_tokens: Sequence[int]
     counts: Any
     """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens to draw before an end of sequence may come."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> Sequence[int]: ...
 
 
 class Draw:
@@ -222,8 +227,8 @@ class Sampler:
             scaled = logits[at] / mx.array(self._temperature[which, None])
             u = mx.array(self._uniforms(which).astype(np.float32))
             if filtered:
-                limits = (mx.array(a[which, None]) for a in (self._top_k, self._top_p, self._min_p))
-                tokens[at] = _draw_filtered_device(scaled, *limits, u)
+                top_k, top_p, min_p = (mx.array(a[which, None]) for a in (self._top_k, self._top_p, self._min_p))
+                tokens[at] = _draw_filtered_device(scaled, top_k, top_p, min_p, u)
             else:
                 tokens[at] = _first_above(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
         self._count(tokens, mx)
@@ -258,18 +263,18 @@ def _draw_plain_host(scaled: Floats, u: npt.NDArray[np.float64]) -> Ints:
     part = np.where(within, weights[rows[:, None], np.minimum(inside, weights.shape[-1] - 1)], 0)
     before = np.where(block > 0, blocks[rows, block - 1], 0.0)
     cumulative = before[:, None] + np.cumsum(part, axis=-1, dtype=np.float64)
-    return starts[block] + _last_positive((cumulative <= target[:, None]).sum(axis=-1), part)
+    tokens: Ints = starts[block] + _last_positive((cumulative <= target[:, None]).sum(axis=-1), part)
+    return tokens
 
 
 def _last_positive(index: Ints, weights: Floats) -> Ints:
     """Rounding may point past the last entry that has any weight: step back to it."""
     last = weights.shape[-1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=-1)
-    return np.minimum(index, last)
+    stepped: Ints = np.minimum(index, last)
+    return stepped
 
 
-def _draw_filtered_host(
-    scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: npt.NDArray[np.float64]
-) -> Ints:
+def _draw_filtered_host(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: npt.NDArray[np.float64]) -> Ints:
     """Narrow to the likeliest candidates; rows whose nucleus does not fit are drawn again from more of them."""
     vocabulary = scaled.shape[-1]
     weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))

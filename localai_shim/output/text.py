@@ -69,6 +69,8 @@ class TextParser:
             token, start, _ = pending.popleft()
             out.append((token, start))
         if finished:
-            out += [(token, start) for token, start, _ in pending if start < self._released or not self._matcher.matched]
+            out += [
+                (token, start) for token, start, _ in pending if start < self._released or not self._matcher.matched
+            ]
             pending.clear()
         return out

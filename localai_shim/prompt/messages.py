@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -124,7 +125,9 @@ def _tool_calls(message: dict[str, Any], path: str) -> list[dict[str, Any]]:
             raise BadRequest.wrong_type(at, "an object", call)
         if not isinstance(call.get("function"), dict):
             raise BadRequest.missing(f"{at}.function")
-        out.append({"id": call.get("id"), "type": "function", "function": _function(call["function"], f"{at}.function")})
+        out.append(
+            {"id": call.get("id"), "type": "function", "function": _function(call["function"], f"{at}.function")}
+        )
     return out
 
 
@@ -135,10 +138,8 @@ def _function(function: Any, path: str) -> dict[str, Any]:
     if not isinstance(name, str):
         raise BadRequest.missing(f"{path}.name")
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(ValueError):  # a malformed call stays in the conversation as it was
             arguments = json.loads(arguments or "{}")
-        except ValueError:
-            pass  # a malformed call stays in the conversation as it was
     return {"name": name, "arguments": arguments}
 
 

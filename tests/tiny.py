@@ -1,0 +1,141 @@
+"""Small models with random weights, made on the spot through mlx-lm's own classes and saved in HF format."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+TEMPLATE = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif -%}"""
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!",
+    "What is the capital of France? Paris is the capital of France. How are you today?",
+    "def add(a, b):\n    return a + b\n\nprint(add(1, 2))  # 3",
+    "Zażółć gęślą jaźń. Привет, мир! 你好,世界。 こんにちは 🙂🚀",
+    "one two three four five six seven eight nine ten 0 1 2 3 4 5 6 7 8 9",
+] * 4
+
+VOCABULARY = 400
+
+
+def make_tokenizer(folder: Path, *, template: str | None = TEMPLATE, vocabulary: int = VOCABULARY) -> None:
+    """Train a byte-level BPE tokenizer and save it as transformers loads it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    if template is not None:
+        fast.chat_template = template
+    fast.save_pretrained(folder)
+
+
+_BASE = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": VOCABULARY,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": False,
+}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3": {**_BASE, "model_type": "qwen3", "head_dim": 16},
+    "llama": {**_BASE, "model_type": "llama"},
+    # Sliding window: layers with a ring of 32 positions beside global ones.
+    "gemma3_text": {
+        **_BASE,
+        "model_type": "gemma3_text",
+        "head_dim": 16,
+        "query_pre_attn_scalar": 16,
+        "sliding_window": 32,
+        "sliding_window_pattern": 2,
+        "rope_local_base_freq": 10000.0,
+    },
+    # Hybrid: gated delta-net layers (ArraysCache) beside attention, and experts.
+    "qwen3_next": {
+        **_BASE,
+        "model_type": "qwen3_next",
+        "head_dim": 16,
+        "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "shared_expert_intermediate_size": 64,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 64,
+        "partial_rotary_factor": 0.5,
+        "full_attention_interval": 2,
+        "norm_topk_prob": True,
+    },
+    # Mixture of experts.
+    "qwen3_moe": {
+        **_BASE,
+        "model_type": "qwen3_moe",
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+    },
+}
+
+
+def make_model(folder: Path, kind: str, *, seed: int = 0, template: str | None = TEMPLATE, **changes: Any) -> Path:
+    """Save a random model of a kind in CONFIGS, with its tokenizer. Returns the folder."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    config = {**CONFIGS[kind], **changes}
+    folder.mkdir(parents=True, exist_ok=True)
+    make_tokenizer(folder, template=template, vocabulary=config["vocab_size"])
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    config["eos_token_id"] = ids["<|im_end|>"]
+    (folder / "config.json").write_text(json.dumps(config))
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    mx.random.seed(seed)
+    model = module.Model(module.ModelArgs.from_dict(config))
+    # Wider than the initialisation, so that greedy tokens differ from prompt to prompt and ties do not happen.
+    weights = {
+        name: mx.random.normal(array.shape) * 0.15 if array.ndim > 1 else array + 0.05 * mx.random.normal(array.shape)
+        for name, array in tree_flatten(model.parameters())
+    }
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    return folder
+
+
+@functools.cache
+def tiny(kind: str, **changes: Any) -> Path:
+    """The folder of a tiny model; made once per test session."""
+    root = Path(tempfile.mkdtemp(prefix="localai_shim-tiny-"))
+    return make_model(root / f"tiny-{kind}", kind, **changes)
