@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -166,7 +167,8 @@ class Runtime:
     def start(self) -> None:
         """Begin to load the model that serves every name."""
         if not self.only and self._engine is None:
-            self.engine(next(iter(self.sources)))
+            with contextlib.suppress(EngineClosedError):  # in a forked child: each request says so
+                self.engine(next(iter(self.sources)))
 
     def engine(self, name: str) -> Engine[Any] | None:
         """The engine that serves a model name, started if it was not; None if there is no such model."""
@@ -179,6 +181,8 @@ class Runtime:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             engine = self._engines.get(source)
+            if engine is not None:
+                engine.check_process()
             if engine is None or engine.is_closed:
                 engine = self._engines[source] = _acquire(source)
             return engine

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  # can no longer be imported, by a model's loader, once the main thread ended
+import ctypes
 import logging
 import os
 import queue
@@ -87,6 +89,8 @@ class Engine(Generic[ModelT]):
     def __init__(
         self, load: Callable[[], ModelT], options: EngineOptions | None = None, *, name: str = "model"
     ) -> None:
+        if _forked:
+            raise EngineClosedError(_FORKED)
         self._inbox: _Inbox = queue.SimpleQueue()
         self._loop = _Loop(load, options or EngineOptions(), self._inbox)
         self._pid = os.getpid()
@@ -105,7 +109,7 @@ class Engine(Generic[ModelT]):
             ModelLoadError: it could not be loaded.
             EngineClosedError: the engine was closed before it was.
         """
-        self._check_process()
+        self.check_process()
         self._loop.ready.wait()
         if self._loop.model is None:
             raise self._loop.load_error or EngineClosedError("the engine was closed")
@@ -122,7 +126,7 @@ class Engine(Generic[ModelT]):
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
         """
-        self._check_process()
+        self.check_process()
         ticket = Ticket()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
@@ -149,12 +153,10 @@ class Engine(Generic[ModelT]):
             self._thread.join()
             _wait_until_gone(self._thread)
 
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
+        """Raise EngineClosedError in a process that was forked from the engine's."""
         if self._pid != os.getpid():
-            raise EngineClosedError(
-                "this engine's thread stayed in the parent process: after fork() make the client in the child, "
-                "and in a process that has not run a model before (multiprocessing's 'spawn' method does that)"
-            )
+            raise EngineClosedError(_FORKED)
 
 
 class _Loop(Generic[ModelT]):
@@ -360,7 +362,8 @@ def _stop_all() -> None:
         loop.exiting = loop.closing = True
         inbox.put(None)
     for thread, (loop, _) in running.items():
-        # A step ends soon; a model that is being loaded or fetched cannot be interrupted, and nobody waits for it.
+        if not loop.ready.is_set():  # loading and fetching a model may take minutes: stop at the next line of Python
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
         loop.done.wait(30.0 if loop.ready.is_set() else 2.0)
         if loop.done.is_set() and not loop.parked.wait(0.1):
             _wait_until_gone(thread)
@@ -376,9 +379,17 @@ def _wait_until_gone(thread: threading.Thread) -> None:
         time.sleep(0.01)
 
 
+_forked = False
+_FORKED = (
+    "this process was forked from one that ran a model, and neither the model's thread nor MLX's came along: start "
+    "processes with multiprocessing's 'spawn' method, or fork before the first client is made"
+)
+
+
 def _forget_threads() -> None:
     """In a forked child: the parent's threads are not here to be joined, and its locks may be held for ever."""
-    global _running_lock
+    global _forked, _running_lock
+    _forked = True  # this module is imported with the first engine only
     _running_lock = threading.Lock()
     _running.clear()
 

@@ -1,0 +1,81 @@
+"""Driving an engine without clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
+from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.sinks import SyncSink
+from tests.tiny import tiny
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def engine_for(kind: str, options: EngineOptions | None = None, **changes: Any) -> Engine[TextModel]:
+    """An engine of its own over a tiny model."""
+    path = str(tiny(kind, **changes))
+    return Engine(lambda: load_text_model(path, LoadOptions()), options)
+
+
+def request(tokens: Sequence[int], sampling: SamplingParams = GREEDY, max_tokens: int = 24, **more: Any) -> GenerationRequest:
+    return GenerationRequest(Prompt(tokens), sampling, max_tokens, **more)
+
+
+class Running:
+    """One submission and what came of it."""
+
+    def __init__(self, engine: Engine[Any], requests: GenerationRequest | Sequence[GenerationRequest]) -> None:
+        self.requests = [requests] if isinstance(requests, GenerationRequest) else list(requests)
+        self.sink = SyncSink()
+        self.engine = engine
+        self.events: list[list[Event]] = [[] for _ in self.requests]
+        self.ticket = engine.submit(self.requests, self.sink)
+
+    def read(self, count: int) -> None:
+        """Wait for this many events."""
+        for _ in range(count):
+            index, event = self.sink.get(60)
+            self.events[index].append(event)
+
+    def finish(self) -> list[list[int]]:
+        """Wait for all rows; their token ids. Raises what a row failed with."""
+        while not all(events and is_last(events[-1]) for events in self.events):
+            self.read(1)
+        return [tokens_of(events) for events in self.events]
+
+    def cancel(self) -> None:
+        self.engine.cancel(self.ticket)
+
+
+def is_last(event: Event) -> bool:
+    return isinstance(event, Failure) or event.finish_reason is not None
+
+
+def tokens_of(events: Sequence[Event]) -> list[int]:
+    out = []
+    for event in events:
+        if not isinstance(event, Token):
+            raise event.error
+        out.append(event.id)
+    return out
+
+
+def generate(engine: Engine[Any], *requests: GenerationRequest) -> list[list[int]]:
+    """Submit separately, wait for all."""
+    running = [Running(engine, r) for r in requests]
+    return [r.finish()[0] for r in running]
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether a condition becomes true in time; it is asked often, so that the wait is no longer than it has to be."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.002)
+    return True

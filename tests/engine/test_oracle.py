@@ -1,0 +1,89 @@
+"""Greedy tokens equal mlx_lm.stream_generate on the same float32 model, whatever joins and leaves the batch."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from localai_shim.engine.engine import EngineOptions
+from tests.engine.harness import Running, engine_for, request
+from tests.tiny import CONFIGS, VOCABULARY, tiny
+
+
+def prompts(n: int) -> list[list[int]]:
+    """Prompts of many lengths, one token among them and some longer than the sliding window and a prefill chunk."""
+    lengths = [1, 2, 3, 5, 8, 13, 21, 34, 40, 55, 64, 70, 89, 100, 120, 144]
+    return [[(7 * i + 11 * j * (i + 1)) % (VOCABULARY - 3) + 3 for j in range(lengths[i % 16])] for i in range(n)]
+
+
+@functools.cache
+def alone(kind: str, prompt: tuple[int, ...], max_tokens: int) -> list[int]:
+    """What mlx-lm generates for one prompt by itself."""
+    import mlx_lm
+
+    model, tokenizer = _load(str(tiny(kind)))
+    return [r.token for r in mlx_lm.stream_generate(model, tokenizer, list(prompt), max_tokens=max_tokens)]
+
+
+@functools.cache
+def _load(path: str):
+    import mlx_lm
+
+    return mlx_lm.load(path)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: str) -> None:
+    engine = engine_for(kind, EngineOptions(prefill_chunk=48))
+    try:
+        running: list[tuple[Running, tuple[int, ...], int]] = []
+        victims: list[Running] = []
+        for i, prompt in enumerate(prompts(16)):
+            length = 12 + 5 * (i % 6)
+            running.append((Running(engine, request(prompt, max_tokens=length)), tuple(prompt), length))
+            if i % 3 == 0:  # a neighbour that is cancelled in mid-stream
+                victim = Running(engine, request(prompt[::-1], max_tokens=200))
+                victim.read(1)
+                victims.append(victim)
+            if i % 3 == 2:
+                victims.pop(0).cancel()
+            if i % 4 == 1:  # let the batch move on before the next one joins
+                running[-1][0].read(3)
+        for victim in victims:
+            victim.cancel()
+        for run, prompt, length in running:
+            assert run.finish() == [alone(kind, prompt, length)]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next"])
+def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kind: str) -> None:
+    engine = engine_for(kind)
+    try:
+        calls: list[int] = []
+        prefill = engine.model.prefill
+        engine.model.prefill = lambda tokens, cache: (calls.append(len(tokens)), prefill(tokens, cache))[1]  # type: ignore[method-assign]
+        neighbour = Running(engine, request(prompts(4)[3], max_tokens=60))
+        neighbour.read(2)
+        calls.clear()
+        shared = request(prompts(12)[11], max_tokens=20)
+        results = Running(engine, [shared] * 4).finish()
+        assert results == [alone(kind, tuple(shared.prompt.tokens), 20)] * 4
+        assert sum(calls) == len(shared.prompt.tokens) - 1
+        assert neighbour.finish() == [alone(kind, tuple(prompts(4)[3]), 60)]
+    finally:
+        engine.close()
+
+
+def test_a_batch_larger_than_max_rows_waits_and_loses_nothing() -> None:
+    engine = engine_for("qwen3", EngineOptions(max_rows=3))
+    try:
+        running = [Running(engine, request(p, max_tokens=15)) for p in prompts(10)]
+        many = Running(engine, [request(prompts(5)[4], max_tokens=9)] * 1 + [request(prompts(6)[5], max_tokens=9)] * 5)
+        for run, prompt in zip(running, prompts(10), strict=True):
+            assert run.finish() == [alone("qwen3", tuple(prompt), 15)]
+        assert many.finish()[1:] == [alone("qwen3", tuple(prompts(6)[5]), 9)] * 5
+    finally:
+        engine.close()

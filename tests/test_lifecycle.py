@@ -1,0 +1,274 @@
+"""However a consumer goes away, its row leaves the engine within two steps and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests.engine.harness import eventually
+from tests.tiny import tiny
+
+LONG: dict[str, Any] = {
+    "model": "any",
+    "messages": [{"role": "user", "content": "Go on for ever"}],
+    "extra_body": {"ignore_eos": True},
+}
+
+
+class Watch:
+    """Records how many rows run after each step of an engine."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.log: list[tuple[int, int]] = []
+        self._loop = engine._loop
+        self._step = self._loop.step
+        self._loop.step = self._recorded
+
+    def _recorded(self) -> None:
+        self._step()
+        stats = self._loop.stats()
+        self.log.append((stats.steps, stats.running + stats.waiting))
+
+    def steps_until_gone(self, since: int, rows: int) -> int:
+        """Steps after `since` at whose end no more than `rows` rows were left."""
+        assert eventually(lambda: any(step > since and left <= rows for step, left in self.log))
+        return min(step for step, left in self.log if step > since and left <= rows) - since
+
+    def stop(self) -> None:
+        self._loop.step = self._step
+
+
+@pytest.fixture(scope="module")
+def path() -> str:
+    # No two steps of a row that runs on as long as a test needs: a context that a test cannot fill.
+    return str(tiny("qwen3", max_position_embeddings=200_000))
+
+
+@pytest.fixture
+def client(path: str) -> Iterator[LocalOpenAI]:
+    with LocalOpenAI(path) as client:
+        yield client
+
+
+@pytest.fixture
+def watch(client: LocalOpenAI) -> Iterator[Watch]:
+    engine = client._runtime.engine("any")
+    assert engine is not None
+    _ = engine.model
+    watch = Watch(engine)
+    yield watch
+    watch.stop()
+
+
+def leave_by_break(client: LocalOpenAI) -> None:
+    for chunk in client.chat.completions.create(**LONG, stream=True):
+        if chunk.choices[0].delta.content:
+            break
+
+
+def leave_by_close(client: LocalOpenAI) -> None:
+    stream = client.chat.completions.create(**LONG, stream=True)
+    next(stream)
+    stream.close()
+    assert list(stream) == []
+
+
+def leave_by_context_manager(client: LocalOpenAI) -> None:
+    with client.chat.completions.create(**LONG, stream=True) as stream:
+        next(stream)
+
+
+def leave_by_dropping_unread(client: LocalOpenAI) -> None:
+    client.chat.completions.create(**LONG, stream=True)
+    gc.collect()
+
+
+def leave_by_dropping_a_cycle(client: LocalOpenAI) -> None:
+    stream = client.chat.completions.create(**LONG, stream=True)
+    next(stream)
+    holder: list[Any] = [stream]
+    holder.append(holder)
+    del stream, holder
+    gc.collect()
+
+
+def leave_by_timeout(client: LocalOpenAI) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        client.chat.completions.create(**LONG, timeout=0.05)
+
+
+def leave_by_exception(client: LocalOpenAI) -> None:
+    with pytest.raises(ZeroDivisionError):
+        for _ in client.chat.completions.create(**LONG, stream=True):
+            _ = 1 // 0
+
+
+def leave_by_raw_response(client: LocalOpenAI) -> None:
+    with client.chat.completions.with_streaming_response.create(**LONG, stream=True) as response:
+        next(response.iter_lines())
+
+
+SYNC_WAYS = [
+    leave_by_break,
+    leave_by_close,
+    leave_by_context_manager,
+    leave_by_dropping_unread,
+    leave_by_dropping_a_cycle,
+    leave_by_timeout,
+    leave_by_exception,
+    leave_by_raw_response,
+]
+
+
+@pytest.mark.parametrize("leave", SYNC_WAYS)
+def test_a_sync_consumer_frees_its_row_within_two_steps(
+    client: LocalOpenAI, watch: Watch, leave: Callable[[LocalOpenAI], None]
+) -> None:
+    neighbour = client.chat.completions.create(**LONG, stream=True)
+    next(neighbour)
+    leave(client)
+    since = watch.engine.stats().steps
+    assert watch.steps_until_gone(since, rows=1) <= 2 + 1  # the step in which we looked may have begun before
+    neighbour.close()
+    assert eventually(lambda: watch.engine.stats().running == 0)
+
+
+async def aleave_by_break(client: AsyncLocalOpenAI) -> None:
+    async for chunk in await client.chat.completions.create(**LONG, stream=True):
+        if chunk.choices[0].delta.content:
+            break
+
+
+async def aleave_by_aclose(client: AsyncLocalOpenAI) -> None:
+    stream = await client.chat.completions.create(**LONG, stream=True)
+    await stream.__anext__()
+    await stream.close()
+
+
+async def aleave_by_context_manager(client: AsyncLocalOpenAI) -> None:
+    async with await client.chat.completions.create(**LONG, stream=True) as stream:
+        await stream.__anext__()
+
+
+async def aleave_by_dropping_unread(client: AsyncLocalOpenAI) -> None:
+    await client.chat.completions.create(**LONG, stream=True)
+    gc.collect()
+
+
+async def aleave_by_timeout(client: AsyncLocalOpenAI) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        await client.chat.completions.create(**LONG, timeout=0.05)
+
+
+async def _cancelled(work: Awaitable[Any], started: asyncio.Event) -> None:
+    task = asyncio.ensure_future(work)
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def aleave_by_cancelling_a_reader(client: AsyncLocalOpenAI) -> None:
+    started = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in await client.chat.completions.create(**LONG, stream=True):
+            started.set()
+
+    await _cancelled(read(), started)
+
+
+async def aleave_by_cancelling_a_call(client: AsyncLocalOpenAI) -> None:
+    started = asyncio.Event()
+    engine = client._runtime.engine("any")
+    assert engine is not None
+    running = engine.stats().running
+
+    async def call() -> None:
+        asyncio.get_running_loop().create_task(notice())
+        await client.chat.completions.create(**LONG)
+
+    async def notice() -> None:
+        while engine.stats().running == running:
+            await asyncio.sleep(0.001)
+        started.set()
+
+    await _cancelled(call(), started)
+
+
+ASYNC_WAYS = [
+    aleave_by_break,
+    aleave_by_aclose,
+    aleave_by_context_manager,
+    aleave_by_dropping_unread,
+    aleave_by_timeout,
+    aleave_by_cancelling_a_reader,
+    aleave_by_cancelling_a_call,
+]
+
+
+@pytest.mark.parametrize("leave", ASYNC_WAYS)
+def test_an_async_consumer_frees_its_row_within_two_steps(
+    client: LocalOpenAI, watch: Watch, path: str, leave: Callable[[AsyncLocalOpenAI], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        async with AsyncLocalOpenAI(path) as shared:
+            assert shared._runtime.engine("any") is watch.engine
+            neighbour = await shared.chat.completions.create(**LONG, stream=True)
+            await neighbour.__anext__()
+            await leave(shared)
+            since = watch.engine.stats().steps
+            gone = await asyncio.to_thread(watch.steps_until_gone, since, 1)
+            assert gone <= 2 + 1
+            await neighbour.close()
+
+    asyncio.run(main())
+    assert eventually(lambda: watch.engine.stats().running == 0)
+
+
+def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client: LocalOpenAI, watch: Watch) -> None:
+    kept: list[Any] = []
+
+    async def main() -> None:
+        shared = AsyncLocalOpenAI(path)
+        kept.append(shared)
+        stream = await shared.chat.completions.create(**LONG, stream=True)
+        await stream.__anext__()
+        kept.append(stream)  # held beyond the loop's end, and never closed
+
+    asyncio.run(main())
+    assert eventually(lambda: watch.engine.stats().running == 0)
+
+
+def resident_kilobytes() -> int:
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads /proc")
+@pytest.mark.timeout(300)
+def test_two_hundred_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOpenAI, watch: Watch) -> None:
+    watch.stop()
+    ways = [way for way in SYNC_WAYS if way is not leave_by_timeout]
+
+    def rounds(n: int) -> None:
+        for i in range(n):
+            ways[i % len(ways)](client)
+        assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
+        gc.collect()
+
+    rounds(100)  # fills MLX's and the allocator's caches
+    threads, memory = threading.active_count(), resident_kilobytes()
+    rounds(200)
+    assert threading.active_count() == threads
+    assert resident_kilobytes() - memory < 20_000
+    assert not watch.engine._loop._tickets

@@ -1,0 +1,194 @@
+"""Interpreter exit, fork, and what importing costs: each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import tiny
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(code: str, *, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with warnings as errors, except those of packages that we only pass through."""
+    path = str(tiny("qwen3", max_position_embeddings=200_000))
+    script = textwrap.dedent(code).replace("MODEL", repr(path))
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **env},
+    )
+
+
+PRELUDE = """
+from localai_shim import LocalOpenAI, AsyncLocalOpenAI
+ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], extra_body={"ignore_eos": True})
+"""
+
+ENDINGS = {
+    "at the end of the script": ("", 0),
+    "by sys.exit": ("import sys; sys.exit(3)", 3),
+    "by an exception": ("raise SystemExit(5)", 5),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_script_that_ends_in_mid_stream_exits_at_once_and_quietly(ending: str) -> None:
+    last, code = ENDINGS[ending]
+    done = run(
+        PRELUDE
+        + f"""
+client = LocalOpenAI(MODEL)
+stream = client.chat.completions.create(**ask, stream=True)
+other = client.chat.completions.create(**ask, stream=True)
+next(stream)
+print("in mid-stream")
+{last}
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "in mid-stream\n", "")
+
+
+def test_an_async_script_that_ends_in_mid_stream_exits_at_once_and_quietly() -> None:
+    done = run(
+        PRELUDE
+        + """
+import asyncio
+async def main():
+    client = AsyncLocalOpenAI(MODEL)
+    stream = await client.chat.completions.create(**ask, stream=True)
+    async for chunk in stream:
+        break
+    print("in mid-stream")
+    return stream
+stream = asyncio.run(main())
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "in mid-stream\n", "")
+
+
+def test_a_thread_that_waits_for_its_answer_gets_it_before_the_process_ends() -> None:
+    done = run(
+        PRELUDE
+        + """
+import threading
+client = LocalOpenAI(MODEL)
+def work():
+    print(client.chat.completions.create(**ask, max_tokens=50).usage.completion_tokens)
+threading.Thread(target=work).start()
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "50\n", "")
+
+
+def test_exiting_while_the_model_loads_is_quiet() -> None:
+    done = run(PRELUDE + "client = LocalOpenAI(MODEL)")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_closing_with_no_keep_alive_right_before_the_end_is_quiet() -> None:
+    done = run(
+        PRELUDE
+        + """
+with LocalOpenAI(MODEL, keep_alive=0) as client:
+    client.chat.completions.create(**ask, max_tokens=2)
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_gets_a_clear_error_and_the_parent_goes_on() -> None:
+    done = run(
+        PRELUDE
+        + """
+import os, sys, warnings
+import openai
+warnings.simplefilter("ignore")
+client = LocalOpenAI(MODEL)
+stream = client.chat.completions.create(**ask, stream=True)
+next(stream)
+pid = os.fork()
+if pid == 0:
+    try:
+        client.chat.completions.create(**ask, max_tokens=2)
+    except openai.APIConnectionError as error:
+        assert "fork" in str(error), error
+        try:
+            LocalOpenAI(MODEL).chat.completions.create(**ask, max_tokens=2)
+        except openai.APIConnectionError as error:
+            assert "fork" in str(error), error
+            sys.exit(7)
+    sys.exit(1)
+_, status = os.waitpid(pid, 0)
+next(stream)
+print(os.waitstatus_to_exitcode(status), client.chat.completions.create(**ask, max_tokens=2).usage.completion_tokens)
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7 2\n", "")
+
+
+def test_importing_loads_neither_mlx_nor_transformers_and_reads_no_model() -> None:
+    done = run(
+        "import sys, localai_shim\n"
+        "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'transformers', 'numpy', 'jinja2', 'torch'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_importing_takes_less_than_a_fifth_longer_than_the_sdk() -> None:
+    code = "import time; t = time.process_time(); import {}; print(time.process_time() - t)"
+    times: dict[str, list[float]] = {"openai": [], "localai_shim": []}
+    for _ in range(5):
+        for name in times:  # alternating, so that both see the same machine
+            times[name].append(float(run(code.format(name)).stdout))
+    ours, sdk = (statistics.median(times[name]) for name in ("localai_shim", "openai"))
+    assert ours < 1.2 * sdk, times
+
+
+def test_constructing_a_client_builds_no_ssl_context() -> None:
+    done = run(
+        """
+        import ssl
+        def refuse(*args, **kwargs):
+            raise AssertionError("an SSL context was built")
+        ssl.create_default_context = refuse
+        ssl.SSLContext.__init__ = refuse
+        from localai_shim import LocalOpenAI, AsyncLocalOpenAI
+        LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)
+        print("built")
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "built\n", "")
+
+
+def test_without_a_back_end_the_error_names_the_extra_to_install() -> None:
+    done = run(
+        """
+        import sys
+        class NoBackEnd:
+            def find_spec(self, name, path=None, target=None):
+                if name == "mlx.core":
+                    raise ImportError("libmlx.so: cannot open shared object file")
+        sys.meta_path.insert(0, NoBackEnd())
+        from localai_shim import AsyncLocalOpenAI, BackendMissingError, LocalOpenAI
+        for make in (LocalOpenAI, AsyncLocalOpenAI):
+            try:
+                make()
+            except BackendMissingError as error:
+                print("localai-shim[cpu]" in str(error) and "localai-shim[cuda13]" in str(error))
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nTrue\n", "")
