@@ -66,6 +66,12 @@ def _sdk_options(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
     return kept
 
 
+def _copy_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `copy`; a url that leads nowhere keeps the SDK from reading `websocket_base_url`."""
+    kept = {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
+    return {**kept, "websocket_base_url": sdk.BASE_URL}
+
+
 def _stub_timeout(foreign: Any) -> Any:
     """The timeout of an http client that the caller brought: the SDK takes it over, and so do we."""
     return getattr(foreign, "timeout", 5.0)
@@ -127,7 +133,7 @@ class _Call:
 
     def prepare(self, engine: Engine[Any]) -> Any:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
-        served = self.runtime.served(engine, str(self.body["model"]))
+        served = self.runtime.served(engine)
         return _GENERATING[self.method, self.path]()(self.body, served)
 
     def remaining(self, since: float) -> float | None:
@@ -253,10 +259,19 @@ class LocalOpenAI(openai.OpenAI):
 
         def copy(self, *, http_client=None, **options):
             """As the SDK's; the copy shares the model and whatever is stored."""
-            foreign = not isinstance(http_client, sdk.LocalHttpClient)
-            return super().copy(http_client=self._client if foreign else http_client, **options)
+            local = http_client if isinstance(http_client, sdk.LocalHttpClient) else self._client
+            return super().copy(http_client=local, **_copy_options(options))
 
         with_options = copy
+
+        @property
+        def websocket_base_url(self):
+            """Read where the SDK opens a websocket, and only there."""
+            raise sdk.no_websockets(self)
+
+        @websocket_base_url.setter
+        def websocket_base_url(self, url):
+            pass
 
         def _process_response_data(self, *, data, cast_to, response):
             model = getattr(response, "local_model", None)
@@ -335,10 +350,19 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
 
         def copy(self, *, http_client=None, **options):
             """As the SDK's; the copy shares the model and whatever is stored."""
-            foreign = not isinstance(http_client, sdk.LocalAsyncHttpClient)
-            return super().copy(http_client=self._client if foreign else http_client, **options)
+            local = http_client if isinstance(http_client, sdk.LocalAsyncHttpClient) else self._client
+            return super().copy(http_client=local, **_copy_options(options))
 
         with_options = copy
+
+        @property
+        def websocket_base_url(self):
+            """Read where the SDK opens a websocket, and only there."""
+            raise sdk.no_websockets(self)
+
+        @websocket_base_url.setter
+        def websocket_base_url(self, url):
+            pass
 
         def _process_response_data(self, *, data, cast_to, response):
             model = getattr(response, "local_model", None)

@@ -121,7 +121,7 @@ def _start(source: Source) -> Engine[Any]:
     load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length)
     limits = {"max_rows": source.max_rows, "max_stall": source.max_stall}
     options = EngineOptions(**{key: value for key, value in limits.items() if value is not None})  # type: ignore[arg-type]
-    return Engine(lambda: load_text_model(source.path, load), options, name=source.name)
+    return Engine(lambda: load_text_model(source.path, load, source.name), options, name=source.name)
 
 
 def _forget_engines() -> None:
@@ -187,7 +187,7 @@ class Runtime:
                 engine = self._engines[source] = _acquire(source)
             return engine
 
-    def served(self, engine: Engine[Any], name: str) -> ServedModel:
+    def served(self, engine: Engine[Any]) -> ServedModel:
         """What the endpoints need of an engine's model; waits until it is loaded."""
         from .endpoints.generation import ServedModel
         from .prompt.template import ChatTokenizer
@@ -196,10 +196,9 @@ class Runtime:
         if known is not None:
             return known  # type: ignore[no-any-return]
         model = engine.model
-        source = self.sources.get(name) or next(iter(self.sources.values()), None)
         made = ServedModel(
-            name=source.name if source is not None else model.name,
-            tokenizer=ChatTokenizer(model.tokenizer),
+            name=model.name,
+            tokenizer=ChatTokenizer(model.tokenizer, model.apply_chat_template),
             context_length=model.context_length,
             eos_token_ids=model.eos_token_ids,
             fingerprint=model.fingerprint,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 import openai
 from openai import AsyncStream, Stream
 
-from .errors import RequestError
+from .errors import NotFound, RequestError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -196,6 +196,12 @@ def status_error(client: Any, error: RequestError, request: httpx.Request) -> op
     response.elapsed = timedelta(0)
     made: openai.APIStatusError = client._make_status_error_from_response(response)
     return made
+
+
+def no_websockets(client: Any) -> openai.APIStatusError:
+    """The error for the APIs that the SDK reaches over a websocket, past `request`."""
+    error = NotFound("Realtime and other websocket APIs do not exist: this client is local and never uses the network.")
+    return status_error(client, error, httpx.Request("GET", BASE_URL))
 
 
 def seconds(client: Any, options: Any) -> float | None:

@@ -1,10 +1,13 @@
-"""Fixtures that the tests of the clients share: one tiny model, clients of it, and mlx-lm alone as the oracle."""
+"""What several tests share: one tiny model, clients of it, mlx-lm alone as the oracle, and tokenizers."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,24 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from tests.tiny import tiny
+from localai_shim.adapters.text import TextModel
+from localai_shim.prompt.template import ChatTokenizer
+from tests.tiny import CORPUS, make_tokenizer, tiny
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
+
+TEXTS = [
+    "Hello, world!",
+    "two  spaces, a tab\tand\n\nlines",
+    "ends with a space ",
+    "Zażółć gęślą jaźń",
+    "Привет, мир! 你好,世界。",
+    "flags 🇫🇷 and families 👩‍👩‍👧 and 🙂🚀",
+    "def f(x):\n    return x  # don't , . ? !",
+    "e\u0301 is not é",
+]
+"""Texts whose characters take from one to several tokens."""
+
 
 Adjust = Callable[[np.ndarray, list[int]], np.ndarray]
 """(logits of the next token, tokens generated so far) -> logits to draw from."""
@@ -110,3 +128,62 @@ async def async_client(model_path: Path, client: LocalOpenAI) -> AsyncIterator[A
     """As `client`, of which it shares the engine; made on the test's own event loop."""
     async with AsyncLocalOpenAI(model_path) as made:
         yield made
+
+
+def _make_sentencepiece(folder: Path) -> None:
+    """A BPE tokenizer with byte fallback in the form that Llama 2 ships."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizer
+    ascii_only = [text for text in CORPUS if text.isascii()]
+    trained.train_from_iterator(ascii_only, trainers.BpeTrainer(vocab_size=200, show_progress=False))
+    model = json.loads(trained.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
+    merges = [tuple(merge) for merge in model["merges"]]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+
+
+def chat_tokenizer(tokenizer: Any) -> ChatTokenizer:
+    """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
+    model = SimpleNamespace(tokenizer=tokenizer)
+    return ChatTokenizer(tokenizer, partial(TextModel.apply_chat_template, model))  # type: ignore[arg-type]
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """mlx-lm's wrapper of the tokenizer in a folder."""
+    from mlx_lm.tokenizer_utils import load
+
+    return load(folder)
+
+
+@pytest.fixture(scope="session")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """mlx-lm's wrapper of a byte-level tokenizer, GPT-2's kind."""
+    folder = tmp_path_factory.mktemp("byte_level")
+    make_tokenizer(folder)
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="session")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """mlx-lm's wrapper of a sentencepiece tokenizer."""
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    _make_sentencepiece(folder)
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(params=["byte_level", "sentencepiece"])
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    """Each of the two families."""
+    return request.getfixturevalue(request.param)

@@ -107,9 +107,12 @@ def leave_by_timeout(client: LocalOpenAI) -> None:
 
 
 def leave_by_exception(client: LocalOpenAI) -> None:
-    with pytest.raises(ZeroDivisionError):
+    def read() -> None:
         for _ in client.chat.completions.create(**LONG, stream=True):
-            _ = 1 // 0
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read()
 
 
 def leave_by_raw_response(client: LocalOpenAI) -> None:
@@ -198,8 +201,7 @@ async def aleave_by_cancelling_a_call(client: AsyncLocalOpenAI) -> None:
         await client.chat.completions.create(**LONG)
 
     async def notice() -> None:
-        while engine.stats().running == running:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(eventually, lambda: engine.stats().running > running)
         started.set()
 
     await _cancelled(call(), started)

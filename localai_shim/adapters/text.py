@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -43,26 +44,40 @@ class TextModel:
     """An mlx-lm model and its tokenizer. Made on the engine thread; the tokenizer may be used from any.
 
     Attributes:
+        name: what `response.model` says.
         tokenizer: mlx-lm's `TokenizerWrapper`.
-        config: the model's config.json.
         generation_defaults: the model's generation_config.json, or {}.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions) -> None:
+    def __init__(
+        self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+    ) -> None:
         import mlx.core as mx
 
+        self.name = name
         self._mx = mx
         self._model = model
         self.tokenizer = tokenizer
-        self.config = config
-        self.path = path
         self.generation_defaults = _read_json(path / "generation_config.json")
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
         self.fingerprint = _fingerprint(config, path, options)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
+
+    def apply_chat_template(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
+        """Prompt tokens for a conversation.
+
+        mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
+        say is left to the template, as its author meant it and as OpenAI-compatible servers do.
+        """
+        tokenizer = self.tokenizer
+        if "enable_thinking" not in variables and tokenizer._chat_template is None:
+            tokenizer = tokenizer._tokenizer
+            variables = {**variables, "return_dict": False}
+        ids = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **variables)
+        return [int(i) for i in ids]
 
     def new_cache(self) -> list[Any]:
         """An empty cache for one row: an object per layer."""
@@ -81,13 +96,19 @@ class TextModel:
         return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
 
 
-def load_text_model(path_or_id: str, options: LoadOptions) -> TextModel:
+def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
     """Load a folder or a hub id through mlx-lm's own loader, progress bar included.
+
+    Args:
+        path_or_id: the folder, or the hub id.
+        options: see `LoadOptions`.
+        name: what `response.model` will say; the folder's name or the hub id by default.
 
     Raises:
         ModelLoadError: no such model, or it is broken.
     """
-    import mlx_lm.utils
+    with _without_advice():
+        import mlx_lm.utils
 
     try:
         model, tokenizer, config = mlx_lm.utils.load(
@@ -102,7 +123,24 @@ def load_text_model(path_or_id: str, options: LoadOptions) -> TextModel:
         raise _load_error(path_or_id, error) from error
     if not _has_gpu():
         _widen(model)
-    return TextModel(model, tokenizer, config, path, options)
+    return TextModel(
+        name or (path.name if Path(path_or_id).exists() else path_or_id), model, tokenizer, config, path, options
+    )
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep transformers from advising, at its import, to install PyTorch, which nothing here uses."""
+    name = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _load_error(path_or_id: str, error: Exception) -> ModelLoadError:

@@ -101,13 +101,16 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def join(self, rows: Sequence[Row], cache: RowCache) -> None:
-        """Let rows with one prompt in: all of it but the last token is in `cache`, the last one runs with the batch."""
+    def join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
+        """Let rows in: all of a row's prompt but the last token is in its cache, the last one runs with the batch.
+
+        Rows with one prompt may bring the same cache.
+        """
         self._settle()
-        self._cache.join(cache, len(rows))
-        last = mx.full((len(rows),), rows[0].prompt_tokens[-1], dtype=mx.int32)
+        self._cache.join([cache for _, cache in joining])
+        last = mx.array([row.prompt_tokens[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
-        self.rows.extend(rows)
+        self.rows.extend(row for row, _ in joining)
         self._membership_changed()
 
     def step(self) -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Model)
 
-_CLEAR_EVERY = 512  # steps between two returns of MLX's cached buffers to the system
+_CLEAR_AFTER = 256  # steps after which an idle engine returns MLX's cached buffers to the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,7 @@ class _Loop(Generic[ModelT]):
         self._tickets: dict[Row, Ticket] = {}
         self._out: list[tuple[Row, Event]] = []
         self._steps = 0
+        self._cleared = 0
 
     def run(self) -> None:
         try:
@@ -215,8 +216,6 @@ class _Loop(Generic[ModelT]):
             self._scheduler.prefill()
             self._hand_over()
         self._steps += 1
-        if self._steps % _CLEAR_EVERY == 0:
-            mx.clear_cache()
 
     def stats(self) -> EngineStats:
         running = len(self._batch) if self._batch is not None else 0
@@ -249,6 +248,10 @@ class _Loop(Generic[ModelT]):
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel; `wait` blocks until there is something to do."""
+        if wait and self._steps - self._cleared >= _CLEAR_AFTER:
+            # Only when nothing is in flight: on the CPU back end this waits for it, and holds the GIL meanwhile.
+            mx.clear_cache()
+            self._cleared = self._steps
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:

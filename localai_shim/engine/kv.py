@@ -26,14 +26,17 @@ class BatchCache:
         """What the model is called with; None when there is no row."""
         self._merged = True
 
-    def join(self, row: RowCache, copies: int = 1) -> None:
-        """Append a prefilled row, `copies` times. A kind of cache that cannot be merged takes one row in all."""
-        if not can_batch(row):
-            if self.layers is not None or copies > 1:
-                raise ValueError(f"{type(row[0]).__name__} holds one row at a time")
-            self.layers, self._merged = row, False
+    def join(self, rows: Sequence[RowCache]) -> None:
+        """Append prefilled rows, all at once: the batch is copied once however many join.
+
+        A kind of cache that cannot be merged takes one row in all.
+        """
+        if not can_batch(rows[0]):
+            if self.layers is not None or len(rows) > 1:
+                raise ValueError(f"{type(rows[0][0]).__name__} holds one row at a time")
+            self.layers, self._merged = rows[0], False
             return
-        joined = [type(layer).merge([layer] * copies) for layer in row]
+        joined = [type(layers[0]).merge(list(layers)) for layers in zip(*rows, strict=True)]
         if self.layers is None:
             self.layers, self._merged = joined, True
             return

@@ -11,6 +11,7 @@ from .batch import Batch, Emit, Model, Row
 from .kv import RowCache, can_batch
 
 _FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
+_GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running
 
 
 class PrefillJob:
@@ -80,9 +81,13 @@ class Scheduler:
 
     def prefill(self) -> None:
         """Prefill for as long as the running rows may wait, at least one chunk; let finished rows join."""
-        deadline = time.monotonic() + self._max_stall
-        while self._waiting and len(self._batch) + len(self._waiting[0].rows) <= self._capacity():
+        stall = self._max_stall if len(self._batch) else self._max_stall * _GATHER
+        deadline = time.monotonic() + stall
+        joining: list[tuple[Row, RowCache]] = []
+        while self._waiting:
             job = self._waiting[0]
+            if len(self._batch) + len(joining) + len(job.rows) > self._capacity(job):
+                break
             try:
                 self._advance(job)
             except Exception as error:
@@ -92,14 +97,16 @@ class Scheduler:
                 continue
             if job.left <= 0:
                 self._waiting.popleft()
-                self._join(job)
+                assert job.cache is not None
+                joining += [(row, job.cache) for row in job.rows]
             if time.monotonic() + self._max_stall / 4 >= deadline:
-                return
+                break
+        if joining:
+            self._join(joining)
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _capacity(self) -> int:
-        job = self._waiting[0]
+    def _capacity(self, job: PrefillJob) -> int:
         if job.cache is None:
             job.cache = self._model.new_cache()
         if can_batch(job.cache):
@@ -124,15 +131,14 @@ class Scheduler:
             self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
         job.done += size
 
-    def _join(self, job: PrefillJob) -> None:
-        assert job.cache is not None
+    def _join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
         try:
-            self._batch.join(job.rows, job.cache)
+            self._batch.join(joining)
         except Exception as error:
-            # The batch's cache may hold the row in some layers only: nothing in it can go on.
+            # The batch's cache may hold the rows in some layers only: nothing in it can go on.
             failure = _row_error("joining the batch failed", error)
             self._batch.fail(failure)
-            for row in job.rows:
+            for row, _ in joining:
                 self._emit(row, Failure(failure))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,10 +22,14 @@ class ChatTokenizer:
 
     Args:
         tokenizer: mlx-lm's `TokenizerWrapper`.
+        apply_chat_template: (messages, variables) -> prompt tokens.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(
+        self, tokenizer: Any, apply_chat_template: Callable[[list[dict[str, Any]], dict[str, Any]], list[int]]
+    ) -> None:
         self._tokenizer = tokenizer
+        self._apply_chat_template = apply_chat_template
         self.token_bytes = TokenBytes(tokenizer)
 
     def encode(self, text: str) -> list[int]:
@@ -111,14 +115,13 @@ class ChatTokenizer:
                 code="unsupported_value",
             )
         try:
-            ids = self._tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **variables)
+            return self._apply_chat_template(messages, variables)
         except Exception as error:  # templates raise what they like, TypeError from a filter included
             raise BadRequest(
                 f"This model's chat template does not accept these messages: {error}",
                 param="messages",
                 code="invalid_messages",
             ) from error
-        return [int(i) for i in ids]
 
 
 def _without_generation_tags(template: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -56,6 +57,7 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"max_tokens": None, "max_completion_tokens": 0}, "max_completion_tokens", "integer_below_min_value", ">= 1"),
     ({"reasoning_effort": "huge"}, "reasoning_effort", "invalid_value", "'huge'. Supported values are: 'none'"),
     ({"verbosity": "shouting"}, "verbosity", "invalid_value", "'low', 'medium', and 'high'"),
+    ({"verbosity": "low"}, "verbosity", "unsupported_value", "'verbosity'"),
     ({"service_tier": "gold"}, "service_tier", "invalid_value", "'gold'. Supported values are: 'auto'"),
     ({"prompt_cache_retention": "forever"}, "prompt_cache_retention", "invalid_value", "'forever'"),
     ({"store": True}, "store", "unsupported_parameter", "Stored completions"),
@@ -270,7 +272,7 @@ def test_a_stream_carries_the_same_logprobs(client: LocalOpenAI) -> None:
     whole = client.chat.completions.create(**create).choices[0].logprobs
     chunks = list(client.chat.completions.create(**create, stream=True))
     streamed = [c.logprobs.content or [] for chunk in chunks for c in chunk.choices if c.logprobs is not None]
-    assert whole is not None and sum(streamed, []) == whole.content
+    assert whole is not None and list(itertools.chain.from_iterable(streamed)) == whole.content
 
 
 def test_logprobs_end_where_a_stop_string_cuts_the_text(client: LocalOpenAI) -> None:

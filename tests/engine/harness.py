@@ -22,7 +22,9 @@ def engine_for(kind: str, options: EngineOptions | None = None, **changes: Any) 
     return Engine(lambda: load_text_model(path, LoadOptions()), options)
 
 
-def request(tokens: Sequence[int], sampling: SamplingParams = GREEDY, max_tokens: int = 24, **more: Any) -> GenerationRequest:
+def request(
+    tokens: Sequence[int], sampling: SamplingParams = GREEDY, max_tokens: int = 24, **more: Any
+) -> GenerationRequest:
     return GenerationRequest(Prompt(tokens), sampling, max_tokens, **more)
 
 

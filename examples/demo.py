@@ -1,0 +1,65 @@
+"""Several chats at once, streamed, on the checkpoint that ships with the package."""
+
+import asyncio
+import time
+
+from localai_shim import AsyncLocalOpenAI
+
+QUESTIONS = [
+    "What is your name?",
+    "Count from 4 to 12",
+    "What is 7 + 5?",
+    "Repeat after me: the little red boat",
+    "Tell me a short story.",
+    "List five colours.",
+    "What is the capital of France?",
+    "What is the opposite of hot?",
+]
+
+
+async def ask(client: AsyncLocalOpenAI, question: str, show: "Screen") -> int:
+    """Stream one answer; returns its number of tokens."""
+    stream = await client.chat.completions.create(
+        model="gpt-4o",  # any name: the loaded model serves them all
+        messages=[{"role": "user", "content": question}],
+        max_tokens=120,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    tokens = 0
+    async for chunk in stream:
+        for choice in chunk.choices:
+            show.add(question, choice.delta.content or "")
+        if chunk.usage is not None:
+            tokens = chunk.usage.completion_tokens
+    return tokens
+
+
+class Screen:
+    """Prints every piece of text as it comes, under the number of its question."""
+
+    def __init__(self, questions: list[str]) -> None:
+        self._number = {question: i for i, question in enumerate(questions, 1)}
+        self.answers = dict.fromkeys(questions, "")
+
+    def add(self, question: str, text: str) -> None:
+        self.answers[question] += text
+        if text:
+            print(f"\033[2m{self._number[question]}:\033[0m{text!r}", end=" ", flush=True)
+
+
+async def main() -> None:
+    async with AsyncLocalOpenAI() as client:
+        await client.models.list()
+        screen = Screen(QUESTIONS)
+        print(f"{len(QUESTIONS)} requests, streaming from one batch:\n")
+        start = time.perf_counter()
+        tokens = await asyncio.gather(*(ask(client, question, screen) for question in QUESTIONS))
+        seconds = time.perf_counter() - start
+        print("\n")
+        for question, answer in screen.answers.items():
+            print(f"  {question}\n    {answer.strip()}\n")
+        print(f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included")
+
+
+asyncio.run(main())

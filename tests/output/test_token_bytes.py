@@ -1,0 +1,58 @@
+"""The bytes of a token: those of a text's tokens, one after the other, are the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from localai_shim.output.token_bytes import TokenBytes
+from tests.conftest import TEXTS
+
+
+@pytest.mark.parametrize("text", [*TEXTS, " leading space", "\x00\x01\x7f", "\u00a0\u200b\ufeff"])
+def test_the_bytes_of_all_tokens_are_the_text(tokenizer: Any, text: str) -> None:
+    token_bytes = TokenBytes(tokenizer)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    joined = b"".join(token_bytes(i) for i in ids)
+    # Sentencepiece writes a space before the first word.
+    assert joined in (text.encode(), b" " + text.encode())
+
+
+def test_every_byte_has_a_token(byte_level: Any) -> None:
+    token_bytes = TokenBytes(byte_level)
+    single = {token_bytes(i) for i in range(len(byte_level)) if len(token_bytes(i)) == 1}
+    assert single == {bytes([b]) for b in range(256)}
+
+
+def test_byte_tokens_of_sentencepiece_stand_for_their_byte(sentencepiece: Any) -> None:
+    token_bytes = TokenBytes(sentencepiece)
+    for byte in range(256):
+        assert token_bytes(sentencepiece.convert_tokens_to_ids(f"<0x{byte:02X}>")) == bytes([byte])
+
+
+def test_a_special_token_is_its_name(tokenizer: Any) -> None:
+    assert TokenBytes(tokenizer)(tokenizer.eos_token_id) == tokenizer.eos_token.encode()
+
+
+def test_an_id_beyond_the_tokenizers_vocabulary_has_no_bytes(tokenizer: Any) -> None:
+    assert TokenBytes(tokenizer)(len(tokenizer) + 5) == b""
+
+
+def test_bytes_do_not_depend_on_what_was_asked_before(tokenizer: Any) -> None:
+    forwards, backwards = TokenBytes(tokenizer), TokenBytes(tokenizer)
+    ids = range(len(tokenizer))
+    assert [forwards(i) for i in ids] == [backwards(i) for i in reversed(ids)][::-1]
+    assert [forwards(i) for i in ids] == [backwards(i) for i in ids]
+
+
+def test_another_kind_of_tokenizer_is_asked_for_the_text_of_the_token() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "one": 1, "##s": 2, "é": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
+    token_bytes = TokenBytes(fast)
+    assert [token_bytes(i) for i in (1, 3)] == [b"one", "é".encode()]

@@ -1,0 +1,235 @@
+"""docs/parameters.md has a row for every parameter of the SDK's signatures, and each row says what happens."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.resources.chat.completions import AsyncCompletions as AsyncChatCompletions
+from openai.resources.chat.completions import Completions as ChatCompletions
+from openai.resources.completions import AsyncCompletions, Completions
+from openai.resources.models import AsyncModels, Models
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests.conftest import MESSAGES
+
+PAGE = Path(__file__).parent.parent / "docs" / "parameters.md"
+NEWEST = int(openai.__version__.split(".")[0]) >= 3
+OWN = "LocalOpenAI"
+
+METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "chat.completions.create": (ChatCompletions.create, AsyncChatCompletions.create),
+    "completions.create": (Completions.create, AsyncCompletions.create),
+    "models.list": (Models.list, AsyncModels.list),
+    "models.retrieve": (Models.retrieve, AsyncModels.retrieve),
+}
+
+
+def read_tables() -> dict[str, dict[str, str]]:
+    """Heading -> {parameter: status}. The tables under one heading count as one."""
+    tables: dict[str, dict[str, str]] = {}
+    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+        heading, _, text = section.partition("\n")
+        rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \|$", text, flags=re.MULTILINE)
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        assert len(rows) == len(lines) - 2 * text.count("|---|---|---|"), f"a row of '{heading}' has another form"
+        tables[heading.strip()] = {name: status for name, status, _ in rows}
+        assert len(tables[heading.strip()]) == len(rows), f"a parameter of '{heading}' has two rows"
+    return tables
+
+
+TABLES = read_tables()
+CONSTRUCTOR = TABLES["Arguments of LocalOpenAI and AsyncLocalOpenAI"]
+EXTRA = TABLES["Fields of extra_body"]
+
+
+def parameters(function: Callable[..., Any]) -> set[str]:
+    """Names of what a function takes, but for self and **options."""
+    found = inspect.signature(function).parameters.values()
+    return {p.name for p in found if p.name != "self" and p.kind is not p.VAR_KEYWORD}
+
+
+def rows(heading: str, status: str) -> list[str]:
+    return [name for name, has in TABLES[heading].items() if has == status]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_has_its_row(method: str) -> None:
+    for function in METHODS[method]:
+        assert parameters(function) <= set(TABLES[method])
+        if NEWEST:
+            assert parameters(function) == set(TABLES[method])
+
+
+def test_every_argument_of_the_clients_has_its_row() -> None:
+    for ours, theirs in ((LocalOpenAI, openai.OpenAI), (AsyncLocalOpenAI, openai.AsyncOpenAI)):
+        taken = parameters(ours.__init__) | parameters(theirs.__init__)
+        assert taken <= set(CONSTRUCTOR)
+        if NEWEST:
+            assert taken == set(CONSTRUCTOR)
+
+
+def test_each_status_is_one_of_three() -> None:
+    assert {status for table in TABLES.values() for status in table.values()} == {"honoured", "accepted", "refused"}
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+REFUSED: dict[str, Any] = {
+    "audio": {"voice": "alloy", "format": "wav"},
+    "echo": True,
+    "function_call": "auto",
+    "functions": [{"name": "f"}],
+    "moderation": {"model": "omni-moderation-latest"},
+    "parallel_tool_calls": False,
+    "response_format": {"type": "json_object"},
+    "suffix": "!",
+    "tool_choice": "none",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "web_search_options": {},
+}
+REFUSED_ROWS = [(method, name) for method in list(METHODS)[:2] for name in rows(method, "refused")]
+
+
+def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
+    """Call a method with what it needs and little more."""
+    if method == "chat.completions.create":
+        return client.chat.completions.create(
+            **{"model": "m", "messages": MESSAGES, "max_tokens": 8, "temperature": 0, **kwargs}
+        )
+    return client.completions.create(**{"model": "m", "prompt": "Hello", "max_tokens": 8, "temperature": 0, **kwargs})
+
+
+@pytest.mark.parametrize(("method", "name"), REFUSED_ROWS)
+def test_what_is_refused_raises_and_names_the_parameter(client: LocalOpenAI, method: str, name: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(client, method, **{name: REFUSED[name]})
+    assert (caught.value.param, caught.value.code) == (name, "unsupported_parameter")
+    assert isinstance(caught.value.body, dict) and f"'{name}'" in caught.value.body["message"]
+
+
+# -- accepted ---------------------------------------------------------------------------------------------------------
+
+ACCEPTED: dict[str, list[Any]] = {
+    "extra_headers": [{"x-mine": "1"}],
+    "extra_query": [{"page": "2"}],
+    "metadata": [{}, {"topic": "tests"}],
+    "modalities": [["text"]],
+    "prediction": [{"type": "content", "content": "Hello"}],
+    "prompt_cache_key": ["key"],
+    "prompt_cache_options": [{"mode": "explicit"}],
+    "prompt_cache_retention": ["in_memory", "24h"],
+    "safety_identifier": ["me"],
+    "service_tier": ["auto", "default", "flex", "priority"],
+    "store": [False],
+    "user": ["me"],
+}
+ACCEPTED_ROWS = [(method, name) for method in list(METHODS)[:2] for name in rows(method, "accepted")]
+
+
+@pytest.mark.parametrize(("method", "name"), ACCEPTED_ROWS)
+def test_what_is_accepted_changes_nothing(client: LocalOpenAI, method: str, name: str) -> None:
+    plain = create(client, method)
+    for value in ACCEPTED[name]:
+        made = create(client, method, **{name: value})
+        assert made.choices == plain.choices and made.usage.total_tokens == plain.usage.total_tokens
+
+
+@pytest.mark.parametrize("name", ["extra_headers", "extra_query", "extra_body", "timeout"])
+def test_models_answer_alike_whatever_comes_with_the_request(client: LocalOpenAI, name: str) -> None:
+    assert TABLES["models.list"][name] == TABLES["models.retrieve"][name] == "accepted"
+    value: Any = 0.001 if name == "timeout" else {"x": "1"}
+    assert client.models.list(**{name: value}).data == client.models.list().data
+    assert client.models.retrieve("tiny-qwen3", **{name: value}) == client.models.retrieve("tiny-qwen3")
+
+
+# -- honoured ---------------------------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Any] = {
+    "frequency_penalty": 2,
+    "logit_bias": {"80": 100},
+    "max_completion_tokens": 3,
+    "max_tokens": 3,
+    "n": 2,
+    "presence_penalty": 2,
+    "seed": 1,
+    "stop": list("aeno"),
+    "temperature": 2,
+    "top_p": 0.01,
+    "top_k": 1,
+    "min_p": 1.0,
+    "repetition_penalty": 5,
+}
+"""Values with which the seeded answer below is another one."""
+
+CHANGES_ROWS = [
+    (method, name) for method in list(METHODS)[:2] for name in CHANGES if name in TABLES[method] or name in EXTRA
+]
+
+
+@pytest.mark.parametrize(("method", "name"), CHANGES_ROWS)
+def test_what_is_honoured_changes_the_answer(client: LocalOpenAI, method: str, name: str) -> None:
+    assert (TABLES[method] | EXTRA)[name] == "honoured"
+    base: dict[str, Any] = {"temperature": 1, "max_tokens": 40, "seed": 4, "extra_body": {"ignore_eos": True}}
+    changed = {**base, "extra_body": {**base["extra_body"], name: CHANGES[name]}}
+    if name == "max_completion_tokens":
+        changed["max_tokens"] = None
+    plain = [choice.model_dump() for choice in create(client, method, **base).choices]
+    assert [choice.model_dump() for choice in create(client, method, **changed).choices] != plain
+
+
+# -- the constructor --------------------------------------------------------------------------------------------------
+
+ARGUMENTS: dict[str, Any] = {
+    "api_key": "sk-mine",
+    "admin_api_key": "sk-admin",
+    "base_url": "https://api.openai.com/v1",
+    "data_residency": "eu",
+    "default_headers": {"x-mine": "1"},
+    "default_query": {"page": "2"},
+    "max_retries": 7,
+    "organization": "org",
+    "project": "proj",
+    "provider": "azure",
+    "websocket_base_url": "wss://api.openai.com/v1",
+    "workload_identity": {"provider": "x"},
+    "_enforce_credentials": True,
+}
+ATTRIBUTES = ("api_key", "max_retries", "organization", "project")
+
+
+def test_the_table_above_has_every_accepted_argument() -> None:
+    assert {name for name, status in CONSTRUCTOR.items() if status == "accepted"} == set(ARGUMENTS) | {"http_client"}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_accepted_argument_leads_nowhere(client: LocalOpenAI, model_path: Path, name: str) -> None:
+    with LocalOpenAI(model_path, **{name: ARGUMENTS[name]}) as made:
+        assert made.base_url.host == "localhost"
+        assert create(made, "chat.completions.create").choices == create(client, "chat.completions.create").choices
+        if name in ATTRIBUTES:
+            assert getattr(made, name) == ARGUMENTS[name]
+
+
+def test_an_http_client_lends_its_timeout_only(client: LocalOpenAI, model_path: Path) -> None:
+    from localai_shim.sdk import httpx
+
+    with httpx.Client(timeout=77) as foreign, LocalOpenAI(model_path, http_client=foreign) as made:
+        assert made.timeout == httpx.Timeout(77)
+        assert create(made, "chat.completions.create").choices == create(client, "chat.completions.create").choices
+    assert made.is_closed() and not client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"context_length": 0}, {"max_rows": -1}, {"max_stall": 0}, {"models": {}}, {"model": "x", "models": {"a": "x"}}],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        LocalOpenAI(**arguments)
