@@ -208,9 +208,7 @@ class _Loop(Generic[ModelT]):
                 self._batch.step()
             except Exception as error:
                 log.exception("a model step failed; its rows fail, the engine goes on")
-                failure = RowError(f"the model failed: {error!r}")
-                failure.__cause__ = error
-                self._batch.fail(failure)
+                self._batch.fail(_caused_by(error, "the model failed"))
             self._hand_over()
         if len(self._scheduler):
             self._scheduler.prefill()
@@ -270,7 +268,13 @@ class _Loop(Generic[ModelT]):
 
     def _admit(self, message: _Submit) -> None:
         assert self.model is not None and self._scheduler is not None
-        rows = [Row(request, message.sink, index, self.model) for index, request in enumerate(message.requests)]
+        try:
+            rows = [Row(request, message.sink, index, self.model) for index, request in enumerate(message.requests)]
+        except Exception as error:
+            failure = Failure(_caused_by(error, "the request could not be admitted"))
+            for index in range(len(message.requests)):
+                _put_last(message.sink, index, failure)
+            return
         for row in rows:
             self._tickets[row] = message.ticket
         self._scheduler.add(rows)
@@ -331,6 +335,12 @@ class _Loop(Generic[ModelT]):
         self._tickets.clear()
         self._batch = self._scheduler = self.model = None
         self.ready.set()
+
+
+def _caused_by(error: Exception, what: str) -> RowError:
+    failure = RowError(f"{what}: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _put_last(sink: Sink, index: int, event: Event) -> None:

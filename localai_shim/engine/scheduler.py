@@ -86,9 +86,9 @@ class Scheduler:
         joining: list[tuple[Row, RowCache]] = []
         while self._waiting:
             job = self._waiting[0]
-            if len(self._batch) + len(joining) + len(job.rows) > self._capacity(job):
-                break
             try:
+                if len(self._batch) + len(joining) + len(job.rows) > self._capacity(job):
+                    break
                 self._advance(job)
             except Exception as error:
                 self._waiting.popleft()

@@ -57,6 +57,36 @@ def test_a_prompt_whose_prefill_fails_does_not_disturb_running_rows() -> None:
         engine.close()
 
 
+def test_a_cache_that_cannot_be_made_fails_its_request_only() -> None:
+    engine = engine_for("qwen3")
+    try:
+        new_cache = engine.model.new_cache
+        good = Running(engine, request([5, 6, 7], max_tokens=300))
+        good.read(3)
+
+        def failing():
+            raise MemoryError("no room")
+
+        engine.model.new_cache = failing  # type: ignore[method-assign]
+        with pytest.raises(RowError, match="no room"):
+            Running(engine, request([8, 9])).finish()
+        engine.model.new_cache = new_cache  # type: ignore[method-assign]
+        assert len(good.finish()[0]) == 300
+    finally:
+        engine.close()
+
+
+def test_a_request_that_cannot_be_admitted_fails_alone() -> None:
+    engine = engine_for("qwen3")
+    try:
+        good = Running(engine, request([5, 6, 7], max_tokens=300))
+        with pytest.raises(RowError, match="admitted"):
+            Running(engine, request([8, 9], SamplingParams(seed="seven"))).finish()  # type: ignore[arg-type]
+        assert len(good.finish()[0]) == 300
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize("lazily", [False, True])
 def test_when_the_model_step_fails_its_rows_fail_and_the_next_request_is_served(lazily: bool) -> None:
     engine = engine_for("qwen3")

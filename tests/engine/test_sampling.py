@@ -48,7 +48,7 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
 
 
 def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.ndarray]:
-    """(token ids in drawing order, weights) of what the filters keep."""
+    """(token ids, in drawing order: ascending; weights) of what the filters keep."""
     p = row.sampling
     scaled = adjusted(logits, row) / p.temperature
     weights = np.exp(scaled - scaled.max())
@@ -63,7 +63,8 @@ def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.
     before = np.cumsum(weights) - weights
     keep = before < p.top_p * weights.sum()
     keep[0] = True
-    return ids, np.where(keep, weights, 0)
+    order = np.argsort(ids)
+    return ids[order], np.where(keep, weights, 0)[order]
 
 
 def reference_draw(logits: np.ndarray, row: FakeRow) -> tuple[int, float]:

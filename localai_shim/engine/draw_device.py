@@ -1,0 +1,62 @@
+"""Drawing from logits with MLX, queued behind the forward pass: what GPU back ends use.
+
+A sort is fast there, and exact for every row without a look at the host. All numbers are arrays, so nothing is compiled
+for a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+
+def draw_plain(scaled: Any, u: Any) -> Any:
+    """One token per row from the whole distribution. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
+    return _draw_weighted(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
+
+
+def draw_filtered(scaled: Any, top_k: Any, top_p: Any, min_p: Any, u: Any) -> Any:
+    """One token per row from what min_p, top_k (0: all) and top_p keep; limits are `[rows, 1]`.
+
+    Tokens as likely as the last one kept are kept, too.
+    """
+    vocabulary = scaled.shape[-1]
+    weights = mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True))
+    top = -mx.sort(-weights, axis=-1)
+    places = mx.arange(vocabulary)
+    limit = mx.where(top_k > 0, top_k, vocabulary)
+    top = mx.where((top >= min_p) & (places < limit), top, 0)
+    cumulative = mx.cumsum(top, axis=-1)
+    keep = ((cumulative - top < top_p * cumulative[:, -1:]) & (top > 0)) | (places == 0)
+    least = mx.take_along_axis(top, mx.sum(keep, axis=-1, keepdims=True) - 1, axis=-1)
+    return _draw_weighted(mx.where(weights >= least, weights, 0), u)
+
+
+def penalise(logits: Any, counts: Any, seen: Any, repetition: Any, presence: Any, frequency: Any) -> Any:
+    """As `draw_host.penalise`."""
+    factor = mx.array(repetition)
+    scaled = mx.where(logits > 0, logits / factor, logits * factor)
+    logits = mx.where(seen | (counts > 0), scaled, logits)
+    return logits - mx.array(frequency) * counts - mx.array(presence) * (counts > 0)
+
+
+def logprobs(raw: Any, tokens: Any, top_n: int) -> tuple[Any, Any, Any]:
+    """As `draw_host.logprobs`."""
+    normalised = raw - mx.logsumexp(raw, axis=-1, keepdims=True)
+    chosen = mx.take_along_axis(normalised, tokens[:, None], axis=-1)[:, 0]
+    if not top_n:
+        return chosen, None, None
+    n = min(top_n, raw.shape[-1])
+    ids = mx.argpartition(-normalised, n - 1, axis=-1)[:, :n]
+    values = mx.take_along_axis(normalised, ids, axis=-1)
+    order = mx.argsort(-values, axis=-1)
+    return chosen, mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
+
+
+def _draw_weighted(weights: Any, u: Any) -> Any:
+    """The first index whose cumulative weight exceeds the uniform's share; never behind the last that has any."""
+    cumulative = mx.cumsum(weights, axis=-1)
+    index = mx.sum(cumulative <= (u[:, None] * cumulative[:, -1:]), axis=-1)
+    last = mx.max(mx.where(weights > 0, mx.arange(weights.shape[-1]), 0), axis=-1)
+    return mx.minimum(index, last)

@@ -1,0 +1,160 @@
+"""Drawing from logits with NumPy, a whole batch at a time.
+
+No row is ever sorted whole: `top_k` needs a partial selection, and a nucleus is found through a histogram of the
+probabilities, of which only the bin that its edge falls into is sorted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_BLOCK = 64  # vocabulary entries summed at once before the block that holds the drawn token is opened
+_ONE = int(np.float32(1).view(np.int32))
+_SHIFT = 18  # 32 bins per halving of the probability
+_BINS = 32 * 24  # 24 halvings below the likeliest token; the last bin holds all that is less likely
+
+
+def draw_plain(scaled: Floats, u: Doubles) -> Ints:
+    """One token per row from the whole distribution.
+
+    Args:
+        scaled: logits over temperature, `[rows, vocabulary]`.
+        u: uniforms, `[rows]`.
+    """
+    return _draw_weighted(_weights(scaled), u)
+
+
+def draw_filtered(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+    """One token per row from what min_p, top_k (0: all) and top_p keep, in this order."""
+    weights = _weights(scaled)
+    tokens = np.empty(len(u), dtype=np.int64)
+    few = (top_k > 0) & (top_k < weights.shape[-1])
+    if few.any():
+        tokens[few] = _draw_limited(weights[few], top_k[few], top_p[few], min_p[few], u[few])
+    if not few.all():
+        many = ~few
+        part = weights[many] if few.any() else weights
+        part[part < min_p[many, None]] = 0
+        nuclear = np.flatnonzero(top_p[many] < 1)
+        if len(nuclear):
+            part[nuclear] = _cut_nucleus(part[nuclear], top_p[many][nuclear])
+        tokens[many] = _draw_weighted(part, u[many])
+    return tokens
+
+
+def penalise(
+    logits: Floats, counts: Floats, seen: npt.NDArray[np.bool_], repetition: Floats, presence: Floats, frequency: Floats
+) -> Floats:
+    """Repetition, presence and frequency penalties, on the tokens that they concern.
+
+    Args:
+        logits: `[rows, vocabulary]`; changed in place.
+        counts: `[rows, vocabulary]` occurrences in the output.
+        seen: `[rows, vocabulary]`, whether the repetition penalty concerns a token of the prompt.
+        repetition, presence, frequency: `[rows, 1]`.
+    """
+    rows, tokens = np.nonzero(seen | (counts > 0))
+    values, count = logits[rows, tokens], counts[rows, tokens]
+    factor = repetition[rows, 0]
+    values = np.where(values > 0, values / factor, values * factor)
+    logits[rows, tokens] = values - frequency[rows, 0] * count - presence[rows, 0] * (count > 0)
+    return logits
+
+
+def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Any, Any, Any]:
+    """(logprob of each row's token `[rows]`, ids and logprobs of its `top_n` likeliest `[rows, top_n]` or None)."""
+    highest = raw.max(axis=-1, keepdims=True)
+    normaliser = highest + np.log(np.exp(raw - highest).sum(axis=-1, keepdims=True))
+    chosen = np.take_along_axis(raw, tokens[:, None], axis=-1)[:, 0] - normaliser[:, 0]
+    if not top_n:
+        return chosen, None, None
+    n = min(top_n, raw.shape[-1])
+    ids = np.argpartition(raw, raw.shape[-1] - n, axis=-1)[:, -n:]
+    values = np.take_along_axis(raw, ids, axis=-1) - normaliser
+    order = np.lexsort((ids, -values), axis=-1)
+    return chosen, np.take_along_axis(ids, order, axis=-1), np.take_along_axis(values, order, axis=-1)
+
+
+# -----------------------------------------------------------------------------------------------------------------------
+
+
+def _weights(scaled: Floats) -> Floats:
+    """Probabilities, in units of the likeliest token's."""
+    weights: Floats = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    return weights
+
+
+def _draw_weighted(weights: Floats, u: Doubles) -> Ints:
+    """Draw in order of the ids: block sums first, then inside the block that the uniform falls into."""
+    starts = np.arange(0, weights.shape[-1], _BLOCK)
+    blocks = np.cumsum(np.add.reduceat(weights, starts, axis=-1), axis=-1, dtype=np.float64)
+    target = u * blocks[:, -1]
+    # Rounding may point past the last block that has any weight.
+    block = np.minimum((blocks <= target[:, None]).sum(axis=-1), np.argmax(blocks >= blocks[:, -1:], axis=-1))
+    rows = np.arange(len(u))
+    inside = starts[block][:, None] + np.arange(_BLOCK)
+    ids = np.minimum(inside, weights.shape[-1] - 1)
+    part = np.where(inside < weights.shape[-1], weights[rows[:, None], ids], 0)
+    before = np.where(block > 0, blocks[rows, block - 1], 0.0)
+    tokens: Ints = starts[block] + _index(part, before, target)
+    return tokens
+
+
+def _index(weights: Any, before: Doubles, target: Doubles) -> Ints:
+    """Where the target falls in a row's cumulative weight; never on an entry behind the last that has any."""
+    cumulative = before[:, None] + np.cumsum(weights, axis=-1, dtype=np.float64)
+    last = weights.shape[-1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=-1)
+    index: Ints = np.minimum((cumulative <= target[:, None]).sum(axis=-1), last)
+    return index
+
+
+def _draw_limited(weights: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+    """Rows with a top_k: only so many candidates are looked at."""
+    k = int(top_k.max())
+    ids = np.argpartition(weights, weights.shape[-1] - k, axis=-1)[:, -k:]
+    top = np.take_along_axis(weights, ids, axis=-1)
+    order = np.lexsort((ids, -top), axis=-1)
+    ids, top = np.take_along_axis(ids, order, axis=-1), np.take_along_axis(top, order, axis=-1)
+    top = np.where((top >= min_p[:, None]) & (np.arange(k) < top_k[:, None]), top, 0)
+    cumulative = np.cumsum(top, axis=-1, dtype=np.float64)
+    keep = cumulative - top < top_p[:, None].astype(np.float64) * cumulative[:, -1:]
+    keep[:, 0] = True  # the likeliest token stays whatever top_p is
+    top = np.where(keep, top, 0)
+    order = np.argsort(ids, axis=-1)
+    ids, top = np.take_along_axis(ids, order, axis=-1), np.take_along_axis(top, order, axis=-1)
+    index = _index(top, np.zeros(len(u)), u * top.sum(axis=-1, dtype=np.float64))
+    tokens: Ints = np.take_along_axis(ids, index[:, None], axis=-1)[:, 0]
+    return tokens
+
+
+def _cut_nucleus(weights: Floats, top_p: Floats) -> Floats:
+    """Zero what is outside the smallest set of likeliest tokens that holds `top_p` of each row's weight."""
+    rows = np.arange(len(weights))
+    nucleus = top_p.astype(np.float64) * weights.sum(axis=-1, dtype=np.float64)
+    # A float's exponent and leading mantissa bits are a logarithmic bin number that costs no logarithm.
+    bins = ((_ONE - weights.view(np.int32)) >> _SHIFT).astype(np.intp)
+    np.minimum(bins, _BINS - 1, out=bins)
+    flat = (bins + (rows * _BINS)[:, None]).ravel()
+    mass = np.bincount(flat, weights.ravel(), minlength=len(rows) * _BINS).reshape(-1, _BINS)
+    cumulative = np.cumsum(mass, axis=-1)
+    edge = np.minimum((cumulative < nucleus[:, None]).sum(axis=-1), _BINS - 1)
+    out = np.where(bins < edge[:, None], weights, 0)
+    # The edge's own bin is taken from its heaviest token down.
+    row, token = np.nonzero(bins == edge[:, None])
+    value = weights[row, token]
+    order = np.lexsort((token, -value, row))
+    row, token, value = row[order], token[order], value[order]
+    running = np.cumsum(value, dtype=np.float64) - value
+    first = np.searchsorted(row, row)
+    above = np.where(edge > 0, cumulative[rows, edge - 1], 0.0)
+    within = above[row] + running - running[first] < nucleus[row]
+    within[first] |= edge[row[first]] == 0  # the likeliest token stays whatever top_p is
+    out[row[within], token[within]] = value[within]
+    return out
