@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
@@ -87,8 +88,9 @@ class _Call:
         self.request = sdk.make_request(options)
         self.timeout = sdk.seconds(client, options)
         self.method = options.method.lower()
-        self.path = "/" + str(options.url).split("?")[0].split("://")[-1].strip("/")
-        self.body = {**_as_mapping(options.json_data), **_as_mapping(options.extra_json)}
+        self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
+        self._parts = (options.json_data, options.extra_json)
+        self.body: dict[str, Any] = {}
 
     def immediate(self) -> Any:
         """The answer of an endpoint that needs no model; None for the others.
@@ -99,6 +101,10 @@ class _Call:
         if self.client.is_closed():
             raise EngineClosedError("this client was closed")
         if (self.method, self.path) in _GENERATING:
+            for part in self._parts:
+                if part is not None and not isinstance(part, Mapping):
+                    raise BadRequest.wrong_type("body", "an object", part)
+                self.body.update(part or {})
             return None
         from .endpoints import models
 
@@ -106,7 +112,8 @@ class _Call:
             data = [model.to_dict() for model in models.listing(self.runtime.names())]
             return {"object": "list", "data": data}
         if self.method == "get" and self.path.startswith("/models/"):
-            return models.retrieve(self.path.removeprefix("/models/"), self.runtime.names())
+            name = unquote(self.path.removeprefix("/models/"))
+            return models.retrieve(name, self.runtime.names(), only=self.runtime.only)
         raise NotFound(
             f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process and "
             f"never uses the network. It supports {_SUPPORTED}.",
@@ -159,10 +166,6 @@ class _Call:
     def whole(self, answer: Any) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
-
-
-def _as_mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _server_error(error: BaseException) -> RequestError:

@@ -73,7 +73,7 @@ class Token(NamedTuple):
     finish_reason: FinishReason | None = None
     """Set on a row's last token."""
     is_eos: bool = False
-    """The token ended the sequence and is no part of the text."""
+    """The token marks the end of a sequence and is no part of the text, also where the row goes on."""
 
 
 class Failure(NamedTuple):

@@ -71,7 +71,10 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> ChatCall:
     prompt = model.tokenizer.render(messages, variables)
     assembler = ChatAssembler(
         model=model,
-        parsers=[TextParser(model.tokenizer.detokenizer(), limits.stop, with_tokens=logprobs) for _ in range(n)],
+        parsers=[
+            TextParser(model.tokenizer.detokenizer(), limits.stop, min_tokens=limits.min_tokens, with_tokens=logprobs)
+            for _ in range(n)
+        ],
         prompt_tokens=len(prompt),
         logprobs=logprobs,
         include_usage=include_usage,
@@ -100,7 +103,9 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
         )
     old = common.read_max_tokens(fields, "max_tokens", model)
     new = common.read_max_tokens(fields, "max_completion_tokens", model)
-    return old if new is None else new
+    given = old if new is None else new
+    default = model.generation_defaults.get("max_new_tokens")
+    return default if given is None and isinstance(default, int) and default > 0 else given
 
 
 def _read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
@@ -113,7 +118,13 @@ def _read_template_variables(fields: Fields, model: ServedModel) -> dict[str, An
             variables.setdefault("enable_thinking", False)
     verbosity = fields.choice("verbosity", ("low", "medium", "high"))
     if verbosity in ("low", "high"):
-        model.tokenizer.check_variables(["verbosity"], "chat_template_kwargs")
+        if not model.tokenizer.knows("verbosity"):
+            raise BadRequest(
+                f"Unsupported value: 'verbosity' does not support '{verbosity}' with this model. Supported values are: "
+                "'medium'. Ask for brevity or detail in a message.",
+                param="verbosity",
+                code="unsupported_value",
+            )
         variables.setdefault("verbosity", verbosity)
     return variables
 
@@ -125,14 +136,22 @@ def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     fields.mapping("prediction")  # speeds up what OpenAI serves; the answer is the same without
     if fields.boolean("store"):
         raise BadRequest.unsupported("store", f"Stored completions: {_NOT_YET}")
-    if "audio" in (fields.get("modalities") or ()):
-        raise BadRequest.unsupported("modalities", "Local text models do not speak; leave it out or pass ['text'].")
-    if fields.get("modalities", ["text"]) != ["text"]:
-        raise BadRequest("Invalid value for 'modalities': expected ['text'].", param="modalities", code="invalid_value")
-    format = fields.mapping("response_format") or {"type": "text"}
-    if format.get("type") != "text":
+    _check_modalities(fields.get("modalities", ["text"]))
+    format = fields.mapping("response_format")
+    if format is not None and format.get("type") is None:
+        raise BadRequest.missing("response_format.type")
+    if format is not None and format["type"] != "text":
         raise BadRequest.unsupported("response_format", f"Structured outputs: {_NOT_YET}")
     return common.read_metadata(fields)
+
+
+def _check_modalities(modalities: Any) -> None:
+    if not isinstance(modalities, list | tuple):
+        raise BadRequest.wrong_type("modalities", "an array of strings", modalities)
+    if "audio" in modalities:
+        raise BadRequest.unsupported("modalities", "Local text models do not speak; leave it out or pass ['text'].")
+    if list(modalities) != ["text"]:
+        raise BadRequest("Invalid value for 'modalities': expected ['text'].", param="modalities", code="invalid_value")
 
 
 class ChatAssembler:
@@ -273,10 +292,10 @@ def _token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenize
         top = []
         for token_id, logprob in token.top:
             other = tokenizer.token_bytes(token_id)
-            top.append(TopLogprob(token=other.decode("utf-8", "replace"), bytes=list(other), logprob=logprob))
+            top.append(TopLogprob(token=tokenizer.token_bytes.text(token_id), bytes=list(other), logprob=logprob))
         out.append(
             ChatCompletionTokenLogprob(
-                token=raw.decode("utf-8", "replace"),
+                token=tokenizer.token_bytes.text(token.id),
                 bytes=list(raw),
                 logprob=token.logprob if token.logprob is not None else -9999.0,
                 top_logprobs=top,

@@ -12,6 +12,7 @@ from openai.types.completion_choice import Logprobs
 from ..core import GenerationRequest, Token
 from ..errors import BadRequest
 from ..output.text import Delta, TextParser
+from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from . import generation as common
 from .fields import Fields
@@ -61,7 +62,12 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> CompletionCall:
     assembler = CompletionAssembler(
         model=model,
         parsers=[
-            TextParser(model.tokenizer.detokenizer(continuing=True), limits.stop, with_tokens=scored is not None)
+            TextParser(
+                model.tokenizer.detokenizer(continuing=True),
+                limits.stop,
+                min_tokens=limits.min_tokens,
+                with_tokens=scored is not None,
+            )
             for _ in requests
         ],
         prompts=prompts,
@@ -93,7 +99,7 @@ def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[list[int]]:
 
 def _read_prompt(prompt: Any, path: str, tokenizer: ChatTokenizer) -> list[int]:
     if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt)
+        ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
             raise BadRequest(
                 f"Invalid '{path}': this model's tokenizer makes no token of {prompt!r}, and something has to be there "
@@ -247,7 +253,8 @@ class CompletionAssembler:
         )
 
     def _text(self, token_id: int) -> str:
-        return self._model.tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+        text = self._model.tokenizer.token_bytes.text(token_id)
+        return f"bytes:{text}" if text.startswith("\\x") and len(text) % 4 == 0 else text
 
     def _prompt_length(self, prompt: int) -> int:
         """Characters of a prompt: offsets count from its beginning, as in OpenAI's API."""

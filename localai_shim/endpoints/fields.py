@@ -45,7 +45,7 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadRequest.wrong_type(name, "a decimal", value)
-        return _in_range(name, float(value), low, high, "decimal")
+        return float(_in_range(name, value, low, high, "decimal"))
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         """An integer within [low, high]; 3.0 is not one, as in OpenAI's API."""
@@ -128,4 +128,6 @@ def _in_range(name: str, value: float, low: float, high: float, kind: str) -> fl
 
 
 def _plain(value: float) -> str:
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

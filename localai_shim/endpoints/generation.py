@@ -21,8 +21,6 @@ _INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
-# Fields that only make sense remotely and cannot change the answer.
-ACCEPTED = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 
 
@@ -41,8 +39,9 @@ class ServedModel:
 
 def read_accepted(fields: Fields) -> None:
     """Check the types of fields that are accepted without effect."""
-    for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
+    for name in ("user", "safety_identifier", "prompt_cache_key"):
         fields.string(name)
+    fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
     fields.mapping("prompt_cache_options")
 
 
@@ -81,16 +80,17 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
 
 def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     out: dict[int, float] = {}
-    for key, value in (fields.mapping("logit_bias") or {}).items():
+    bias_by_token: dict[Any, Any] = fields.mapping("logit_bias") or {}
+    for key, value in bias_by_token.items():
         path = f"logit_bias.{key}"
-        try:
-            token_id = int(key)
-        except ValueError:
+        digits = str(key) if isinstance(key, str) or type(key) is int else ""
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
             raise BadRequest(
                 f"Invalid key in 'logit_bias': {key}. You should only be submitting integers.",
                 param="logit_bias",
                 code="invalid_value",
-            ) from None
+            )
+        token_id = int(digits)
         if not 0 <= token_id < model.tokenizer.vocabulary_size:
             raise BadRequest(
                 f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
@@ -173,6 +173,8 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
             code="object_above_max_properties",
         )
     for key, value in metadata.items():
+        if not isinstance(key, str):
+            raise BadRequest.wrong_type("metadata", "an object with strings as keys", key)
         if not isinstance(value, str):
             raise BadRequest.wrong_type(f"metadata.{key}", "a string", value)
         for what, text, most in (("key", str(key), 64), ("value", value, 512)):
@@ -244,7 +246,9 @@ def make_requests(
             max_tokens=min(limits.max_tokens or room, room),
             min_tokens=limits.min_tokens,
             ignore_eos=limits.ignore_eos,
-            stop=StopStrings(model.tokenizer.detokenizer(continuing=continuing), limits.stop) if limits.stop else None,
+            stop=StopStrings(model.tokenizer.detokenizer(continuing=continuing), limits.stop, limits.min_tokens)
+            if limits.stop
+            else None,
         )
         for choice in range(n)
     ]

@@ -16,14 +16,19 @@ def listing(models: Mapping[str, int]) -> list[Model]:
     return [Model(id=name, created=created, object="model", owned_by=OWNER) for name, created in models.items()]
 
 
-def retrieve(name: str, models: Mapping[str, int]) -> Model:
-    """One model.
+def retrieve(name: str, models: Mapping[str, int], *, only: bool) -> Model:
+    """One model; where it serves every name, that is what any name stands for.
+
+    Args:
+        only: names that are not in `models` are not served.
 
     Raises:
         NotFound: this client has no model of that name.
     """
     if name not in models:
-        raise unknown_model(name, models)
+        if only:
+            raise unknown_model(name, models)
+        name = next(iter(models))
     return Model(id=name, created=models[name], object="model", owned_by=OWNER)
 
 

@@ -69,14 +69,14 @@ class Row:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence."""
         self.generated += 1
         request = self.request
-        may_stop = self.generated > request.min_tokens
-        if may_stop and not request.ignore_eos and token_id in eos:
+        is_eos = token_id in eos
+        if is_eos and not request.ignore_eos:
             return "stop", True
-        if request.stop is not None and request.stop.feed(token_id) and self.generated >= request.min_tokens:
-            return "stop", False
+        if request.stop is not None and not is_eos and request.stop.feed(token_id):
+            return "stop", is_eos
         if self.generated >= self.room:
-            return "length", False
-        return None, False
+            return "length", is_eos
+        return None, is_eos
 
 
 Emit = Callable[[Row, Event], None]

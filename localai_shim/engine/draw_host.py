@@ -82,7 +82,7 @@ def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Any, Any, Any]:
     return chosen, np.take_along_axis(ids, order, axis=-1), np.take_along_axis(values, order, axis=-1)
 
 
-# -----------------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def _weights(scaled: Floats) -> Floats:
@@ -139,15 +139,17 @@ def _cut_nucleus(weights: Floats, top_p: Floats) -> Floats:
     rows = np.arange(len(weights))
     nucleus = top_p.astype(np.float64) * weights.sum(axis=-1, dtype=np.float64)
     # A float's exponent and leading mantissa bits are a logarithmic bin number that costs no logarithm.
-    bins = ((_ONE - weights.view(np.int32)) >> _SHIFT).astype(np.intp)
+    bins = _ONE - weights.view(np.int32)
+    np.right_shift(bins, _SHIFT, out=bins)
     np.minimum(bins, _BINS - 1, out=bins)
-    flat = (bins + (rows * _BINS)[:, None]).ravel()
-    mass = np.bincount(flat, weights.ravel(), minlength=len(rows) * _BINS).reshape(-1, _BINS)
+    flat = bins + (rows * _BINS)[:, None]
+    mass = np.bincount(flat.ravel(), weights.ravel(), minlength=len(rows) * _BINS).reshape(-1, _BINS)
     cumulative = np.cumsum(mass, axis=-1)
     edge = np.minimum((cumulative < nucleus[:, None]).sum(axis=-1), _BINS - 1)
-    out = np.where(bins < edge[:, None], weights, 0)
+    edges = edge.astype(np.int32)[:, None]
+    out: Floats = weights * (bins < edges)
     # The edge's own bin is taken from its heaviest token down.
-    row, token = np.nonzero(bins == edge[:, None])
+    row, token = np.divmod(np.flatnonzero(bins == edges), weights.shape[-1])
     value = weights[row, token]
     order = np.lexsort((token, -value, row))
     row, token, value = row[order], token[order], value[order]

@@ -7,8 +7,8 @@ On the GPU back ends everything stays on the device and is queued behind the for
 is several times as fast (32 rows of 6,000: exp 0.28 against 5.0 ms, partition 0.37 against 2.0 ms), so there
 logits are drawn from on the host; an all-greedy batch is an argmax on the device everywhere.
 
-Inverse-CDF sampling needs one uniform per row, which falls among the kept tokens in order of their ids. Filters apply in
-vLLM's order: min_p, top_k, top_p.
+Inverse-CDF sampling needs one uniform per row, which falls among the kept tokens in order of their ids. Filters apply
+in vLLM's order: min_p, top_k, top_p.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ class StopMatcher:
         if not self._strings:
             return text
         held = self._held + text
-        starts = [at for at in (held.find(s) for s in self._strings) if at >= 0]
-        if starts:
+        found = [(at + len(s), at) for s in self._strings if (at := held.find(s)) >= 0]
+        if found:  # the one that is complete first, as if the text had come letter by letter
             self.matched, self._held = True, ""
-            return held[: min(starts)]
+            return held[: min(found)[1]]
         keep = self._overlap(held)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]
@@ -53,13 +53,19 @@ class StopStrings:
     Args:
         detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
         strings: the stop strings, at least one.
+        min_tokens: stop strings that begin in the first so many tokens do not count.
     """
 
-    def __init__(self, detokenizer: Any, strings: Sequence[str]) -> None:
+    def __init__(self, detokenizer: Any, strings: Sequence[str], min_tokens: int = 0) -> None:
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(strings)
+        self._unchecked = min_tokens
 
     def feed(self, token_id: int) -> bool:
         self._detokenizer.add_token(token_id)
-        self._matcher.feed(self._detokenizer.last_segment)
+        text = self._detokenizer.last_segment
+        if self._unchecked > 0:
+            self._unchecked -= 1
+        else:
+            self._matcher.feed(text)
         return self._matcher.matched

@@ -27,12 +27,16 @@ class TextParser:
     Args:
         detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
         stop: stop strings; never part of the text.
+        min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`.
     """
 
-    def __init__(self, detokenizer: Any, stop: Sequence[str] = (), *, with_tokens: bool = False) -> None:
+    def __init__(
+        self, detokenizer: Any, stop: Sequence[str] = (), *, min_tokens: int = 0, with_tokens: bool = False
+    ) -> None:
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(stop)
+        self._min_tokens = min_tokens
         self._with_tokens = with_tokens
         self._pending: deque[tuple[Token, int, int]] = deque()  # token, where its text starts, where it ends
         self._length = 0  # characters detokenised
@@ -43,19 +47,18 @@ class TextParser:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
         detokenizer = self._detokenizer
-        if token.is_eos:
-            text = ""
-        else:
+        finished = token.finish_reason is not None
+        text = ""
+        if not token.is_eos:
             detokenizer.add_token(token.id)
             text = detokenizer.last_segment
-            if self._with_tokens:
-                self._pending.append((token, self._length, self._length + len(text)))
-        finished = token.finish_reason is not None
+        if self._with_tokens and not (token.is_eos and finished):
+            self._pending.append((token, self._length, self._length + len(text)))
         if finished:
             detokenizer.finalize()
             text += detokenizer.last_segment
         self._length += len(text)
-        out = self._matcher.feed(text)
+        out = self._matcher.feed(text) if self.generated > self._min_tokens else text
         if finished and not self._matcher.matched:
             out += self._matcher.flush()
         self._released += len(out)

@@ -26,7 +26,8 @@ class TokenBytes:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
-        self._kind = _decoder_kind(tokenizer)
+        self.kind = _decoder_kind(tokenizer)
+        """How token strings are written: byte_level, sentencepiece or other."""
         self._known: dict[int, bytes] = {}
 
     def __call__(self, token_id: int) -> bytes:
@@ -35,18 +36,26 @@ class TokenBytes:
             known = self._known[token_id] = self._convert(token_id)
         return known
 
+    def text(self, token_id: int) -> str:
+        r"""A token as OpenAI writes it: its text, or `\xe2\x80` where it is part of a character only."""
+        raw = self(token_id)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "".join(f"\\x{byte:02x}" for byte in raw)
+
     def _convert(self, token_id: int) -> bytes:
         token = self._tokenizer.convert_ids_to_tokens(token_id)
         if token is None:  # the model's vocabulary is padded beyond the tokenizer's
             return b""
         if token_id in self._special:
             return str(token).encode()
-        if self._kind == "byte_level":
+        if self.kind == "byte_level":
             alphabet = _byte_of_char()
             if all(c in alphabet for c in token):
                 return bytes(alphabet[c] for c in token)
             return str(token).encode()
-        if self._kind == "sentencepiece":
+        if self.kind == "sentencepiece":
             if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
                 return bytes([int(token[3:5], 16)])
             return str(token).replace("\u2581", " ").encode()

@@ -81,7 +81,7 @@ def _content(message: dict[str, Any], role: str, path: str) -> str:
             return refusal if isinstance(refusal, str) else ""
         raise BadRequest.missing(f"{path}.content")
     if isinstance(content, str):
-        return content
+        return encodable(content, f"{path}.content")
     if not isinstance(content, list):
         raise BadRequest.wrong_type(f"{path}.content", "one of a string or array of objects", content)
     return "".join(_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
@@ -105,6 +105,19 @@ def _part(part: Any, path: str) -> str:
         raise BadRequest.missing(f"{path}.{field}")
     if not isinstance(text, str):
         raise BadRequest.wrong_type(f"{path}.{field}", "a string", text)
+    return encodable(text, f"{path}.{field}")
+
+
+def encodable(text: str, path: str) -> str:
+    """The text, which has to be Unicode that could be sent: lone surrogates are not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"Invalid '{path}': the character at index {error.start} is a lone surrogate, which is no text.",
+            param=path,
+            code="invalid_value",
+        ) from None
     return text
 
 

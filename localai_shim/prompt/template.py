@@ -10,6 +10,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
+from ..output.detokenizer import ByteDetokenizer
 from ..output.token_bytes import TokenBytes
 
 # What transformers and mlx-lm hand to a template themselves.
@@ -33,7 +34,12 @@ class ChatTokenizer:
         self.token_bytes = TokenBytes(tokenizer)
 
     def encode(self, text: str) -> list[int]:
-        """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one."""
+        """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.
+
+        Raises:
+            UnicodeEncodeError: the text holds lone surrogates.
+        """
+        text.encode()
         ids: list[int] = self._tokenizer.encode(text)
         return ids
 
@@ -42,12 +48,14 @@ class ChatTokenizer:
         return str(self._tokenizer.decode(list(ids)))
 
     def detokenizer(self, *, continuing: bool = False) -> Any:
-        """A fresh streaming detokenizer (mlx-lm's).
+        """A fresh streaming detokenizer.
 
         Args:
             continuing: the text goes on where a prompt ended. mlx-lm's detokenizers drop the space that a text
                 begins with, so they are shown a letter first.
         """
+        if self.token_bytes.kind == "byte_level":
+            return ByteDetokenizer(self.token_bytes)
         detokenizer = self._tokenizer.detokenizer
         if continuing:
             for token_id in self._letter:
@@ -83,6 +91,11 @@ class ChatTokenizer:
     def knows_developer(self) -> bool:
         """The template has a developer role of its own."""
         return "developer" in str(getattr(self._tokenizer, "chat_template", None) or "")
+
+    def knows(self, variable: str) -> bool:
+        """Whether the chat template reads this variable, as far as anybody can tell."""
+        known = self.template_variables
+        return known is None or variable in known
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
         """Refuse template arguments that nothing would read.

@@ -34,7 +34,7 @@ def said(deltas: Sequence[Delta]) -> str:
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("eos", [False, True], ids=["ends by length", "ends by itself"])
 def test_the_deltas_are_the_text(tokenizer: Any, text: str, eos: bool) -> None:
-    parser = TextParser(tokenizer.detokenizer)
+    parser = TextParser(chat_tokenizer(tokenizer).detokenizer())
     tokens = tokens_of(tokenizer, text, eos=eos)
     deltas = run(parser, tokens)
     assert said(deltas) == text
@@ -45,19 +45,19 @@ def test_the_deltas_are_the_text(tokenizer: Any, text: str, eos: bool) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_delta_shows_a_broken_character(tokenizer: Any, text: str) -> None:
-    deltas = run(TextParser(tokenizer.detokenizer), tokens_of(tokenizer, text))
+    deltas = run(TextParser(chat_tokenizer(tokenizer).detokenizer()), tokens_of(tokenizer, text))
     assert all("\ufffd" not in delta.text for delta in deltas)
 
 
 def test_a_character_that_never_ends_is_shown_as_a_replacement(tokenizer: Any) -> None:
     tokens = tokens_of(tokenizer, "ok 🚀")
     cut = [*tokens[:-2], tokens[-2]._replace(finish_reason="length")]
-    assert said(run(TextParser(tokenizer.detokenizer), cut)).rstrip("\ufffd") == "ok "
+    assert said(run(TextParser(chat_tokenizer(tokenizer).detokenizer()), cut)).rstrip("\ufffd") == "ok "
 
 
 def test_text_that_begins_with_a_space_keeps_it(byte_level: Any) -> None:
     for text in (" leading", "  twice", " "):
-        assert said(run(TextParser(byte_level.detokenizer), tokens_of(byte_level, text))) == text
+        assert said(run(TextParser(chat_tokenizer(byte_level).detokenizer()), tokens_of(byte_level, text))) == text
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -72,7 +72,7 @@ def test_text_that_continues_a_prompt_keeps_the_space_that_it_begins_with(tokeni
 
 
 def test_a_zero_byte_is_text_too(tokenizer: Any) -> None:
-    assert said(run(TextParser(tokenizer.detokenizer), tokens_of(tokenizer, "a\x00b"))) == "a\x00b"
+    assert said(run(TextParser(chat_tokenizer(tokenizer).detokenizer()), tokens_of(tokenizer, "a\x00b"))) == "a\x00b"
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -82,7 +82,7 @@ def test_a_stop_string_cuts_the_text_wherever_tokens_end(tokenizer: Any, text: s
         if end - start > 6:
             continue
         stop = text[start:end]
-        deltas = run(TextParser(tokenizer.detokenizer, [stop]), tokens)
+        deltas = run(TextParser(chat_tokenizer(tokenizer).detokenizer(), [stop]), tokens)
         assert said(deltas) == text[: text.find(stop)], stop
 
 
@@ -90,17 +90,17 @@ def test_a_stop_string_cuts_the_text_wherever_tokens_end(tokenizer: Any, text: s
 def test_a_stop_string_that_the_last_token_completes_is_the_reason(tokenizer: Any, text: str) -> None:
     stop = [text[-3:]]
     *others, last = tokens_of(tokenizer, text)
-    checker = StopStrings(tokenizer.detokenizer, stop)
+    checker = StopStrings(chat_tokenizer(tokenizer).detokenizer(), stop)
     assert not any(checker.feed(token.id) for token in others)
     last = last._replace(finish_reason="stop" if checker.feed(last.id) else "length")  # as the engine does
-    deltas = run(TextParser(tokenizer.detokenizer, stop), [*others, last])
+    deltas = run(TextParser(chat_tokenizer(tokenizer).detokenizer(), stop), [*others, last])
     assert (said(deltas), deltas[-1].finish_reason) == (text[:-3], "stop")
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_tokens_come_in_order_and_never_before_their_text(tokenizer: Any, text: str) -> None:
     tokens = tokens_of(tokenizer, text)
-    parser = TextParser(tokenizer.detokenizer, ["never said"], with_tokens=True)
+    parser = TextParser(chat_tokenizer(tokenizer).detokenizer(), ["never said"], with_tokens=True)
     out: list[tuple[Token, int]] = []
     released = 0
     for token in tokens:
@@ -116,7 +116,7 @@ def test_tokens_come_in_order_and_never_before_their_text(tokenizer: Any, text: 
 def test_offsets_are_where_each_tokens_text_begins(byte_level: Any) -> None:
     text = "The quick brown fox, two three."
     tokens = tokens_of(byte_level, text)
-    deltas = run(TextParser(byte_level.detokenizer, with_tokens=True), tokens)
+    deltas = run(TextParser(chat_tokenizer(byte_level).detokenizer(), with_tokens=True), tokens)
     pieces = [byte_level.decode([token.id]) for token in tokens]
     expected = [0, *itertools.accumulate(map(len, pieces))][:-1]
     assert [offset for delta in deltas for _, offset in delta.tokens] == expected
@@ -124,7 +124,7 @@ def test_offsets_are_where_each_tokens_text_begins(byte_level: Any) -> None:
 
 def test_an_end_of_sequence_is_no_token_of_the_text(tokenizer: Any) -> None:
     tokens = tokens_of(tokenizer, "one two", eos=True)
-    deltas = run(TextParser(tokenizer.detokenizer, with_tokens=True), tokens)
+    deltas = run(TextParser(chat_tokenizer(tokenizer).detokenizer(), with_tokens=True), tokens)
     assert [token for delta in deltas for token, _ in delta.tokens] == tokens[:-1]
 
 
@@ -135,6 +135,6 @@ def test_tokens_behind_a_stop_string_are_not_given_out(byte_level: Any) -> None:
         stop = "".join(pieces[count:])  # begins exactly where a token begins
         if stop in "".join(pieces[:count]) + stop[:-1]:
             continue
-        deltas = run(TextParser(byte_level.detokenizer, [stop], with_tokens=True), tokens)
+        deltas = run(TextParser(chat_tokenizer(byte_level).detokenizer(), [stop], with_tokens=True), tokens)
         assert [token for delta in deltas for token, _ in delta.tokens] == tokens[:count]
         assert said(deltas) == "".join(pieces[:count])

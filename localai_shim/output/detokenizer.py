@@ -1,0 +1,39 @@
+"""Streaming detokenisation of byte-level tokenizers.
+
+mlx-lm has detokenizers for every kind of tokenizer, and they are used for all others. Its byte-level one drops the
+space that a text begins with, holds a lone space back until the next token (so that a stop string that ends in one is
+seen too late), and turns byte 0 into another character; here text is exactly the tokens' bytes, decoded.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+from .token_bytes import TokenBytes
+
+_make_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class ByteDetokenizer:
+    """One text, token by token, with mlx-lm's interface."""
+
+    __slots__ = ("_decoder", "_segment", "_token_bytes")
+
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        self._token_bytes = token_bytes
+        self._decoder = _make_decoder("replace")
+        self._segment = ""
+
+    def add_token(self, token: int) -> None:
+        """Take a token; bytes that do not make a whole character yet are kept for the next ones."""
+        self._segment += self._decoder.decode(self._token_bytes(token))
+
+    def finalize(self) -> None:
+        """No more tokens come: what is left of a character becomes U+FFFD."""
+        self._segment += self._decoder.decode(b"", final=True)
+
+    @property
+    def last_segment(self) -> str:
+        """The text since this was last asked."""
+        segment, self._segment = self._segment, ""
+        return segment
