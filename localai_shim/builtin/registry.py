@@ -1,0 +1,149 @@
+"""What a kind of dialogue is, the table of kinds, and the split into training and held-out content."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any, Final, Literal, TypeVar
+
+HELD_OUT_PERCENT: Final = 8
+MAX_DRAWS: Final = 100_000
+
+Content = Literal["open", "wording", "closed"]
+T = TypeVar("T")
+
+
+class Split(Enum):
+    """The two disjoint halves of all content."""
+
+    TRAIN = "train"
+    HELD_OUT = "held out"
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """One prompt and the answers that count as right.
+
+    ``messages`` end with a user or tool turn. ``raw`` is a prompt outside the chat format, used instead of messages.
+    """
+
+    messages: tuple[dict[str, str], ...]
+    answers: tuple[str, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    raw: str | None = None
+
+
+Generator = Callable[[Random, Split], Dialogue]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of dialogue.
+
+    ``content`` says what the held-out evaluation varies: "open" content never seen in training; "wording", a fact
+    seen in training asked in a sentence never seen; "closed", canned prompts that training saw too. ``thought`` is
+    what the model writes between the think tags when thinking is on. A ``standalone`` kind gets no other system
+    prompt, tools or earlier turns.
+    """
+
+    name: str
+    generate: Generator
+    content: Content
+    thought: str
+    weight: float = 1.0
+    standalone: bool = False
+
+
+@dataclass
+class Registry:
+    """Kinds by name, in order of registration."""
+
+    kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
+
+    def add(
+        self, content: Content, thought: str, *, weight: float = 1.0, standalone: bool = False
+    ) -> Callable[[Generator], Generator]:
+        """A decorator that registers a generator under its function's name."""
+
+        def register(generate: Generator) -> Generator:
+            name = generate.__name__
+            self.kinds[name] = Kind(name, generate, content, thought, weight, standalone)
+            return generate
+
+        return register
+
+
+REGISTRY: Final = Registry()
+kind: Final = REGISTRY.add
+
+
+def split_of(key: str) -> Split:
+    """The split that a piece of content belongs to, from a hash of the content alone."""
+    bucket = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") % 100
+    return Split.HELD_OUT if bucket < HELD_OUT_PERCENT else Split.TRAIN
+
+
+def draw(make: Callable[[], T], split: Split, key: Callable[[T], str] = str) -> T:
+    """The first value of ``make`` whose key belongs to ``split``."""
+    for _ in range(MAX_DRAWS):
+        value = make()
+        if split_of(key(value)) is split:
+            return value
+    raise RuntimeError(f"no {split.value} content in {MAX_DRAWS} draws")
+
+
+def user(text: str) -> dict[str, str]:
+    """A user turn."""
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> dict[str, str]:
+    """A system turn."""
+    return {"role": "system", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    """An assistant turn."""
+    return {"role": "assistant", "content": text}
+
+
+def ask(prompt: str, *answers: str) -> Dialogue:
+    """A single user turn and its right answers."""
+    return Dialogue((user(prompt),), answers)
+
+
+def polite(rng: Random, request: str) -> str:
+    """An imperative sentence without its full stop, in one of several manners."""
+    lower = request[0].lower() + request[1:]
+    forms = (
+        f"{request}.",
+        f"{request}.",
+        request,
+        request,
+        f"Please {lower}.",
+        f"please {lower}",
+        f"{request}, please.",
+        f"Can you {lower}?",
+        f"Could you please {lower}?",
+        f"Now {lower}.",
+        lower,
+    )
+    return rng.choice(forms)
+
+
+def loose(rng: Random, question: str) -> str:
+    """A question as it stands, or with the casing and the end mark that people leave out."""
+    form = rng.random()
+    if form < 0.6:
+        return question
+    bare = question.rstrip("?.!")
+    if form < 0.75:
+        return bare
+    lower = question[0].lower() + question[1:]
+    return lower if form < 0.87 else lower.rstrip("?.!")
+
+
+def one_of(rng: Random, templates: Sequence[str], **values: object) -> str:
+    """A template chosen at random with its values filled in."""
+    return rng.choice(templates).format(**values)
