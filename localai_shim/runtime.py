@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .builtin import CHECKPOINT
 from .core import EngineClosedError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Source:
 
 def builtin_path() -> str:
     """The folder of the checkpoint that ships with the package."""
-    return str(Path(__file__).parent / "builtin" / "checkpoint")
+    return str(CHECKPOINT)
 
 
 def resolve_path(model: str | os.PathLike[str] | None) -> str:

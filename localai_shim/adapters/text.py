@@ -197,7 +197,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions) -> str:
+    import localai_shim
+
     weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in path.glob("*.safetensors"))
-    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers", "localai-shim")]
+    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [localai_shim.__version__]
     what = json.dumps([config, weights, repr(options), versions], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

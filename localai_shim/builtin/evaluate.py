@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from localai_shim.adapters.backend import require_backend
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.builtin.chat import prompt_text
 from localai_shim.builtin.dialogues import KINDS, sample
-from localai_shim.builtin.openblas import load_openblas
 from localai_shim.builtin.registry import Dialogue, Kind, Split
 
 LONGEST_ANSWER = 320
@@ -51,7 +51,7 @@ class Answerer:
     """A checkpoint that answers prompts greedily, in batches and in float32."""
 
     def __init__(self, folder: Path) -> None:
-        load_openblas()
+        require_backend()
         # Not at the top: OpenBLAS has to be loaded before MLX.
         import mlx.core as mx
         from mlx_lm import load

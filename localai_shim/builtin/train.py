@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from localai_shim.adapters.backend import require_backend
 from localai_shim.builtin.batches import shard, training_batches
-from localai_shim.builtin.openblas import load_openblas
 from localai_shim.builtin.registry import Split
 from localai_shim.builtin.tokenizer import save_tokenizer, train_tokenizer
 
@@ -36,7 +36,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program."""
     options = parsed(arguments)
-    load_openblas()
+    require_backend()
     # Not at the top: every process that makes data imports this module and needs no MLX.
     from localai_shim.builtin.optimise import Plan, new_model, optimise, write_configs
 
