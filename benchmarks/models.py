@@ -1,0 +1,125 @@
+"""Models of a chosen size with random weights, saved in Hugging Face format with a tokenizer trained on the spot."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TEMPLATE = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif -%}"""
+
+_SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+_ENTROPY = 2.0  # nats
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The shape of a model, and of the work that it is given by default."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    prompt_tokens: int
+    new_tokens: int
+
+
+SIZES = {
+    "small": Size(256, 4, 1_024, 4, 2, 64, 6_000, 128, 128),
+    "mid": Size(768, 12, 2_048, 12, 4, 64, 16_000, 128, 64),
+    "large": Size(1_024, 28, 3_072, 16, 8, 128, 151_936, 128, 64),
+}
+
+
+def make_model(folder: Path, size: Size, vocabulary: int) -> None:
+    """Save a qwen3 model with random weights and its tokenizer.
+
+    Weights are float32 on MLX's CPU back end and bfloat16 on a GPU. Logits are spread so that the distribution has
+    about `_ENTROPY` nats, as a trained model's has: a flat one would make filters like top_p unrealistically slow.
+    Tokens that give no text at once (the special ones and the lone space) get a logit of zero, so that they are next
+    to never drawn and each token makes one chunk.
+    """
+    from mlx import core as mx
+    from mlx.utils import tree_flatten
+
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet, end = _make_tokenizer(folder, vocabulary)
+    config = _config(size, vocabulary, end)
+    (folder / "config.json").write_text(json.dumps(config))
+    module = importlib.import_module("mlx_lm.models.qwen3")
+    model = module.Model(module.ModelArgs.from_dict(config))
+    mx.random.seed(0)
+    # Gaussian logits of standard deviation s leave an entropy of about log(vocabulary) - s**2 / 2.
+    spread = math.sqrt(2 * (math.log(vocabulary) - _ENTROPY))
+    dtype = mx.bfloat16 if mx.is_available(mx.gpu) else mx.float32
+    weights: dict[str, Any] = {}
+    for name, array in tree_flatten(model.parameters()):
+        if array.ndim > 1:
+            scale = spread if name.startswith("lm_head") else 1.0
+            array = mx.random.normal(array.shape) * (scale / math.sqrt(array.shape[-1]))
+        if name.startswith("lm_head"):
+            array[mx.array(quiet)] = 0.0
+        weights[name] = array.astype(dtype)
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+
+
+def _config(size: Size, vocabulary: int, end: int) -> dict[str, Any]:
+    return {
+        "model_type": "qwen3",
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "intermediate_size": size.intermediate,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.kv_heads,
+        "head_dim": size.head_dim,
+        "rms_norm_eps": 1e-6,
+        "vocab_size": vocabulary,
+        "rope_theta": 1_000_000.0,
+        "max_position_embeddings": 32_768,
+        "tie_word_embeddings": False,
+        "eos_token_id": end,
+    }
+
+
+def _make_tokenizer(folder: Path, vocabulary: int) -> tuple[list[int], int]:
+    """Train and save a byte-level BPE of ASCII text; returns the ids that give no text at once, and that of the end."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    # The byte-level names of the space and the line feed, and printable ASCII: no token ends inside a character.
+    alphabet = ["Ġ", "Ċ", *map(chr, range(33, 127))]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(_corpus(vocabulary), trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=_SPECIAL[1], pad_token=_SPECIAL[2])
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(folder)
+    ids: list[int] = fast.convert_tokens_to_ids([*_SPECIAL, "Ġ"])
+    return ids, ids[1]
+
+
+def _corpus(words: int) -> list[str]:
+    """Lines of invented words, enough of them for a vocabulary of this size."""
+    rng = random.Random(0)
+    known: set[str] = set()
+    while len(known) < words:
+        syllables = rng.choice((2, 2, 3, 3, 4))
+        known.add("".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiouy") for _ in range(syllables)))
+    listed = sorted(known)
+    return [" " + " ".join(listed[at : at + 50]) for at in range(0, len(listed), 50)]

@@ -1,0 +1,195 @@
+"""Figures to lines of text and to JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from localai_shim.adapters.backend import blas
+
+from .overhead import ChunkCost, Overhead
+from .profiler import StackSampler
+from .throughput import CLIENT_GREEDY, CLIENT_SAMPLED, Comparison
+from .timeline import Run, percentiles
+from .values import ValuesCost
+
+REQUEST_TARGET = 2e-3  # seconds
+CHUNK_TARGET = 30e-6  # seconds
+RATIO_TARGETS = {CLIENT_GREEDY: 0.75, CLIENT_SAMPLED: 0.65}  # of the bare step's tokens per second
+HEADLINE_STREAMS = 32
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def machine_facts(model: Any, config: dict[str, Any]) -> dict[str, str]:
+    """What the figures were measured with."""
+    arrays = [array for _, array in tree_flatten(model.parameters())]
+    shape = " ".join(f"{key}={config.get(key)}" for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    versions = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "openai", "localai-shim"))
+    return {
+        "versions": f"{versions} python {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}, {cores()} cores",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "device": f"{mx.default_device()}, BLAS: {blas() or 'the one that MLX came with'}",
+        "model": f"{config.get('model_type')} {shape} {sum(a.size for a in arrays) / 1e6:.1f}M {arrays[-1].dtype}",
+    }
+
+
+def spread(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
+    """`median (min..max)`; a dash where nothing could be measured."""
+    if not values:
+        return "-"
+    middle, low, high = (scale * f(values) for f in (median, min, max))
+    return f"{middle:.{digits}f} ({low:.{digits}f}..{high:.{digits}f})"
+
+
+def verdict(good: bool) -> str:
+    return "PASS" if good else "MISS"
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns, numbers to the right."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in (head, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    print(flush=True)
+
+
+def print_overhead(overhead: Overhead) -> None:
+    print("Request overhead: create(max_tokens=1) minus the bare forward of the same prompt, milliseconds")
+    rows = []
+    for name, values in (("sync create", overhead.sync), ("async create", overhead.asynchronous)):
+        p = percentiles(values)
+        good = verdict(median(values) <= REQUEST_TARGET)
+        rows.append([name, *(f"{p[k]:.2f}" for k in ("p50", "p90", "p99")), "<= 2.00", good])
+    p = percentiles(overhead.bare)
+    rows.append(["(bare forward)", *(f"{p[k]:.2f}" for k in ("p50", "p90", "p99")), "", ""])
+    print_table(["", "p50", "p90", "p99", "target", ""], rows)
+
+
+def print_chunks(cost: ChunkCost) -> None:
+    print("One stream: CPU time of the consuming thread per chunk, microseconds, median (min..max)")
+    kinds = {
+        "sync, tokens already there": cost.sync_buffered,
+        "sync, woken by each token": cost.sync_live,
+        "async, tokens already there": cost.async_buffered,
+        "async, woken by each token": cost.async_live,
+    }
+    rows = [[n, spread(v, 1e6, 1), "<= 30", verdict(median(v) <= CHUNK_TARGET)] for n, v in kinds.items()]
+    print_table(["", "us per chunk", "target", ""], rows)
+
+
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
+    print("Decode: all streams together, steady state; ratio to the bare greedy step run just before and after")
+    rows = [
+        [
+            c.method,
+            str(c.streams),
+            spread([r.decode_rate for r in c.runs if r.decode_rate], digits=0),
+            f"{median(c.bare_rates):.0f}",
+            spread(c.ratios),
+            spread(c.extra_step_seconds, 1e6, 0),
+            f"{median(r.whole_rate for r in c.runs):.0f}",
+            _cpu(c),
+        ]
+        for c in comparisons
+    ]
+    head = [
+        "",
+        "streams",
+        "decode tok/s",
+        "bare tok/s",
+        "ratio",
+        "extra us per step",
+        "whole run tok/s",
+        "CPU us/chunk",
+    ]
+    print_table(head, rows)
+    print("Latency, milliseconds")
+    rows = []
+    for c in comparisons:
+        first = percentiles([s for run in c.runs for s in run.first_token_seconds()])
+        gaps = percentiles([s for run in c.runs for s in run.gaps()])
+        cells = [f"{p[k]:.1f}" for p in (first, gaps) for k in ("p50", "p90", "p99")]
+        rows.append([c.method, str(c.streams), *cells])
+    head = ["", "streams", "TTFT p50", "p90", "p99", "inter-token p50", "p90", "p99"]
+    print_table(head, rows)
+
+
+def _cpu(comparison: Comparison) -> str:
+    values = [run.cpu_per_chunk for run in comparison.runs if run.cpu_per_chunk is not None]
+    return f"{median(values) * 1e6:.1f}" if values else ""
+
+
+def print_engine_cpu(name: str, run: Run, bare: Run) -> None:
+    """CPU time of the thread that drives the model, for one step of all streams."""
+    ours, limit = (1e6 * len(r.streams) * (r.cpu_per_chunk or 0.0) for r in (run, bare))
+    print(
+        f"CPU time of the engine's thread per step, {name}: {ours:.0f} us; of the bare step's thread: {limit:.0f} us\n"
+    )
+
+
+def print_headlines(comparisons: Sequence[Comparison]) -> None:
+    rows = []
+    for c in comparisons:
+        if c.streams != HEADLINE_STREAMS or c.method not in RATIO_TARGETS:
+            continue
+        target = RATIO_TARGETS[c.method]
+        good = bool(c.ratios) and median(c.ratios) >= target
+        rows.append(
+            [f"{c.method}, share of the bare greedy step's tok/s", spread(c.ratios), f">= {target}", verdict(good)]
+        )
+        cpu = [run.cpu_per_chunk for run in c.runs if run.cpu_per_chunk is not None]
+        good = bool(cpu) and median(cpu) <= CHUNK_TARGET
+        rows.append([f"{c.method}, consumer's CPU us per chunk", spread(cpu, 1e6, 1), "<= 30", verdict(good)])
+    if rows:
+        print(f"Headline: {HEADLINE_STREAMS} streams")
+        print_table(["", "median (min..max)", "target", ""], rows)
+
+
+def print_values(costs: dict[str, ValuesCost]) -> None:
+    print("New sampling values: every stream with a never-used setting of its own, whole runs, first use included")
+    rows = [[n, spread(c.shared), spread(c.new), spread(c.ratios)] for n, c in costs.items()]
+    print_table(["", "one shared setting, s", "new settings, s", "ratio"], rows)
+
+
+def print_profile(sampler: StackSampler, thread: str, window: tuple[float, float], steps: float, top: int = 15) -> None:
+    """Shares of a thread's time in a window, also as microseconds per engine step."""
+    step = (window[1] - window[0]) / steps * 1e6
+    for title, shares in (
+        ("ends of the stacks", sampler.innermost(thread, window)),
+        ("anywhere on the stack", sampler.inclusive(thread, window)),
+    ):
+        print(f"{thread}, {title}; a step took {step:.0f} us")
+        print_table(["", "share", "us per step"], [[n, f"{s:.1%}", f"{s * step:.0f}"] for n, s in shares[:top]])
+
+
+def comparison_json(c: Comparison) -> dict[str, Any]:
+    """Raw figures of one method at one number of streams; seconds and tokens per second."""
+    return {
+        "method": c.method,
+        "streams": c.streams,
+        "decode_tokens_per_second": [r.decode_rate for r in c.runs],
+        "whole_run_tokens_per_second": [r.whole_rate for r in c.runs],
+        "bare_tokens_per_second": c.bare_rates,
+        "ratios": c.ratios,
+        "extra_step_seconds": c.extra_step_seconds,
+        "first_token_seconds": [r.first_token_seconds() for r in c.runs],
+        "inter_token_milliseconds": percentiles([s for r in c.runs for s in r.gaps()]),
+        "cpu_seconds_per_chunk": [r.cpu_per_chunk for r in c.runs],
+    }
