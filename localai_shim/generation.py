@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .core import Event, GenerationRequest, Token
-from .engine.sinks import AsyncSink, SyncSink
+from .engine.sinks import AsyncSink, SyncSink, make_async_sink
 
 if TYPE_CHECKING:
     from .engine.engine import Engine, Ticket
@@ -71,7 +71,7 @@ class AsyncGeneration(_Generation):
     """Tokens of a submission, for a task."""
 
     def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest]) -> None:
-        self._sink = AsyncSink()
+        self._sink = make_async_sink()
         super().__init__(engine, requests, self._sink)
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
@@ -79,9 +79,18 @@ class AsyncGeneration(_Generation):
         try:
             index, event = await self._sink.get(timeout)
         except BaseException:
-            self.cancel()
+            self.close()
             raise
-        return self._take(index, event)
+        try:
+            return self._take(index, event)
+        finally:
+            if not self._open:
+                self._sink.close()
+
+    def close(self) -> None:
+        """Leave the engine, from the event loop."""
+        self._sink.close()
+        self.cancel()
 
 
 class SyncEvents:
@@ -146,3 +155,4 @@ class AsyncEvents:
     async def aclose(self) -> None:
         """As `close`."""
         self.close()
+        self._generation.close()

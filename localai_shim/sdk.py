@@ -6,6 +6,7 @@ Private names used: `_process_response` and `_process_response_data` (a response
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import secrets
@@ -35,8 +36,12 @@ RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
 def make_request(options: Any) -> httpx.Request:
     """The request that would have been sent, for errors and raw responses to show."""
     headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
-    url = httpx.URL(BASE_URL).join(str(options.url).lstrip("/")) if "://" not in options.url else httpx.URL(options.url)
-    return httpx.Request(options.method.upper(), url, headers=headers)
+    return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
+
+
+@functools.lru_cache(maxsize=64)
+def _url(url: str) -> httpx.URL:
+    return httpx.URL(url) if "://" in url else httpx.URL(BASE_URL).join(url.lstrip("/"))
 
 
 def _headers(content_type: str) -> dict[str, str]:

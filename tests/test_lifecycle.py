@@ -271,6 +271,6 @@ def test_two_hundred_rounds_leave_no_row_no_thread_and_no_memory_behind(client: 
     rounds(100)  # fills MLX's and the allocator's caches
     threads, memory = threading.active_count(), resident_kilobytes()
     rounds(200)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     assert resident_kilobytes() - memory < 20_000
     assert not watch.engine._loop._tickets

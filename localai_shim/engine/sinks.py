@@ -67,13 +67,12 @@ class LoopWaker:
 
 
 class AsyncSink:
-    """A queue that one task reads, on the event loop that it was made on."""
+    """A queue that one task reads, on the event loop that it was made on; see `make_async_sink`."""
 
-    def __init__(self) -> None:
-        self.waker = current_waker()
+    def __init__(self, waker: LoopWaker) -> None:
+        self.waker = waker
         self._events: deque[tuple[int, Event]] = deque()
         self._noted = False
-        self._waiting: anyio.Event | None = None
 
     def put(self, index: int, event: Event) -> None:
         self._events.append((index, event))
@@ -84,34 +83,108 @@ class AsyncSink:
     def notify(self) -> None:
         """Let the reader go on. Runs on the event loop."""
         self._noted = False
-        if self._waiting is not None:
-            self._waiting.set()
+        self._wake_reader()
 
     async def get(self, timeout: float | None) -> tuple[int, Event]:
         """As `SyncSink.get`."""
         if not self._events:
-            with anyio.move_on_after(math.inf if timeout is None else timeout):
-                while not self._events:
-                    self._waiting = anyio.Event()
-                    await self._waiting.wait()
-            self._waiting = None
-            if not self._events:
-                raise TimeoutError
+            await self._wait(timeout)
         return self._events.popleft()
 
+    def close(self) -> None:
+        """Let go of what belongs to the event loop. Runs there, when nothing will be read any more."""
 
-_wakers: weakref.WeakKeyDictionary[Any, LoopWaker] = weakref.WeakKeyDictionary()
-_wakers_lock = threading.Lock()
+    def _wake_reader(self) -> None:
+        raise NotImplementedError
+
+    async def _wait(self, timeout: float | None) -> None:
+        """Return once there are events. Raises TimeoutError."""
+        raise NotImplementedError
 
 
-def current_waker() -> LoopWaker:
-    """The waker of the running event loop, asyncio's or trio's."""
+class _AsyncioSink(AsyncSink):
+    """On asyncio a bare future, and one timer that is set anew only when it goes off too early."""
+
+    _reader: asyncio.Future[None] | None = None
+    _deadline = math.inf
+    _timer: asyncio.TimerHandle | None = None
+
+    def _wake_reader(self) -> None:
+        reader = self._reader
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+    async def _wait(self, timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = math.inf if timeout is None else loop.time() + timeout
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._set_timer(loop)
+        try:
+            while not self._events:
+                self._reader = loop.create_future()
+                await self._reader
+        finally:
+            self._reader = None
+            self._deadline = math.inf
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._deadline < math.inf:
+            # Weakly: a timer must not keep a stream alive that nobody reads any more.
+            self._timer = loop.call_at(self._deadline, _on_timer, weakref.ref(self), loop)
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if loop.time() < self._deadline:
+            self._set_timer(loop)
+        elif self._reader is not None and not self._reader.done():
+            self._reader.set_exception(TimeoutError())
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _on_timer(sink: weakref.ref[_AsyncioSink], loop: asyncio.AbstractEventLoop) -> None:
+    alive = sink()
+    if alive is not None:
+        alive._on_timer(loop)
+
+
+class _AnyioSink(AsyncSink):
+    """On other event loops (trio) whatever anyio makes of it."""
+
+    _reader: anyio.Event | None = None
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.set()
+
+    async def _wait(self, timeout: float | None) -> None:
+        with anyio.move_on_after(math.inf if timeout is None else timeout):
+            while not self._events:
+                self._reader = anyio.Event()
+                await self._reader.wait()
+        self._reader = None
+        if not self._events:
+            raise TimeoutError
+
+
+def make_async_sink() -> AsyncSink:
+    """A sink for the running task."""
     loop, method = _running_loop()
     with _wakers_lock:
         waker = _wakers.get(loop)
         if waker is None:
             waker = _wakers[loop] = LoopWaker(loop, method)
-        return waker
+    return _AsyncioSink(waker) if isinstance(loop, asyncio.AbstractEventLoop) else _AnyioSink(waker)
+
+
+_wakers: weakref.WeakKeyDictionary[Any, LoopWaker] = weakref.WeakKeyDictionary()
+_wakers_lock = threading.Lock()
 
 
 def _running_loop() -> tuple[Any, str]:
