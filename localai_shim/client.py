@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import anyio
 import anyio.to_thread
 import openai
+from anyio.lowlevel import RunVar
 
 from . import sdk
 from .core import EngineClosedError, EngineError, ModelLoadError
@@ -166,6 +167,19 @@ class _Call:
     def whole(self, answer: Any) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
+
+
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
+
+
+def _preparing() -> anyio.CapacityLimiter:
+    """Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(2)
+        _limiter.set(limiter)
+        return limiter
 
 
 def _server_error(error: BaseException) -> RequestError:
@@ -379,7 +393,11 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         if (answer := call.immediate()) is not None:
             return call.whole(answer)
         engine = call.engine()
-        prepared = await anyio.to_thread.run_sync(partial(call.prepare, engine), abandon_on_cancel=True)
+        if not engine.is_ready:
+            await anyio.to_thread.run_sync(engine.wait, abandon_on_cancel=True)
+        prepared = await anyio.to_thread.run_sync(
+            partial(call.prepare, engine), abandon_on_cancel=True, limiter=_preparing()
+        )
         since = time.monotonic()
         generation = AsyncGeneration(engine, prepared.requests)
         assembler = prepared.assembler

@@ -199,7 +199,7 @@ class Runtime:
         model = engine.model
         made = ServedModel(
             name=model.name,
-            tokenizer=ChatTokenizer(model.tokenizer, model.apply_chat_template),
+            tokenizer=ChatTokenizer(model),
             context_length=model.context_length,
             eos_token_ids=model.eos_token_ids,
             fingerprint=model.fingerprint,

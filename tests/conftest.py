@@ -157,7 +157,9 @@ def _make_sentencepiece(folder: Path) -> None:
 def chat_tokenizer(tokenizer: Any) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
     model = SimpleNamespace(tokenizer=tokenizer)
-    return ChatTokenizer(tokenizer, partial(TextModel.apply_chat_template, model))  # type: ignore[arg-type]
+    for method in (TextModel.encode, TextModel.apply_chat_template):
+        setattr(model, method.__name__, partial(method, model))
+    return ChatTokenizer(model)  # type: ignore[arg-type]
 
 
 def load_tokenizer(folder: Path) -> Any:

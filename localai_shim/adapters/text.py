@@ -75,9 +75,21 @@ class TextModel:
         tokenizer = self.tokenizer
         if "enable_thinking" not in variables and tokenizer._chat_template is None:
             tokenizer = tokenizer._tokenizer
-            variables = {**variables, "return_dict": False}
-        ids = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **variables)
-        return [int(i) for i in ids]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **variables)
+        return self.encode(text, add_special_tokens=False)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        Where the tokenizer is a plain fast one this goes past transformers, which holds the GIL for long over long
+        texts: it lists attention masks and offsets that nobody asked for.
+        """
+        tokenizer = self.tokenizer._tokenizer
+        if is_plain_fast(tokenizer):
+            [encoding] = tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            ids: list[int] = encoding.ids
+            return ids
+        return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
 
     def new_cache(self) -> list[Any]:
         """An empty cache for one row: an object per layer."""
@@ -94,6 +106,13 @@ class TextModel:
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
         return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
+
+
+def is_plain_fast(tokenizer: Any) -> bool:
+    """Whether a tokenizer's `encode` is nothing but the tokenizers library."""
+    from transformers import PreTrainedTokenizerBase
+
+    return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
 def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:

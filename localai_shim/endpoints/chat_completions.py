@@ -12,9 +12,6 @@ from typing import Any, Literal
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage, ChatCompletionTokenLogprob
 from openai.types.chat.chat_completion import Choice, ChoiceLogprobs
-from openai.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from openai.types.chat.chat_completion_chunk import ChoiceDelta
-from openai.types.chat.chat_completion_chunk import ChoiceLogprobs as ChunkLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ..core import FinishReason, GenerationRequest, Token
@@ -182,6 +179,14 @@ class ChatAssembler:
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
+        self._constant: dict[str, Any] = {
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": model.name,
+            "service_tier": "default",
+            "system_fingerprint": model.fingerprint,
+        }
 
     @property
     def finished(self) -> bool:
@@ -194,11 +199,11 @@ class ChatAssembler:
         chunks: list[ChatCompletionChunk] = []
         if not choice.started:
             choice.started = True
-            chunks.append(self._chunk(index, ChoiceDelta(role="assistant", content="", refusal=None)))
+            chunks.append(self._chunk(index, {"role": "assistant", "content": "", "refusal": None}))
         if delta.text or delta.tokens:
-            chunks.append(self._chunk(index, ChoiceDelta(content=delta.text), delta.tokens))
+            chunks.append(self._chunk(index, {"content": delta.text}, delta.tokens))
         if delta.finish_reason is not None:
-            chunks.append(self._chunk(index, ChoiceDelta(), finish_reason=delta.finish_reason))
+            chunks.append(self._chunk(index, {}, finish_reason=delta.finish_reason))
             if self.finished and self._include_usage:
                 chunks.append(self._make_chunk([], usage=self._usage()))
         return chunks
@@ -236,27 +241,22 @@ class ChatAssembler:
     def _chunk(
         self,
         index: int,
-        delta: ChoiceDelta,
+        delta: dict[str, Any],
         tokens: Sequence[tuple[Token, int]] = (),
         finish_reason: FinishReason | None = None,
     ) -> ChatCompletionChunk:
         logprobs = None
         if tokens:
-            logprobs = ChunkLogprobs(content=_token_logprobs(tokens, self._model.tokenizer), refusal=None)
-        return self._make_chunk([ChunkChoice(index=index, delta=delta, finish_reason=finish_reason, logprobs=logprobs)])
+            logprobs = {"content": _token_logprobs(tokens, self._model.tokenizer), "refusal": None}
+        choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
+        return self._make_chunk([choice])
 
-    def _make_chunk(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
-        optional: dict[str, Any] = {"usage": usage} if self._include_usage else {}
-        return ChatCompletionChunk(
-            id=self.id,
-            object="chat.completion.chunk",
-            created=self._created,
-            model=self._model.name,
-            choices=choices,
-            service_tier="default",
-            system_fingerprint=self._model.fingerprint,
-            **optional,
-        )
+    def _make_chunk(self, choices: list[dict[str, Any]], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
+        # One validation of the whole costs less than a constructor per part.
+        fields = {**self._constant, "choices": choices}
+        if self._include_usage:
+            fields["usage"] = usage
+        return ChatCompletionChunk.model_validate(fields)
 
     def _choice(self, index: int, choice: _ChoiceState) -> Choice:
         logprobs = None

@@ -109,11 +109,15 @@ class Engine(Generic[ModelT]):
             ModelLoadError: it could not be loaded.
             EngineClosedError: the engine was closed before it was.
         """
-        self.check_process()
-        self._loop.ready.wait()
+        self.wait()
         if self._loop.model is None:
             raise self._loop.load_error or EngineClosedError("the engine was closed")
         return self._loop.model
+
+    def wait(self) -> None:
+        """Wait until the model is loaded, or could not be."""
+        self.check_process()
+        self._loop.ready.wait()
 
     @property
     def is_ready(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import jinja2
 import jinja2.meta
@@ -18,19 +18,29 @@ _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continu
 _ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think satisfies these as it is
 
 
+class Tokenizing(Protocol):
+    """What an adapter's model offers for prompts."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """mlx-lm's `TokenizerWrapper`."""
+        ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def apply_chat_template(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]: ...
+
+
 class ChatTokenizer:
     """Text to tokens and back for one model. May be used from several threads.
 
     Args:
-        tokenizer: mlx-lm's `TokenizerWrapper`.
-        apply_chat_template: (messages, variables) -> prompt tokens.
+        model: the adapter's model, of which only `tokenizer`, `encode` and `apply_chat_template` are used.
     """
 
-    def __init__(
-        self, tokenizer: Any, apply_chat_template: Callable[[list[dict[str, Any]], dict[str, Any]], list[int]]
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._apply_chat_template = apply_chat_template
+    def __init__(self, model: Tokenizing) -> None:
+        self._model = model
+        self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
 
     def encode(self, text: str) -> list[int]:
@@ -40,8 +50,7 @@ class ChatTokenizer:
             UnicodeEncodeError: the text holds lone surrogates.
         """
         text.encode()
-        ids: list[int] = self._tokenizer.encode(text)
-        return ids
+        return self._model.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a prompt given as token ids."""
@@ -128,7 +137,7 @@ class ChatTokenizer:
                 code="unsupported_value",
             )
         try:
-            return self._apply_chat_template(messages, variables)
+            return self._model.apply_chat_template(messages, variables)
         except Exception as error:  # templates raise what they like, TypeError from a filter included
             raise BadRequest(
                 f"This model's chat template does not accept these messages: {error}",

@@ -15,7 +15,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import cache as mlx_cache
 
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
+from localai_shim.adapters.text import LoadOptions, TextModel, is_plain_fast, load_text_model
 from localai_shim.core import ModelLoadError
 from tests.tiny import CONFIGS, make_model, tiny
 
@@ -112,3 +112,22 @@ def test_a_folder_without_weights_is_a_broken_model_and_no_folder_a_missing_one(
     with pytest.raises(ModelLoadError, match="could not be loaded") as caught:
         loaded(tmp_path / "empty")
     assert not caught.value.missing
+
+
+@pytest.mark.parametrize("text", ["", "one two three", " a  b ", "Zażółć 🙂🚀\n\n", "<|im_start|>user\nhi<|im_end|>\n"])
+@pytest.mark.parametrize("special", [False, True])
+def test_the_short_cut_to_tokens_gives_what_transformers_gives(text: str, special: bool) -> None:
+    model = loaded(tiny("qwen3"))
+    assert is_plain_fast(model.tokenizer._tokenizer)
+    expected = model.tokenizer._tokenizer.encode(text, add_special_tokens=special)
+    assert model.encode(text, add_special_tokens=special) == expected
+
+
+def test_a_tokenizer_with_an_encode_of_its_own_keeps_it() -> None:
+    from mlx_lm.tokenizer_utils import NewlineTokenizer
+
+    model = loaded(tiny("qwen3"))
+    own = NewlineTokenizer(tokenizer_object=model.tokenizer._tokenizer.backend_tokenizer)
+    assert not is_plain_fast(own)
+    model.tokenizer._tokenizer = own
+    assert model.encode("a\nb") == own.encode("a\nb") == own.encode("a<n>b")
