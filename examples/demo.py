@@ -1,6 +1,8 @@
 """Several chats at once, streamed, on the checkpoint that ships with the package."""
 
 import asyncio
+import shutil
+import sys
 import time
 
 from localai_shim import AsyncLocalOpenAI
@@ -36,16 +38,26 @@ async def ask(client: AsyncLocalOpenAI, question: str, show: "Screen") -> int:
 
 
 class Screen:
-    """Prints every piece of text as it comes, under the number of its question."""
+    """Shows all answers as they grow: a line each on a terminal, piece by piece elsewhere."""
 
     def __init__(self, questions: list[str]) -> None:
-        self._number = {question: i for i, question in enumerate(questions, 1)}
+        self._questions = questions
+        self._terminal = sys.stdout.isatty()
         self.answers = dict.fromkeys(questions, "")
+        if self._terminal:
+            print("\n" * len(questions), end="")
 
     def add(self, question: str, text: str) -> None:
         self.answers[question] += text
-        if text:
-            print(f"\033[2m{self._number[question]}:\033[0m{text!r}", end=" ", flush=True)
+        if not text:
+            return
+        number = self._questions.index(question)
+        if not self._terminal:
+            print(f"{number + 1}:{text!r}", end=" ", flush=True)
+            return
+        line = f"{question}  {self.answers[question]}".replace("\n", " ")
+        up = len(self._questions) - number
+        print(f"\033[{up}A\r\033[K{line[: shutil.get_terminal_size().columns - 1]}\033[{up}B\r", end="", flush=True)
 
 
 async def main() -> None:
@@ -56,7 +68,7 @@ async def main() -> None:
         start = time.perf_counter()
         tokens = await asyncio.gather(*(ask(client, question, screen) for question in QUESTIONS))
         seconds = time.perf_counter() - start
-        print("\n")
+        print("\n\nThe answers:\n")
         for question, answer in screen.answers.items():
             print(f"  {question}\n    {answer.strip()}\n")
         print(f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included")

@@ -100,6 +100,14 @@ def new_model(config: dict[str, Any], seed: int) -> Model:
     return model
 
 
+def load_weights(model: Model, folder: Path) -> None:
+    """Starts from the weights of a checkpoint instead, in float32."""
+    weights = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(weights, dict)
+    model.load_weights([(path, weight.astype(mx.float32)) for path, weight in weights.items()])
+    mx.eval(model.parameters())
+
+
 def save_weights(model: Model, folder: Path) -> None:
     """Writes ``model.safetensors`` in float16."""
     weights = {path: weight.astype(mx.float16) for path, weight in tree_flatten(model.parameters())}

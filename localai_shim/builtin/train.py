@@ -20,6 +20,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m localai_shim.builtin.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder that the checkpoint is written to")
+    parser.add_argument(
+        "--start", type=Path, metavar="FOLDER", help="go on from a checkpoint's weights, not from nothing"
+    )
     parser.add_argument("--steps", type=int, default=18_000, help="optimiser steps (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=32_768, help="tokens a step (default: %(default)s)")
     parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
@@ -38,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
     require_backend()
     # Not at the top: every process that makes data imports this module and needs no MLX.
-    from localai_shim.builtin.optimise import Plan, new_model, optimise, write_configs
+    from localai_shim.builtin.optimise import Plan, load_weights, new_model, optimise, write_configs
 
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     held_out = shard(str(tokenizer_file), f"{options.seed}/held out", Split.HELD_OUT, 4096)[:HELD_OUT_BATCHES]
     batches = training_batches(tokenizer_file, options.seed, options.batch_tokens, options.workers)
     plan = Plan(options.steps, options.peak, options.warmup, options.decay, options.half, options.save_every)
-    optimise(new_model(config, options.seed), batches, held_out, plan, folder)
+    model = new_model(config, options.seed)
+    if options.start is not None:
+        if (options.start / "tokenizer.json").read_bytes() != tokenizer_file.read_bytes():
+            raise SystemExit(f"{options.start} has another tokenizer: its words have changed, so train from nothing")
+        load_weights(model, options.start)
+    optimise(model, batches, held_out, plan, folder)
 
 
 if __name__ == "__main__":
