@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tokenizers import Tokenizer
+
 from localai_shim.adapters.backend import require_backend
 from localai_shim.builtin.batches import shard, training_batches
 from localai_shim.builtin.registry import Split
@@ -45,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(options.seed, VOCABULARY)
+    if options.start is None:
+        tokenizer = train_tokenizer(options.seed, VOCABULARY)
+    else:
+        tokenizer = Tokenizer.from_file(str(options.start / "tokenizer.json"))
     save_tokenizer(tokenizer, folder, CONTEXT)
     config = write_configs(folder, tokenizer.get_vocab(), CONTEXT)
 
@@ -55,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = Plan(options.steps, options.peak, options.warmup, options.decay, options.half, options.save_every)
     model = new_model(config, options.seed)
     if options.start is not None:
-        if (options.start / "tokenizer.json").read_bytes() != tokenizer_file.read_bytes():
-            raise SystemExit(f"{options.start} has another tokenizer: its words have changed, so train from nothing")
         load_weights(model, options.start)
     optimise(model, batches, held_out, plan, folder)
 
