@@ -87,3 +87,19 @@ def test_a_batch_larger_than_max_rows_waits_and_loses_nothing() -> None:
         assert many.finish()[1:] == [alone("qwen3", tuple(prompts(6)[5]), 9)] * 5
     finally:
         engine.close()
+
+
+def test_rows_whose_caches_cannot_be_merged_run_one_after_another() -> None:
+    from mlx_lm.models.cache import ConcatenateKVCache
+
+    engine = engine_for("qwen3")
+    try:
+        layers = len(engine.model.new_cache())
+        engine.model.new_cache = lambda: [ConcatenateKVCache() for _ in range(layers)]  # type: ignore[method-assign]
+        running = [Running(engine, request(p, max_tokens=15)) for p in prompts(5)[1:]]
+        several = Running(engine, [request(prompts(6)[5], max_tokens=9)] * 3)
+        for run, prompt in zip(running, prompts(5)[1:], strict=True):
+            assert run.finish() == [alone("qwen3", tuple(prompt), 15)]
+        assert several.finish() == [alone("qwen3", tuple(prompts(6)[5]), 9)] * 3
+    finally:
+        engine.close()
