@@ -62,7 +62,6 @@ class Screen:
 
 async def main() -> None:
     async with AsyncLocalOpenAI() as client:
-        await client.models.list()
         screen = Screen(QUESTIONS)
         print(f"{len(QUESTIONS)} requests, streaming from one batch:\n")
         start = time.perf_counter()

@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,16 @@ def test_the_fingerprint_changes_with_the_model_and_its_options(path: str) -> No
         assert answers[0].system_fingerprint == answers[1].system_fingerprint
         prints.add(answers[0].system_fingerprint)
     assert len(prints) == 3 and all(p and p.startswith("fp_") for p in prints)
+
+
+def test_the_fingerprint_changes_with_the_versions_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from localai_shim.adapters import text
+
+    load = partial(text.load_text_model, str(tiny("qwen3")), text.LoadOptions())
+    before = load().fingerprint
+    assert load().fingerprint == before
+    monkeypatch.setattr(text, "version", lambda name: "99" if name == "mlx" else "1")
+    assert load().fingerprint != before
 
 
 def test_timeouts_are_the_sdk_s(client: LocalOpenAI) -> None:

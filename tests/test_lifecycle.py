@@ -6,9 +6,11 @@ import asyncio
 import gc
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import anyio
 import openai
 import pytest
 
@@ -251,6 +253,69 @@ def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client
     assert eventually(lambda: watch.engine.stats().running == 0)
 
 
+class Stalling:
+    """Lets a model's steps through until it is told to hold them up."""
+
+    def __init__(self, model: Any) -> None:
+        self.free = threading.Event()
+        self.free.set()
+        self._forward = model.forward
+        model.forward = self._stalled
+        self.model = model
+
+    def _stalled(self, tokens: Any, cache: Any) -> Any:
+        self.free.wait(20)
+        return self._forward(tokens, cache)
+
+    def undo(self) -> None:
+        self.free.set()
+        self.model.forward = self._forward
+
+
+@pytest.fixture
+def stalling(watch: Watch) -> Iterator[Stalling]:
+    stalling = Stalling(watch.engine.model)
+    yield stalling
+    stalling.undo()
+
+
+def test_a_stream_times_out_by_the_gap_between_its_chunks_and_not_by_its_length(
+    client: LocalOpenAI, watch: Watch, stalling: Stalling
+) -> None:
+    stream = client.chat.completions.create(**LONG, stream=True, timeout=0.3)
+    began = time.monotonic()
+    for _ in stream:
+        if time.monotonic() - began > 0.6:  # longer than the timeout in all, and no gap as long
+            break
+    stalling.free.clear()
+    with pytest.raises(openai.APITimeoutError):
+        list(stream)
+    stalling.free.set()
+    assert eventually(lambda: watch.engine.stats().running == 0)
+
+
+async def read_to_the_end(stream: Any) -> None:
+    while True:
+        await stream.__anext__()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_async_stream_times_out_by_the_gap_too(path: str, watch: Watch, stalling: Stalling, backend: str) -> None:
+    async def main() -> None:
+        async with AsyncLocalOpenAI(path) as shared:
+            stream = await shared.chat.completions.create(**LONG, stream=True, timeout=0.3)
+            began = time.monotonic()
+            while time.monotonic() - began < 0.6:
+                await stream.__anext__()
+            stalling.free.clear()
+            with pytest.raises(openai.APITimeoutError):
+                await read_to_the_end(stream)
+
+    anyio.run(main, backend=backend)
+    stalling.free.set()
+    assert eventually(lambda: watch.engine.stats().running == 0)
+
+
 def resident_kilobytes() -> int:
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
@@ -261,10 +326,18 @@ def resident_kilobytes() -> int:
 def test_two_hundred_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOpenAI, watch: Watch) -> None:
     watch.stop()
     ways = [way for way in SYNC_WAYS if way is not leave_by_timeout]
+    # One of them waits until its own row runs, which it cannot tell from one that is just leaving.
+    aways = [way for way in ASYNC_WAYS if way not in (aleave_by_timeout, aleave_by_cancelling_a_call)]
+
+    async def async_rounds(n: int) -> None:
+        async with AsyncLocalOpenAI(client._runtime.sources[""].path) as shared:
+            for i in range(n):
+                await aways[i % len(aways)](shared)
 
     def rounds(n: int) -> None:
-        for i in range(n):
+        for i in range(n // 2):
             ways[i % len(ways)](client)
+        asyncio.run(async_rounds(n // 2))
         assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
         gc.collect()
 
