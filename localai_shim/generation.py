@@ -76,13 +76,27 @@ class AsyncGeneration(_Generation):
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
         """As `SyncGeneration.next`."""
+        if not self.ready:
+            await self.wait(timeout)
+        return self.take()
+
+    @property
+    def ready(self) -> bool:
+        """`take` need not wait."""
+        return self._sink.ready
+
+    async def wait(self, timeout: float | None) -> None:
+        """Until `ready`. Raises TimeoutError, and the rows have left the engine."""
         try:
-            index, event = await self._sink.get(timeout)
+            await self._sink.wait(timeout)
         except BaseException:
             self.close()
             raise
+
+    def take(self) -> tuple[int, Token]:
+        """The next token, when `ready`."""
         try:
-            return self._take(index, event)
+            return self._take(*self._sink.pop())
         finally:
             if not self._open:
                 self._sink.close()
@@ -135,12 +149,14 @@ class AsyncEvents:
         return self
 
     async def __anext__(self) -> Any:
-        ready = self._ready
+        ready, generation = self._ready, self._generation
         while not ready:
             if self._closed or self._assembler.finished:
                 raise StopAsyncIteration
             try:
-                ready.extend(self._assembler.feed(*await self._generation.next(self._timeout)))
+                if not generation.ready:
+                    await generation.wait(self._timeout)
+                ready.extend(self._assembler.feed(*generation.take()))
             except BaseException as error:
                 self.close()
                 raise self._fail(error) from error

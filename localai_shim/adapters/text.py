@@ -98,10 +98,10 @@ class TextModel:
         cache: list[Any] = make_prompt_cache(self._model)
         return cache
 
-    def prefill(self, tokens: Sequence[int], cache: list[Any]) -> None:
-        """Run prompt tokens into a row's cache and wait for it; logits are never computed."""
+    def prefill(self, tokens: Sequence[int], cache: list[Any], *, wait: bool = True) -> None:
+        """Run prompt tokens into a row's cache, and wait for it unless told not to; logits are never computed."""
         self._model(self._mx.array([list(tokens)]), cache=cache)
-        self._mx.eval([layer.state for layer in cache])
+        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""

@@ -28,8 +28,8 @@ class Model(Protocol):
 
     def new_cache(self) -> RowCache: ...
 
-    def prefill(self, tokens: Sequence[int], cache: RowCache) -> None:
-        """Run prompt tokens into a row's cache and wait for it."""
+    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
+        """Run prompt tokens into a row's cache, and wait for it unless told not to."""
         ...
 
     def forward(self, tokens: Any, cache: RowCache) -> Any:

@@ -93,8 +93,20 @@ class Sampler:
     def __init__(self, rows: Sequence[SampledRow], eos: Sequence[int], *, on_device: bool) -> None:
         self._rows = tuple(rows)
         params = [row.sampling for row in rows]
-        self._keys = np.array([row.key for row in rows], dtype=np.uint64)
+        self._counts: Any = None
+        self._seen: Any = None
         self._drawn = np.array([row.drawn for row in rows], dtype=np.uint64)
+        self._logprob_rows = np.empty(0, dtype=np.int64)
+        self._greedy = not any(_is_more_than_argmax(row) for row in rows)
+        self.queues_ahead = on_device or self._greedy
+        """The draw can be queued behind the forward pass, before the tokens before it are known on the host."""
+        if not self._greedy:
+            self._gather(params, eos)
+
+    def _gather(self, params: Sequence[SamplingParams], eos: Sequence[int]) -> None:
+        """Parameters as arrays, and what is to be done at all."""
+        rows = self._rows
+        self._keys = np.array([row.key for row in rows], dtype=np.uint64)
         temperature = np.array([p.temperature for p in params], dtype=np.float32)
         top_p = np.array([p.top_p for p in params], dtype=np.float32)
         top_k = np.array([p.top_k for p in params], dtype=np.int64)
@@ -111,15 +123,10 @@ class Sampler:
         self._repetition = np.array([[params[i].repetition_penalty] for i in self._penalised], dtype=np.float32)
         self._presence = np.array([[params[i].presence_penalty] for i in self._penalised], dtype=np.float32)
         self._frequency = np.array([[params[i].frequency_penalty] for i in self._penalised], dtype=np.float32)
-        self._counts: Any = None
-        self._seen: Any = None
         self._eos = list(eos)
         self._min_tokens = np.array([row.min_tokens for row in rows], dtype=np.uint64)
         self._held = bool((self._drawn < self._min_tokens).any() and self._eos)
         self._adjusts = bool(self._biased or self._held or len(self._penalised))
-        self._greedy = not (sampled.any() or self._adjusts or len(self._logprob_rows))
-        self.queues_ahead = on_device or self._greedy
-        """The draw can be queued behind the forward pass, before the tokens before it are known on the host."""
 
     def draw(self, logits: Any) -> Draw:
         """Draw one token per row.
@@ -231,6 +238,12 @@ class Sampler:
             return Draw(drawn, self._logprob_rows)
         at = mx.array(self._logprob_rows)
         return Draw(drawn, self._logprob_rows, *draw_device.logprobs(raw[at], tokens[at], self._top_n))
+
+
+def _is_more_than_argmax(row: SampledRow) -> bool:
+    p = row.sampling
+    plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
+    return not plain or _has_penalty(p)
 
 
 def _has_penalty(p: SamplingParams) -> bool:

@@ -125,8 +125,11 @@ class Scheduler:
         if len(self._batch):
             size = min(size, max(16, int(self._max_stall / self._seconds_per_token)))
         start = time.monotonic()
-        self._model.prefill(job.tokens[job.done : job.done + size], job.cache)
-        if size >= _FIRST_CHUNK // 2:  # shorter ones measure the overhead of a pass rather than the speed
+        # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
+        # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
+        wait = bool(len(self._batch)) or len(self._waiting) > 1 or size < job.left
+        self._model.prefill(job.tokens[job.done : job.done + size], job.cache, wait=wait)
+        if wait and size >= _FIRST_CHUNK // 2:  # shorter ones measure the overhead of a pass rather than the speed
             spent = (time.monotonic() - start) / size
             self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
         job.done += size

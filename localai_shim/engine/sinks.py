@@ -85,10 +85,13 @@ class AsyncSink:
         self._noted = False
         self._wake_reader()
 
-    async def get(self, timeout: float | None) -> tuple[int, Event]:
-        """As `SyncSink.get`."""
-        if not self._events:
-            await self._wait(timeout)
+    @property
+    def ready(self) -> bool:
+        """There is an event to `pop`."""
+        return bool(self._events)
+
+    def pop(self) -> tuple[int, Event]:
+        """The next event, when `ready`."""
         return self._events.popleft()
 
     def close(self) -> None:
@@ -97,8 +100,15 @@ class AsyncSink:
     def _wake_reader(self) -> None:
         raise NotImplementedError
 
-    async def _wait(self, timeout: float | None) -> None:
-        """Return once there are events. Raises TimeoutError."""
+    async def wait(self, timeout: float | None) -> None:
+        """Return once `ready`.
+
+        Args:
+            timeout: seconds to wait; None waits for ever.
+
+        Raises:
+            TimeoutError: no event came in time.
+        """
         raise NotImplementedError
 
 
@@ -114,7 +124,7 @@ class _AsyncioSink(AsyncSink):
         if reader is not None and not reader.done():
             reader.set_result(None)
 
-    async def _wait(self, timeout: float | None) -> None:
+    async def wait(self, timeout: float | None) -> None:
         loop = asyncio.get_running_loop()
         self._deadline = math.inf if timeout is None else loop.time() + timeout
         if self._timer is None or self._timer.when() > self._deadline:
@@ -163,7 +173,7 @@ class _AnyioSink(AsyncSink):
         if self._reader is not None:
             self._reader.set()
 
-    async def _wait(self, timeout: float | None) -> None:
+    async def wait(self, timeout: float | None) -> None:
         with anyio.move_on_after(math.inf if timeout is None else timeout):
             while not self._events:
                 self._reader = anyio.Event()

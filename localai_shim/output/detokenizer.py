@@ -17,16 +17,24 @@ _make_decoder = codecs.getincrementaldecoder("utf-8")
 class ByteDetokenizer:
     """One text, token by token, with mlx-lm's interface."""
 
-    __slots__ = ("_decoder", "_segment", "_token_bytes")
+    __slots__ = ("_decoder", "_partial", "_segment", "_token_bytes", "_whole")
 
     def __init__(self, token_bytes: TokenBytes) -> None:
         self._token_bytes = token_bytes
+        self._whole = token_bytes.whole
+        self._partial = False
         self._decoder = _make_decoder("replace")
         self._segment = ""
 
     def add_token(self, token: int) -> None:
         """Take a token; bytes that do not make a whole character yet are kept for the next ones."""
+        if not self._partial:
+            text = self._whole(token)
+            if text is not None:
+                self._segment += text
+                return
         self._segment += self._decoder.decode(self._token_bytes(token))
+        self._partial = bool(self._decoder.getstate()[0])
 
     def finalize(self) -> None:
         """No more tokens come: what is left of a character becomes U+FFFD."""

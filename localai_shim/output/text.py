@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..core import FinishReason, Token
@@ -16,7 +16,7 @@ class Delta:
     """What one token added."""
 
     text: str = ""
-    tokens: list[tuple[Token, int]] = field(default_factory=list[tuple[Token, int]])
+    tokens: Sequence[tuple[Token, int]] = ()
     """The tokens whose text is out now, with the offset of their first character; only if logprobs were asked for."""
     finish_reason: FinishReason | None = None
 
@@ -38,6 +38,7 @@ class TextParser:
         self._matcher = StopMatcher(stop)
         self._min_tokens = min_tokens
         self._with_tokens = with_tokens
+        self._plain = not stop and not with_tokens
         self._pending: deque[tuple[Token, int, int]] = deque()  # token, where its text starts, where it ends
         self._length = 0  # characters detokenised
         self._released = 0  # characters given out
@@ -47,6 +48,9 @@ class TextParser:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
         detokenizer = self._detokenizer
+        if self._plain and token.finish_reason is None and not token.is_eos:
+            detokenizer.add_token(token.id)
+            return Delta(detokenizer.last_segment)
         finished = token.finish_reason is not None
         text = ""
         if not token.is_eos:

@@ -29,12 +29,25 @@ class TokenBytes:
         self.kind = _decoder_kind(tokenizer)
         """How token strings are written: byte_level, sentencepiece or other."""
         self._known: dict[int, bytes] = {}
+        self._texts: dict[int, str | None] = {}
 
     def __call__(self, token_id: int) -> bytes:
         known = self._known.get(token_id)
         if known is None:
             known = self._known[token_id] = self._convert(token_id)
         return known
+
+    def whole(self, token_id: int) -> str | None:
+        """A token's text if it is made of whole characters."""
+        try:
+            return self._texts[token_id]
+        except KeyError:
+            try:
+                text = self(token_id).decode()
+            except UnicodeDecodeError:
+                text = None
+            self._texts[token_id] = text
+            return text
 
     def text(self, token_id: int) -> str:
         r"""A token as OpenAI writes it: its text, or `\xe2\x80` where it is part of a character only."""

@@ -42,10 +42,10 @@ def test_a_prompt_whose_prefill_fails_does_not_disturb_running_rows() -> None:
         undisturbed = generate(engine, request([5, 6, 7], max_tokens=30))
         prefill = engine.model.prefill
 
-        def failing(tokens, cache):
+        def failing(tokens, cache, **more):
             if 13 in tokens:
                 raise RuntimeError("bad prompt")
-            return prefill(tokens, cache)
+            return prefill(tokens, cache, **more)
 
         engine.model.prefill = failing  # type: ignore[method-assign]
         good = Running(engine, request([5, 6, 7], max_tokens=30))
@@ -95,7 +95,7 @@ def test_when_the_model_step_fails_its_rows_fail_and_the_next_request_is_served(
         forward = engine.model.forward
         broken = [True]
 
-        def failing(tokens, cache):
+        def failing(tokens, cache, **more):
             if broken and len(tokens) == 2:
                 broken.clear()
                 if not lazily:

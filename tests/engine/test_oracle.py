@@ -64,7 +64,10 @@ def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kin
     try:
         calls: list[int] = []
         prefill = engine.model.prefill
-        engine.model.prefill = lambda tokens, cache: (calls.append(len(tokens)), prefill(tokens, cache))[1]  # type: ignore[method-assign]
+        engine.model.prefill = lambda tokens, cache, **more: (
+            calls.append(len(tokens)),
+            prefill(tokens, cache, **more),
+        )[1]  # type: ignore[method-assign]
         neighbour = Running(engine, request(prompts(4)[3], max_tokens=60))
         neighbour.read(2)
         calls.clear()

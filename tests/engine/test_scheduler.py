@@ -19,9 +19,9 @@ class Log:
         self.calls: list[tuple[str, int]] = []
         prefill, forward = model.prefill, model.forward
 
-        def logged_prefill(tokens: Any, cache: Any) -> Any:
+        def logged_prefill(tokens: Any, cache: Any, **more: Any) -> Any:
             self.calls.append(("prefill", len(tokens)))
-            return prefill(tokens, cache)
+            return prefill(tokens, cache, **more)
 
         def logged_forward(tokens: Any, cache: Any) -> Any:
             self.calls.append(("decode", tokens.shape[0]))
