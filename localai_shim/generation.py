@@ -127,7 +127,10 @@ class SyncEvents:
                 ready.extend(self._assembler.feed(*self._generation.next(self._timeout)))
             except BaseException as error:
                 self.close()
-                raise self._fail(error) from error
+                failure = self._fail(error)
+                if failure is error:
+                    raise
+                raise failure from error
         return ready.popleft()
 
     def close(self) -> None:
@@ -159,7 +162,10 @@ class AsyncEvents:
                 ready.extend(self._assembler.feed(*generation.take()))
             except BaseException as error:
                 self.close()
-                raise self._fail(error) from error
+                failure = self._fail(error)
+                if failure is error:
+                    raise
+                raise failure from error
         return ready.popleft()
 
     def close(self) -> None:

@@ -178,8 +178,9 @@ async def _cancelled(work: Awaitable[Any], started: asyncio.Event) -> None:
     task = asyncio.ensure_future(work)
     await started.wait()
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
+    assert caught.value.__cause__ is None
 
 
 async def aleave_by_cancelling_a_reader(client: AsyncLocalOpenAI) -> None:
