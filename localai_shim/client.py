@@ -388,18 +388,25 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
     async def _respond(self, call: _Call) -> Any:
+        from .engine.sinks import AsyncSink, make_async_sink
         from .generation import AsyncEvents, AsyncGeneration
 
         if (answer := call.immediate()) is not None:
             return call.whole(answer)
         engine = call.engine()
+
+        def start(sink: AsyncSink) -> tuple[Any, AsyncGeneration]:
+            prepared = call.prepare(engine)
+            # Submitted from here: the engine starts while the event loop is still being told. Should the task be
+            # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
+            return prepared, AsyncGeneration(engine, prepared.requests, sink)
+
         if not engine.is_ready:
             await anyio.to_thread.run_sync(engine.wait, abandon_on_cancel=True)
-        prepared = await anyio.to_thread.run_sync(
-            partial(call.prepare, engine), abandon_on_cancel=True, limiter=_preparing()
+        prepared, generation = await anyio.to_thread.run_sync(
+            partial(start, make_async_sink()), abandon_on_cancel=True, limiter=_preparing()
         )
         since = time.monotonic()
-        generation = AsyncGeneration(engine, prepared.requests)
         assembler = prepared.assembler
         if prepared.stream:
             events = AsyncEvents(generation, assembler, call.timeout, call.fail)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .core import Event, GenerationRequest, Token
-from .engine.sinks import AsyncSink, SyncSink, make_async_sink
+from .engine.sinks import AsyncSink, SyncSink
 
 if TYPE_CHECKING:
     from .engine.engine import Engine, Ticket
@@ -68,11 +68,11 @@ class SyncGeneration(_Generation):
 
 
 class AsyncGeneration(_Generation):
-    """Tokens of a submission, for a task."""
+    """Tokens of a submission, for the task that made the sink. May be made on another thread."""
 
-    def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest]) -> None:
-        self._sink = make_async_sink()
-        super().__init__(engine, requests, self._sink)
+    def __init__(self, engine: Engine[Any], requests: Sequence[GenerationRequest], sink: AsyncSink) -> None:
+        self._sink = sink
+        super().__init__(engine, requests, sink)
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
         """As `SyncGeneration.next`."""

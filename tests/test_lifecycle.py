@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -238,6 +239,24 @@ def test_an_async_consumer_frees_its_row_within_two_steps(
 
     asyncio.run(main())
     assert eventually(lambda: watch.engine.stats().running == 0)
+
+
+def test_calls_cancelled_at_any_moment_of_their_preparation_leave_no_row(path: str, watch: Watch) -> None:
+    async def main() -> None:
+        async with AsyncLocalOpenAI(path) as shared:
+            for i in range(60):
+                task = asyncio.ensure_future(shared.chat.completions.create(**LONG, stream=bool(i % 2)))
+                for _ in range(i // 6):
+                    await asyncio.sleep(0.0003)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                del task
+            gc.collect()
+
+    asyncio.run(main())
+    assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
+    assert not watch.engine._loop._tickets
 
 
 def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client: LocalOpenAI, watch: Watch) -> None:
