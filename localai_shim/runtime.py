@@ -157,7 +157,6 @@ class Runtime:
         self.sources = dict(sources)
         self.only = only
         self._engine = engine
-        self._keep_alive = keep_alive
         self._engines: dict[Source, Engine[Any]] = {}
         self._served: weakref.WeakKeyDictionary[Engine[Any], Any] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()

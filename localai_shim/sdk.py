@@ -1,7 +1,7 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_make_status_error_from_response`, the raw-response header, and `Stream.__stream__`.
+`_maybe_override_cast_to`, `_make_status_error_from_response`, and `Stream.__stream__`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ else:
 T = TypeVar("T")
 
 BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
-RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
 
 
 # -- requests and responses -----------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncStream, Stream
-from openai._constants import RAW_RESPONSE_HEADER
 from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
@@ -26,10 +25,6 @@ def test_the_methods_that_we_override_or_call_are_there_with_these_parameters(ba
     assert parameters("_maybe_override_cast_to") == {"self", "cast_to", "options"}
     assert parameters("_make_status_error_from_response") == {"self", "response"}
     assert {"http_client", "_extra_kwargs", "timeout", "max_retries"} <= parameters("copy")
-
-
-def test_raw_responses_are_asked_for_by_this_header() -> None:
-    assert sdk.RAW_RESPONSE_HEADER == RAW_RESPONSE_HEADER
 
 
 @pytest.mark.parametrize("base", [Stream, AsyncStream])
