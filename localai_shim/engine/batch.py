@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
+from . import kv
 from .kv import BatchCache, RowCache
 from .masks import grammar_failed
 from .sampling import Draw, Sampler
@@ -108,14 +109,15 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 
 class Batch:
-    """Rows in decode order, their cache, and the step that is in flight."""
+    """Rows in the order of their slots, their cache, and the step that is in flight."""
 
     def __init__(self, model: Model, emit: Emit) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block."""
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
-        self._cache = BatchCache()
+        self._cache: BatchCache | None = None
+        self._slots: list[int] = []
         self._sampler: Sampler | None = None
         # One of three is in flight for the rows that ran in the last step; rows that joined since wait in `_joined`.
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
@@ -131,11 +133,12 @@ class Batch:
         Rows with one prompt may bring the same cache.
         """
         self._settle()
-        self._cache.join([cache for _, cache in joining])
+        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining])
         last = mx.array([row.prompt_tokens[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
-        self.rows.extend(row for row, _ in joining)
-        self._renew_sampler()
+        self.rows = self.rows + [row for row, _ in joining]
+        self._slots = self._slots + slots
+        self._in_order_of_slots()
 
     def step(self) -> None:
         """Give every running row its next token. An exception here means that the model failed: see `fail`."""
@@ -146,6 +149,10 @@ class Batch:
         if self._draw is not None and self._all_end_now():
             self._settle()
             return
+        if self._cache is not None and self._cache.wants_compaction:
+            self._compact()
+            if not self.rows:
+                return
         draw, rows = self._draw, self.rows
         self._launch(self._inputs if draw is None else draw.tokens)
         if draw is not None:
@@ -166,10 +173,19 @@ class Batch:
 
     def _launch(self, tokens: Any) -> None:
         """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
-        sampler = self._sampler
-        assert sampler is not None and self._cache.layers is not None
+        sampler, cache = self._sampler, self._cache
+        assert sampler is not None and cache is not None
         self._inputs = self._draw = self._logits = None
-        logits = self._model.forward(tokens, self._cache.layers)
+        layers, slots = cache.advance(), self._slots
+        sparse = cache.width > len(slots)  # freed slots run, too, on some row's token
+        if sparse:
+            source = [0] * cache.width
+            for i, slot in enumerate(slots):
+                source[slot] = i
+            tokens = tokens[mx.array(source)]
+        logits = self._model.forward(tokens, layers)
+        if sparse:
+            logits = logits[mx.array(slots)]
         if sampler.queues_ahead:
             self._draw = sampler.draw(logits)
             _async_eval(*self._draw.arrays())
@@ -230,12 +246,35 @@ class Batch:
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):
             return
-        self.rows = [self.rows[i] for i in indices]
-        if not self.rows:
+        if not indices:
+            self.rows = []
             self._forget()
             return
+        assert self._cache is not None
+        kept = set(indices)
+        self._cache.leave([slot for i, slot in enumerate(self._slots) if i not in kept])
+        self._arrange(indices)
+
+    def _compact(self) -> None:
+        """Close the slots of rows that left, with nothing in flight: what is in flight holds the buffers."""
+        self._settle()
+        if self._cache is None:
+            return
+        moves = self._cache.compact()
+        self._slots = [moves.get(slot, slot) for slot in self._slots]
+        self._in_order_of_slots()
+
+    def _in_order_of_slots(self) -> None:
+        self._arrange(sorted(range(len(self._slots)), key=self._slots.__getitem__))
+
+    def _arrange(self, indices: list[int]) -> None:
+        """Have these rows, in this order, with what is in flight for them."""
+        if indices == list(range(len(self.rows))):
+            self._renew_sampler()
+            return
+        self.rows = [self.rows[i] for i in indices]
+        self._slots = [self._slots[i] for i in indices]
         at = mx.array(indices)
-        self._cache.keep(indices)
         if self._inputs is not None:
             self._inputs = self._inputs[at]
         if self._logits is not None:
@@ -250,5 +289,5 @@ class Batch:
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
-        self._cache.keep([])
+        self._cache, self._slots = None, []
         self._inputs = self._draw = self._logits = self._sampler = None

@@ -1,0 +1,150 @@
+"""What mlx-lm's prompt caches hold of one row, in a form that needs none of their classes, and back.
+
+Classes are compared exactly: a subclass may mean anything by its contents, so it is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How a `RotatingKVCache` forgets."""
+
+    size: int
+    """Most tokens kept."""
+    keep: int
+    """So many of the first tokens are never forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """How keys and values are quantised, along their last axis."""
+
+    group_size: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """One attention layer: `KVCache`, `QuantizedKVCache` or `RotatingKVCache`."""
+
+    length: int
+    """Tokens that it has seen."""
+    arrays: tuple[Any, ...] = ()
+    """Keys, then values, each `[1, heads, tokens, dim]`, oldest token first; quantised, each is (packed, scales,
+    biases), so that there are six. A ring's are the last `Ring.size` tokens, less those that gave way to the `keep`
+    first ones, which come first. () while there are none."""
+    ring: Ring | None = None
+    quantised: Quantised | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """One recurrent layer (`ArraysCache`): arrays `[rows, ...]` of a size that does not grow, None before the first."""
+
+    arrays: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One layer with several caches (`CacheList`)."""
+
+    parts: tuple[Contents, ...]
+
+
+Contents = KeyValues | States | Parts
+
+
+def read(layer: Any) -> Contents | None:
+    """What a row's cache holds of one layer, without copying; None for a kind that is not known here."""
+    upstream = sys.modules.get("mlx_lm.models.cache")
+    kind = type(layer)
+    if upstream is None:
+        return None
+    if kind is upstream.KVCache:
+        return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]))
+    if kind is upstream.QuantizedKVCache:
+        arrays = [None] if layer.keys is None else [*layer.keys, *layer.values]
+        how = Quantised(layer.group_size, layer.bits)
+        return KeyValues(layer.offset, _trimmed(layer, arrays), quantised=how)
+    if kind is upstream.RotatingKVCache:
+        return _read_ring(layer)
+    if kind is upstream.ArraysCache and layer.lengths is None and layer.left_padding is None:
+        return States(tuple(layer.cache))
+    if kind is upstream.CacheList:
+        parts = [read(part) for part in layer.caches]
+        known = tuple(part for part in parts if part is not None)
+        return Parts(known) if len(known) == len(parts) else None
+    return None
+
+
+def write(contents: Contents) -> Any:
+    """mlx-lm's cache with these contents."""
+    from mlx_lm.models import cache as upstream
+
+    if isinstance(contents, Parts):
+        return as_list([write(part) for part in contents.parts])
+    if isinstance(contents, States):
+        layer = upstream.ArraysCache(len(contents.arrays))
+        layer.cache = list(contents.arrays)
+        return layer
+    how, ring = contents.quantised, contents.ring
+    if how is not None:
+        layer = upstream.QuantizedKVCache(how.group_size, how.bits)
+    elif ring is not None:
+        layer = upstream.RotatingKVCache(ring.size, ring.keep)
+    else:
+        layer = upstream.KVCache()
+    if contents.arrays:
+        half = len(contents.arrays) // 2
+        keys, values = contents.arrays[:half], contents.arrays[half:]
+        layer.keys, layer.values = (keys, values) if how is not None else (keys[0], values[0])
+        layer.offset = contents.length
+        if ring is not None:
+            layer._idx = keys[0].shape[2]
+    return layer
+
+
+def as_list(layers: Sequence[Any]) -> Any:
+    """mlx-lm's `CacheList` of these."""
+    from mlx_lm.models.cache import CacheList
+
+    return CacheList(*layers)
+
+
+def quantise(contents: Contents, how: Quantised) -> Contents:
+    """Keys and values quantised where they are not; rings, as upstream, stay as they are."""
+    import mlx.core as mx
+
+    if isinstance(contents, Parts):
+        return Parts(tuple(quantise(part, how) for part in contents.parts))
+    if isinstance(contents, States) or contents.ring is not None or contents.quantised is not None:
+        return contents
+    arrays = tuple(
+        part for array in contents.arrays for part in mx.quantize(array, group_size=how.group_size, bits=how.bits)
+    )
+    return replace(contents, arrays=arrays, quantised=how)
+
+
+def _trimmed(layer: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    if arrays[0] is None or not layer.offset:
+        return ()
+    return tuple(array[:, :, : layer.offset] for array in arrays)
+
+
+def _read_ring(layer: Any) -> KeyValues:
+    import mlx.core as mx
+
+    ring = Ring(layer.max_size, layer.keep)
+    if layer.keys is None or not layer.offset:
+        return KeyValues(0, (), ring)
+    arrays = [layer._temporal_order(array) for array in (layer.keys, layer.values)]
+    if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed by the next token only
+        first, last = slice(0, ring.keep), slice(arrays[0].shape[2] - (ring.size - ring.keep), None)
+        arrays = [mx.concatenate([a[:, :, first], a[:, :, last]], axis=2) for a in arrays]
+    return KeyValues(layer.offset, tuple(arrays), ring)

@@ -1,0 +1,340 @@
+"""One layer's slots. Towards the model they behave like mlx-lm's own caches, at one token per row and step.
+
+Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes a token of any number of slots.
+MLX does it in place as long as nothing else holds the buffer: what is read of a slot to be kept is always copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from ...adapters import caches
+from ...adapters.caches import Contents, KeyValues, Parts, States
+from .step import Step
+
+
+class Current(Protocol):
+    """What all layers of a cache share."""
+
+    slots: int
+    """Slots that buffers have."""
+    capacity: int
+    """Tokens that a slot has room for; rings have less."""
+    step: Step | None
+    """The step that the model is in, or was in last."""
+
+
+class LayerSlots(Protocol):
+    """What a cache does with each layer."""
+
+    layer: Any
+    """What the model is given."""
+
+    def resize(self) -> None:
+        """Give the buffers the current number of slots and capacity; what fits stays."""
+        ...
+
+    def begin(self, width: int) -> None:
+        """A step with so many slots follows."""
+        ...
+
+    def write(self, slot: int, contents: Contents) -> None:
+        """Copy a row into a slot."""
+        ...
+
+    def read(self, slot: int, length: int) -> Contents:
+        """A copy of the row of this length in a slot."""
+        ...
+
+    def can_roll_back(self, length: int) -> bool:
+        """Whether the last tokens of a row of this length can be taken back."""
+        ...
+
+    def arrays(self) -> list[Any]: ...
+
+
+def layer_slots(like: Contents, current: Current) -> LayerSlots:
+    """Slots for rows whose layer has contents of this kind."""
+    if isinstance(like, Parts):
+        return ListSlots(like, current)
+    if isinstance(like, States):
+        return StateSlots(like)
+    return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)
+
+
+class KeyValueSlots:
+    """An attention layer."""
+
+    def __init__(self, like: KeyValues, current: Current) -> None:
+        self.layer = self
+        self._ring, self._how, self._current = like.ring, like.quantised, current
+        self._written: Step | None = None
+        self._flat: list[Any] = []
+        self._slots = self._allocated = 0  # what the buffers have room for
+        self._shapes: list[tuple[int, int]] = []  # (heads, dim) of each
+
+    # -- what models use ----------------------------------------------------------------------------------------
+
+    @property
+    def offset(self) -> Any:
+        """Each row's position, also after it was written to: as in a plain cache, one further then."""
+        step = self._step
+        return step.next_offset if self._written is step else step.offset
+
+    def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """Write a token per slot, `[width, heads, 1, dim]`; returns what there is, `[width, heads, columns, dim]`."""
+        step, ring = self._step, self._ring
+        parts = self._stored(keys, values)
+        if not self._flat:
+            self._allocate(parts)
+        capacity = self._capacity
+        for i, part in enumerate(parts):
+            width, heads, tokens, dim = part.shape
+            if tokens != 1:
+                raise ValueError("rows of a batch take one token at a time")
+            if dim:
+                index = step.index(heads, capacity, ring)
+                self._flat[i] = mx.put_along_axis(self._flat[i], index, part.reshape(width * heads, dim), axis=0)
+        self._written = step
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """What `update_and_fetch` returned."""
+        step = self._step
+        columns = step.columns(self._capacity, self._ring)
+        keys, values = (self._grid(i)[: step.width, :, :columns] for i in range(2))
+        return keys, values
+
+    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> Any:
+        """The mask of this step: see `Step.mask`."""
+        return self._step.mask(self._capacity, self._ring, window_size)
+
+    @property
+    def keys(self) -> Any:
+        """The buffer itself. A few models replace it by one that depends on more, or that holds nothing."""
+        return self._flat[0] if self._flat else None
+
+    @keys.setter
+    def keys(self, buffer: Any) -> None:
+        self._flat[0] = buffer
+
+    @property
+    def values(self) -> Any:
+        return self._flat[1] if self._flat else None
+
+    @values.setter
+    def values(self, buffer: Any) -> None:
+        self._flat[1] = buffer
+
+    # -- what the cache uses ------------------------------------------------------------------------------------
+
+    def resize(self) -> None:
+        if not self._flat:
+            return
+        old_slots, old_capacity = self._slots, self._allocated
+        slots, capacity = self._current.slots, self._capacity
+        if (slots, capacity) == (old_slots, old_capacity):
+            return
+        kept = (slice(0, min(slots, old_slots)), slice(None), slice(0, min(capacity, old_capacity)))
+        for i, (heads, dim) in enumerate(self._shapes):
+            old = self._grid(i)
+            self._flat[i] = None
+            grid = mx.zeros((slots, heads, capacity, dim), dtype=old.dtype)
+            grid[kept] = old[kept]
+            self._put_back(i, grid)
+            del old, grid
+        self._slots, self._allocated = slots, capacity
+
+    def begin(self, width: int) -> None:
+        pass
+
+    def write(self, slot: int, contents: Contents) -> None:
+        assert isinstance(contents, KeyValues)
+        if (contents.ring, contents.quantised) != (self._ring, self._how):
+            raise ValueError("this row's cache is of another kind than the batch's")
+        if not contents.arrays:
+            return
+        if not self._flat:
+            self._allocate(contents.arrays)
+        for i, array in enumerate(contents.arrays):
+            grid = self._take_grid(i)
+            array = self._turned(array, contents.length)
+            grid[slot : slot + 1, :, : array.shape[2]] = array
+            self._put_back(i, grid)
+            del grid
+
+    def read(self, slot: int, length: int) -> KeyValues:
+        if not self._flat or not length:
+            return KeyValues(length, (), self._ring, self._how)
+        stored = length if self._ring is None else min(length, self._ring.size)
+        arrays = [_copied(self._grid(i)[slot : slot + 1, :, :stored]) for i in range(len(self._flat))]
+        if self._ring is not None and length > self._ring.size:
+            arrays = [_rolled(a, self._ring.keep, self._ring.keep - length) for a in arrays]
+        mx.eval(arrays)
+        return KeyValues(length, tuple(arrays), self._ring, self._how)
+
+    def can_roll_back(self, length: int) -> bool:
+        return self._ring is None or length <= self._ring.size
+
+    def arrays(self) -> list[Any]:
+        return list(self._flat)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    @property
+    def _step(self) -> Step:
+        step = self._current.step
+        assert step is not None
+        return step
+
+    @property
+    def _capacity(self) -> int:
+        capacity = self._current.capacity
+        return capacity if self._ring is None else min(capacity, self._ring.size)
+
+    def _stored(self, keys: Any, values: Any) -> Sequence[Any]:
+        return keys, values
+
+    def _allocate(self, parts: Sequence[Any]) -> None:
+        self._slots, self._allocated = self._current.slots, self._capacity
+        self._shapes = [(part.shape[1], part.shape[3]) for part in parts]
+        self._flat = [
+            mx.zeros((self._slots * heads * self._allocated, dim), dtype=part.dtype)
+            for part, (heads, dim) in zip(parts, self._shapes, strict=True)
+        ]
+
+    def _grid(self, i: int) -> Any:
+        """A buffer as `[slots, heads, capacity, dim]`."""
+        heads, dim = self._shapes[i]
+        return self._flat[i].reshape(self._slots, heads, self._allocated, dim)
+
+    def _take_grid(self, i: int) -> Any:
+        """The same, as the only holder of the buffer, so that assigning to it copies nothing else."""
+        grid = self._grid(i)
+        self._flat[i] = None
+        mx.eval(grid)
+        return grid
+
+    def _put_back(self, i: int, grid: Any) -> None:
+        mx.eval(grid)
+        slots, heads, capacity, dim = grid.shape
+        self._flat[i] = grid.reshape(slots * heads * capacity, dim)
+        mx.eval(self._flat[i])
+
+    def _turned(self, array: Any, length: int) -> Any:
+        """A row's tokens in the order of their places."""
+        ring = self._ring
+        if ring is None or length <= ring.size:
+            return array
+        return _rolled(array, ring.keep, length - ring.keep)
+
+
+class QuantisedSlots(KeyValueSlots):
+    """An attention layer with quantised keys and values: models look for `bits`."""
+
+    def __init__(self, like: KeyValues, current: Current) -> None:
+        super().__init__(like, current)
+        assert like.quantised is not None
+        self.bits, self.group_size = like.quantised.bits, like.quantised.group_size
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        step = self._step
+        columns = step.columns(self._capacity, self._ring)
+        parts = tuple(self._grid(i)[: step.width, :, :columns] for i in range(6))
+        return parts[:3], parts[3:]
+
+    def _stored(self, keys: Any, values: Any) -> Sequence[Any]:
+        quantised = (mx.quantize(a, group_size=self.group_size, bits=self.bits) for a in (keys, values))
+        return [part for parts in quantised for part in parts]
+
+
+class StateSlots:
+    """A recurrent layer: the model replaces all rows' states at each step, in mlx-lm's own `ArraysCache`."""
+
+    def __init__(self, like: States) -> None:
+        self.layer = caches.write(States((None,) * len(like.arrays)))
+
+    def resize(self) -> None:
+        pass
+
+    def begin(self, width: int) -> None:
+        """Rows that were never written have the state of an empty row: zeros."""
+        self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
+
+    def write(self, slot: int, contents: Contents) -> None:
+        assert isinstance(contents, States)
+        for i, new in enumerate(contents.arrays):
+            state = self.layer.cache[i]
+            if state is None and new is None:
+                continue
+            state = mx.zeros((slot + 1, *new.shape[1:]), dtype=new.dtype) if state is None else state
+            state = _with_rows(state, max(slot + 1, state.shape[0]))
+            self.layer.cache[i] = None
+            mx.eval(state)
+            state[slot : slot + 1] = 0 if new is None else new
+            self.layer.cache[i] = state
+        mx.eval([state for state in self.layer.cache if state is not None])
+
+    def read(self, slot: int, length: int) -> States:
+        states = [None if s is None else _copied(s[slot : slot + 1]) for s in self.layer.cache]
+        mx.eval([s for s in states if s is not None])
+        return States(tuple(states))
+
+    def can_roll_back(self, length: int) -> bool:
+        return False
+
+    def arrays(self) -> list[Any]:
+        return [state for state in self.layer.cache if state is not None]
+
+
+class ListSlots:
+    """A layer with several caches, in mlx-lm's own `CacheList`."""
+
+    def __init__(self, like: Parts, current: Current) -> None:
+        self._parts = [layer_slots(part, current) for part in like.parts]
+        self.layer = caches.as_list([part.layer for part in self._parts])
+
+    def resize(self) -> None:
+        for part in self._parts:
+            part.resize()
+
+    def begin(self, width: int) -> None:
+        for part in self._parts:
+            part.begin(width)
+
+    def write(self, slot: int, contents: Contents) -> None:
+        assert isinstance(contents, Parts)
+        for part, its in zip(self._parts, contents.parts, strict=True):
+            part.write(slot, its)
+
+    def read(self, slot: int, length: int) -> Parts:
+        return Parts(tuple(part.read(slot, length) for part in self._parts))
+
+    def can_roll_back(self, length: int) -> bool:
+        return all(part.can_roll_back(length) for part in self._parts)
+
+    def arrays(self) -> list[Any]:
+        return [array for part in self._parts for array in part.arrays()]
+
+
+def _copied(view: Any) -> Any:
+    """A copy that shares nothing: `mx.contiguous` would share a view that is contiguous already."""
+    return view * 1
+
+
+def _rolled(array: Any, keep: int, by: int) -> Any:
+    """Roll the tokens behind the first `keep`, `[1, heads, tokens, dim]`."""
+    roll: Any = mx.roll  # its stub lacks the axis
+    rolled = roll(array[:, :, keep:], by, axis=2)
+    return rolled if not keep else mx.concatenate([array[:, :, :keep], rolled], axis=2)
+
+
+def _with_rows(state: Any, rows: int) -> Any:
+    if state is None or state.shape[0] == rows:
+        return state
+    if state.shape[0] > rows:
+        return state[:rows]
+    return mx.pad(state, [(0, rows - state.shape[0])] + [(0, 0)] * (state.ndim - 1))

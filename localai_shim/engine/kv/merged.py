@@ -1,0 +1,63 @@
+"""The decode batch's caches for kinds that slots do not know: the cache classes' own `merge`, `extend` and `filter`.
+
+They copy the whole batch at each join and leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .row import RowCache
+
+
+class MergedCache:
+    """Rows in the order in which they joined."""
+
+    def __init__(self) -> None:
+        self._layers: RowCache = []
+        self._live: list[bool] = []
+
+    @property
+    def width(self) -> int:
+        return len(self._live)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self._layers)
+
+    def join(self, rows: Sequence[RowCache]) -> list[int]:
+        """Append rows, all at once: the batch is copied once however many join."""
+        joined = [type(layers[0]).merge(list(layers)) for layers in zip(*rows, strict=True)]
+        if not self._layers:
+            self._layers = joined
+        else:
+            for layer, other in zip(self._layers, joined, strict=True):
+                layer.extend(other)
+        slots = list(range(self.width, self.width + len(rows)))
+        self._live += [True] * len(rows)
+        return slots
+
+    def leave(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self._live[slot] = False
+
+    def advance(self) -> RowCache:
+        return self._layers
+
+    @property
+    def wants_compaction(self) -> bool:
+        return not all(self._live)
+
+    def compact(self) -> dict[int, int]:
+        kept = [slot for slot, live in enumerate(self._live) if live]
+        for layer in self._layers:
+            layer.filter(kept)
+        self._live = [True] * len(kept)
+        return {old: new for new, old in enumerate(kept) if old != new}
+
+    def extract(self, slot: int) -> RowCache:
+        return [layer.extract(slot) for layer in self._layers]
+
+    def rollback(self, slot: int, tokens: int) -> None:
+        if tokens:
+            raise ValueError("this model's caches cannot be rolled back row by row")
