@@ -177,7 +177,7 @@ class KeyValueSlots:
         return KeyValues(length, tuple(arrays), self._ring, self._how)
 
     def can_roll_back(self, length: int) -> bool:
-        return self._ring is None or length <= self._ring.size
+        return self._ring is None or length < self._ring.size
 
     def arrays(self) -> list[Any]:
         return list(self._flat)

@@ -1,0 +1,398 @@
+"""Rows in slots compute what each computes alone, whatever joins, leaves, moves and is rolled back around them."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.models import cache as upstream
+from mlx_lm.models import falcon_h1
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
+
+from localai_shim.adapters.caches import Quantised
+from localai_shim.engine import kv
+from localai_shim.engine.kv import MergedCache, OneRow, RowCache, SlotCache, slots
+from tests.tiny import VOCABULARY, tiny
+
+MakeCache = Callable[[Any], RowCache]
+
+
+class OwnKVCache(KVCache):
+    """A kind that nobody here knows, which can be merged."""
+
+
+def caches_of(kind: type, *arguments: Any, **options: Any) -> MakeCache:
+    return lambda model: [kind(*arguments, **options) for _ in model.layers]
+
+
+# What a row is prefilled on: (model, how its caches are made, whether they can always be rolled back).
+KINDS: dict[str, tuple[str, MakeCache, bool]] = {
+    "dense": ("qwen3", make_prompt_cache, True),
+    "sliding window": ("gemma3_text", make_prompt_cache, False),
+    "ring that keeps its first tokens": ("qwen3", caches_of(RotatingKVCache, 24, keep=4), False),
+    "ring": ("llama", caches_of(RotatingKVCache, 20), False),
+    "recurrent and dense": ("qwen3_next", make_prompt_cache, False),
+    "two caches per layer": ("falcon_h1", make_prompt_cache, False),
+    "experts": ("qwen3_moe", make_prompt_cache, True),
+    "quantised": ("qwen3", caches_of(QuantizedKVCache, group_size=32, bits=8), True),
+    "unknown": ("qwen3", caches_of(OwnKVCache), False),
+}
+
+# Tiny as they are, the models need heads of 32 where keys are quantised in groups of 32.
+CHANGES: dict[str, dict[str, Any]] = {"quantised": {"head_dim": 32}}
+
+
+FALCON: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": VOCABULARY,
+    "mamba_d_ssm": 64,
+    "mamba_d_head": 16,
+    "mamba_n_heads": 4,
+    "mamba_d_state": 16,
+}
+
+
+@functools.cache
+def load(kind: str, **changes: Any) -> Any:
+    if kind == "falcon_h1":  # its weights change when they are loaded, so that what is made here cannot be saved
+        mx.random.seed(0)
+        return falcon_h1.Model(falcon_h1.ModelArgs(**FALCON))
+    return mlx_lm.load(str(tiny(kind, **changes)))[0]
+
+
+def forward(model: Any, tokens: list[int], cache: RowCache) -> Any:
+    """Logits after one more token per row, `[rows, vocabulary]`."""
+    return model(mx.array(tokens)[:, None], cache=cache)[:, -1]
+
+
+def prefilled(model: Any, make: MakeCache, prompt: list[int], chunk: int = 40) -> RowCache:
+    cache = make(model)
+    for start in range(0, len(prompt), chunk):
+        model(mx.array([prompt[start : start + chunk]]), cache=cache)
+        mx.eval([layer.state for layer in cache])
+    return cache
+
+
+class World:
+    """A batch, and each of its rows a second time on a plain cache of its own."""
+
+    def __init__(self, model: Any, make: MakeCache, seed: int) -> None:
+        self.model, self.make = model, make
+        self.random = random.Random(seed)
+        self.cache: kv.BatchCache | None = None
+        self.alone: dict[int, RowCache] = {}
+        self.lengths: dict[int, int] = {}
+        self.moved = self.rolled_back = 0
+
+    def prompt(self, length: int) -> list[int]:
+        return [self.random.randrange(3, VOCABULARY) for _ in range(length)]
+
+    def join(self, lengths: list[int]) -> None:
+        prompts = [self.prompt(n) for n in lengths]
+        rows = [prefilled(self.model, self.make, p) for p in prompts]
+        self.cache, joined = kv.join(self.cache, rows)
+        assert not set(joined) & set(self.alone)
+        for slot, prompt in zip(joined, prompts, strict=True):
+            self.alone[slot] = prefilled(self.model, self.make, prompt)
+            self.lengths[slot] = len(prompt)
+
+    def leave(self, slot: int) -> None:
+        del self.alone[slot], self.lengths[slot]
+        if self.alone:
+            assert self.cache is not None
+            self.cache.leave([slot])
+        else:
+            self.cache = None
+
+    def compact(self) -> None:
+        assert self.cache is not None
+        moves = self.cache.compact()
+        self.moved += len(moves)
+        for mine in (self.alone, self.lengths):
+            taken = {new: mine.pop(old) for old, new in moves.items()}
+            mine.update(taken)
+        assert sorted(self.alone) == list(range(self.cache.width))
+
+    def roll_back(self, slot: int, tokens: int) -> None:
+        """Forget tokens of a row here and there, where its cache alone can."""
+        assert self.cache is not None
+        if not all(layer.is_trimmable() for layer in self.alone[slot]) or isinstance(self.cache, MergedCache):
+            with pytest.raises(ValueError, match="rolled back"):
+                self.cache.rollback(slot, tokens)
+            return
+        self.cache.rollback(slot, tokens)
+        for layer in self.alone[slot]:
+            layer.trim(tokens)
+        self.lengths[slot] -= tokens
+        self.rolled_back += 1
+
+    def step(self) -> None:
+        assert self.cache is not None
+        tokens = {slot: self.random.randrange(3, VOCABULARY) for slot in self.alone}
+        layers = self.cache.advance()
+        logits = forward(self.model, [tokens.get(slot, 5) for slot in range(self.cache.width)], layers)
+        for slot, alone in self.alone.items():
+            expected = forward(self.model, [tokens[slot]], alone)[0]
+            assert mx.allclose(logits[slot], expected, rtol=1e-3, atol=2e-3), f"slot {slot} of {self.cache.width}"
+            self.lengths[slot] += 1
+
+    def check_extracted(self, slot: int) -> None:
+        """A row that is taken out goes on as the one that stayed."""
+        assert self.cache is not None
+        taken = self.cache.extract(slot)
+        again = self.cache.extract(slot)
+        for token in self.prompt(3):
+            expected = forward(self.model, [token], again)
+            assert mx.allclose(forward(self.model, [token], taken), expected)
+        for layer in again:  # what the copies did is not seen here
+            mx.eval(layer.state)
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capacity in steps of 16 tokens, so that it grows often."""
+    monkeypatch.setattr(slots, "_TOKENS", 16)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_compute_what_they_compute_alone(kind: str) -> None:
+    name, make, trimmable = KINDS[kind]
+    world = World(load(name, **CHANGES.get(kind, {})), make, seed=2)
+    choose = world.random
+    widest = 0
+    world.join([0, 1, 7])
+    for _ in range(40):
+        if choose.random() < 0.25 and len(world.alone) < 9:
+            world.join([choose.choice([0, 1, 5, 19, 20, 33, 70]) for _ in range(choose.randint(1, 3))])
+        if world.alone and choose.random() < 0.25:
+            world.leave(choose.choice(sorted(world.alone)))
+        if not world.alone:
+            continue
+        assert world.cache is not None
+        if choose.random() < 0.2:
+            slot = choose.choice(sorted(world.alone))
+            if world.lengths[slot] > 2:
+                world.roll_back(slot, choose.randint(1, 2))
+        if world.cache.wants_compaction or choose.random() < 0.1:
+            world.compact()
+        world.step()
+        if choose.random() < 0.1:
+            world.check_extracted(choose.choice(sorted(world.alone)))
+        widest = max(widest, world.cache.width)
+    assert widest > 4 and world.moved
+    assert world.rolled_back or not trimmable
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "unknown"])
+def test_an_extracted_row_goes_on_as_the_one_that_stays(kind: str) -> None:
+    name, make, _ = KINDS[kind]
+    model = load(name, **CHANGES.get(kind, {}))
+    world = World(model, make, 3)
+    world.join([30, 9, 50])
+    for _ in range(4):
+        world.step()
+    assert world.cache is not None
+    taken = {slot: world.cache.extract(slot) for slot in range(3)}
+    for _ in range(30):
+        tokens = world.prompt(3)
+        logits = forward(model, tokens, world.cache.advance())
+        for slot, row in taken.items():
+            assert mx.allclose(logits[slot], forward(model, [tokens[slot]], row)[0], rtol=1e-3, atol=2e-3)
+    # What was extracted can join again, too.
+    again, joined = kv.join(None, [taken[0], taken[2]])
+    assert joined == [0, 1]
+    tokens = world.prompt(3)
+    before = forward(model, tokens, world.cache.advance())
+    after = forward(model, [tokens[0], tokens[2]], again.advance())
+    assert mx.allclose(after, before[mx.array([0, 2])], rtol=1e-3, atol=2e-3)
+
+
+def test_rows_of_one_length_are_called_as_a_plain_cache_is_without_a_mask() -> None:
+    model = load("qwen3")
+    world = World(model, make_prompt_cache, 4)
+    world.join([12, 12, 12])
+    assert world.cache is not None
+    [layer, *_] = world.cache.advance()
+    assert layer.offset == 12 and layer.make_mask(1) is None
+    assert layer.make_mask(1, window_size=4).tolist() == [[[[i > 8 for i in range(13)]]]] * 3
+    world.cache.rollback(1, 2)
+    [layer, *_] = world.cache.advance()
+    assert layer.offset.tolist() == [13, 11, 13]
+    assert mx.sum(layer.make_mask(1), axis=-1).tolist() == [[[14]], [[12]], [[14]]]
+
+
+def test_a_window_is_looked_back_in_a_ring_that_is_larger() -> None:
+    ring = [RotatingKVCache(8, keep=2)]
+    other = [RotatingKVCache(8, keep=2)]
+    for tokens, row in ((21, ring), (5, other)):
+        row[0].update_and_fetch(*(mx.arange(tokens, dtype=mx.float32).reshape(1, 1, tokens, 1),) * 2)
+    cache, _ = kv.join(None, [ring, other])
+    [layer] = cache.advance()
+    mask = layer.make_mask(1, window_size=4)
+    keys, _ = layer.update_and_fetch(*(mx.array([21.0, 5.0]).reshape(2, 1, 1, 1),) * 2)
+    rows = zip(keys[:, 0, :, 0].tolist(), mask[:, 0, 0].tolist(), strict=True)
+    seen = [sorted(key for key, kept in zip(*row, strict=True) if kept) for row in rows]
+    assert seen == [[18, 19, 20, 21], [2, 3, 4, 5]]
+    assert sorted(keys[0, 0, :, 0].tolist()) == [0, 1, 16, 17, 18, 19, 20, 21]
+
+
+def test_a_row_that_is_alone_stays_on_its_own_cache_until_another_joins() -> None:
+    model = load("qwen3")
+    world = World(model, make_prompt_cache, 5)
+    row = prefilled(model, make_prompt_cache, world.prompt(9))
+    cache, [slot] = kv.join(None, [row])
+    assert slot == 0 and cache.advance() is row
+    cache, joined = kv.join(cache, [prefilled(model, make_prompt_cache, world.prompt(4))])
+    assert isinstance(cache, SlotCache) and joined == [1]
+    assert cache.extract(0)[0].offset == 9
+
+
+def test_a_kind_that_cannot_be_merged_takes_one_row() -> None:
+    row: RowCache = [upstream.ConcatenateKVCache()]
+    assert not kv.can_batch(row)
+    cache, _ = kv.join(None, [row])
+    with pytest.raises(ValueError, match="one row at a time"):
+        kv.join(cache, [[upstream.ConcatenateKVCache()]])
+
+
+def test_an_unknown_kind_is_merged_by_its_own_means() -> None:
+    def rows(kind: type) -> list[RowCache]:
+        return [prefilled(load("qwen3"), caches_of(kind), [5, 6, n]) for n in (7, 8)]
+
+    assert isinstance(kv.join(None, rows(OwnKVCache))[0], MergedCache)
+    assert isinstance(kv.join(None, rows(KVCache))[0], SlotCache)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_rows_prefilled_plain_are_quantised_when_they_join(bits: int) -> None:
+    model = load("qwen3", head_dim=32)
+    how = Quantised(32, bits)
+    world = World(model, make_prompt_cache, 6)
+    prompts = [world.prompt(n) for n in (40, 3)]
+    plain = [prefilled(model, make_prompt_cache, p) for p in prompts]
+    cache, _ = kv.join(None, plain, how)
+    dense, _ = kv.join(None, plain)
+    alone = [[layer.to_quantized(how.group_size, how.bits) for layer in row] for row in plain]
+    assert cache.nbytes == dense.nbytes * (bits + 2) / 32  # a scale and a bias of 32 bits for each 32 numbers
+    for _ in range(20):
+        tokens = world.prompt(2)
+        logits = forward(model, tokens, cache.advance())
+        exact = forward(model, tokens, dense.advance())
+        for i, row in enumerate(alone):
+            assert mx.allclose(logits[i], forward(model, [tokens[i]], row)[0], rtol=1e-3, atol=2e-3)
+        if bits == 8:
+            assert mx.allclose(logits, exact, atol=0.1 * mx.abs(exact).max().item())
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+LAYERS, HEADS, DIM = 12, 4, 32
+
+
+def synthetic(tokens: int) -> RowCache:
+    row = [KVCache() for _ in range(LAYERS)]
+    for layer in row:
+        layer.update_and_fetch(*(mx.random.normal((1, HEADS, tokens, DIM)) for _ in range(2)))
+    mx.eval([layer.state for layer in row])
+    return row
+
+
+def size_of(row: RowCache) -> int:
+    return sum(layer.nbytes for layer in row)
+
+
+def step(cache: kv.BatchCache) -> None:
+    token = mx.ones((cache.width, HEADS, 1, DIM))
+    mx.eval([layer.update_and_fetch(token, token) for layer in cache.advance()])
+
+
+def peak_of(what: Callable[[], Any]) -> int:
+    """Bytes that something takes beyond what is there before it."""
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    what()
+    return max(0, mx.get_peak_memory() - before)
+
+
+def test_a_step_writes_in_place() -> None:
+    cache, _ = kv.join(None, [synthetic(1000) for _ in range(3)])
+    step(cache)
+    assert peak_of(lambda: step(cache)) < cache.nbytes / 100
+
+
+def test_joining_and_leaving_copy_nothing_but_the_row_itself() -> None:
+    cache, joined = kv.join(None, [synthetic(1000) for _ in range(8)])
+    step(cache)
+    row = synthetic(1000)
+    assert peak_of(lambda: cache.leave(joined[3:4])) == 0
+    assert peak_of(lambda: cache.join([row])) < size_of(row) / 10
+    step(cache)
+
+
+def test_growing_has_one_layer_twice_and_no_more() -> None:
+    cache, _ = kv.join(None, [synthetic(1000) for _ in range(8)])
+    step(cache)
+    before, row = cache.nbytes, synthetic(1000)
+    extra = peak_of(lambda: cache.join([row]))  # the ninth: there are sixteen slots now
+    grown = cache.nbytes - before
+    assert grown > before / 2
+    assert extra < grown + before / LAYERS
+
+
+def test_a_row_that_fits_joins_within_the_memory_that_is_there() -> None:
+    cache, joined = kv.join(None, [synthetic(1000) for _ in range(8)])
+    row = synthetic(900)
+    cache.leave(joined[-1:])
+    mx.reset_peak_memory()
+    cache.join([row])
+    assert mx.get_peak_memory() < 1.1 * (cache.nbytes + size_of(row))
+
+
+def test_room_is_given_back_when_few_rows_are_left() -> None:
+    cache, joined = kv.join(None, [synthetic(100) for _ in range(16)])
+    full = cache.nbytes
+    cache.leave([slot for slot in joined if slot not in (3, 9)])
+    assert cache.wants_compaction
+    assert cache.compact() == {3: 0, 9: 1} and cache.width == 2
+    assert cache.nbytes == full // 8
+    step(cache)
+
+
+def test_a_freed_slot_waits_a_few_steps_for_a_row_to_take_it() -> None:
+    cache, joined = kv.join(None, [synthetic(10) for _ in range(4)])
+    cache.leave(joined[1:2])
+    for _ in range(3):
+        assert not cache.wants_compaction and cache.width == 4
+        step(cache)
+    assert cache.join([synthetic(10)]) == [1]
+    cache.leave(joined[:1])
+    for _ in range(4):
+        step(cache)
+    assert cache.wants_compaction and cache.compact() == {3: 0} and cache.width == 3
+    cache.leave([2])  # the last one: no slot is in the way
+    assert cache.width == 2 and not cache.wants_compaction
+
+
+def test_slots_come_in_buckets() -> None:
+    assert [slots.bucket(n) for n in (1, 2, 3, 5, 9, 17, 25, 33, 49, 65)] == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96]
+
+
+def test_one_row_can_be_rolled_back_and_copied() -> None:
+    cache = OneRow(synthetic(10))
+    copy = cache.extract(0)
+    cache.rollback(0, 3)
+    assert (cache.row[0].offset, copy[0].offset) == (7, 10)
+    with pytest.raises(ValueError, match="rolled back"):
+        OneRow([upstream.ArraysCache(2)]).rollback(0, 1)
