@@ -144,8 +144,10 @@ class KeyValueSlots:
             self._flat[i] = None
             grid = mx.zeros((slots, heads, capacity, dim), dtype=old.dtype)
             grid[kept] = old[kept]
-            self._put_back(i, grid)
+            mx.eval(grid)
+            self._flat[i] = _flattened(grid)
             del old, grid
+            mx.eval(self._flat[i])
         self._slots, self._allocated = slots, capacity
 
     def begin(self, width: int) -> None:
@@ -159,12 +161,16 @@ class KeyValueSlots:
             return
         if not self._flat:
             self._allocate(contents.arrays)
-        for i, array in enumerate(contents.arrays):
-            grid = self._take_grid(i)
+        grids = [self._grid(i) for i in range(len(self._flat))]
+        self._flat = []
+        mx.eval(grids)  # each the only holder of its buffer now, so that assigning to it copies nothing else
+        for grid, array in zip(grids, contents.arrays, strict=True):
             array = self._turned(array, contents.length)
             grid[slot : slot + 1, :, : array.shape[2]] = array
-            self._put_back(i, grid)
-            del grid
+        mx.eval(grids)
+        self._flat = [_flattened(grid) for grid in grids]
+        del grids, grid
+        mx.eval(self._flat)
 
     def read(self, slot: int, length: int) -> KeyValues:
         if not self._flat or not length:
@@ -210,19 +216,6 @@ class KeyValueSlots:
         """A buffer as `[slots, heads, capacity, dim]`."""
         heads, dim = self._shapes[i]
         return self._flat[i].reshape(self._slots, heads, self._allocated, dim)
-
-    def _take_grid(self, i: int) -> Any:
-        """The same, as the only holder of the buffer, so that assigning to it copies nothing else."""
-        grid = self._grid(i)
-        self._flat[i] = None
-        mx.eval(grid)
-        return grid
-
-    def _put_back(self, i: int, grid: Any) -> None:
-        mx.eval(grid)
-        slots, heads, capacity, dim = grid.shape
-        self._flat[i] = grid.reshape(slots * heads * capacity, dim)
-        mx.eval(self._flat[i])
 
     def _turned(self, array: Any, length: int) -> Any:
         """A row's tokens in the order of their places."""
@@ -318,6 +311,11 @@ class ListSlots:
 
     def arrays(self) -> list[Any]:
         return [array for part in self._parts for array in part.arrays()]
+
+
+def _flattened(grid: Any) -> Any:
+    slots, heads, capacity, dim = grid.shape
+    return grid.reshape(slots * heads * capacity, dim)
 
 
 def _copied(view: Any) -> Any:

@@ -1,0 +1,102 @@
+"""What is relied on of mlx-lm's caches: reading a row and writing it again gives a cache that goes on as the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import (
+    ArraysCache,
+    BatchKVCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+)
+
+from localai_shim.adapters.caches import KeyValues, Parts, Quantised, Ring, States, quantise, read, write
+
+
+def feed(layer: Any, first: int, count: int) -> Any:
+    """Positions as keys, in all of 32 dimensions; returns the keys that attention would read."""
+    positions = mx.arange(first, first + count, dtype=mx.float32).reshape(1, 1, count, 1)
+    keys, _ = layer.update_and_fetch(*(mx.broadcast_to(positions, (1, 2, count, 32)),) * 2)
+    return keys
+
+
+def positions(array: Any) -> list[int]:
+    return [round(x) for x in array[0, 0, :, 0].tolist()]
+
+
+@pytest.mark.parametrize("chunks", [(3,), (30,), (8, 1, 1), (6, 1), (20, 7), (20, 1, 1, 1), (1,) * 13])
+@pytest.mark.parametrize("make", [KVCache, lambda: RotatingKVCache(8), lambda: RotatingKVCache(8, keep=2)])
+def test_a_row_that_was_read_and_written_goes_on_as_before(chunks: tuple[int, ...], make: Any) -> None:
+    layer, fed = make(), 0
+    for chunk in chunks:
+        feed(layer, fed, chunk)
+        fed += chunk
+    contents = read(layer)
+    assert isinstance(contents, KeyValues) and contents.length == fed
+    if contents.ring is not None:
+        size, keep = contents.ring.size, contents.ring.keep
+        seen = list(range(fed))
+        wanted = seen if fed <= size else seen[:keep] + seen[fed - (size - keep) :]
+        assert positions(contents.arrays[0]) == wanted
+    again = write(contents)
+    assert type(again) is type(layer)
+    for _ in range(12):
+        assert sorted(positions(feed(again, fed, 1))) == sorted(positions(feed(layer, fed, 1)))
+        fed += 1
+        assert again.offset == layer.offset == fed
+
+
+def test_quantised_caches_are_read_and_written_and_plain_ones_quantised() -> None:
+    layer = QuantizedKVCache(group_size=32, bits=4)
+    feed(layer, 0, 5)
+    contents = read(layer)
+    assert isinstance(contents, KeyValues) and contents.quantised == Quantised(32, 4) and len(contents.arrays) == 6
+    assert {array.shape[2] for array in contents.arrays} == {5}
+    plain = KVCache()
+    feed(plain, 0, 5)
+    made = quantise(read(plain) or pytest.fail(), Quantised(32, 4))
+    assert isinstance(made, KeyValues)
+    assert all(mx.array_equal(a, b) for a, b in zip(made.arrays, contents.arrays, strict=True))
+    again = write(contents)
+    for first in range(5, 8):
+        new, old = feed(again, first, 1), feed(layer, first, 1)
+        assert all(mx.array_equal(a, b) for a, b in zip(new, old, strict=True))
+
+
+def test_what_is_empty_is_written_empty() -> None:
+    for layer in (KVCache(), RotatingKVCache(8, keep=2), QuantizedKVCache(group_size=32)):
+        contents = read(layer)
+        assert isinstance(contents, KeyValues) and (contents.length, contents.arrays) == (0, ())
+        assert write(contents).empty()
+    assert write(States((None, None))).cache == [None, None]
+
+
+def test_states_and_lists_are_read_and_written_as_what_they_are() -> None:
+    states = ArraysCache(2)
+    states[0] = mx.ones((1, 3))
+    contents = read(CacheList(states, KVCache()))
+    assert isinstance(contents, Parts)
+    assert contents.parts[1] == KeyValues(0) and isinstance(contents.parts[0], States)
+    again = write(contents)
+    assert type(again) is CacheList and type(again[0]) is ArraysCache and type(again[1]) is KVCache
+    assert mx.array_equal(again[0][0], states[0]) and again[0][1] is None
+
+
+def test_rings_stay_as_they_are_where_others_are_quantised() -> None:
+    ring = KeyValues(0, (), Ring(8, 0))
+    assert quantise(Parts((ring, States(()))), Quantised(32, 4)) == Parts((ring, States(())))
+
+
+def test_other_kinds_and_subclasses_are_left_alone() -> None:
+    class Own(KVCache):
+        pass
+
+    padded = ArraysCache(1, left_padding=[2])
+    for layer in (Own(), ChunkedKVCache(8), BatchKVCache([0]), padded, object(), CacheList(KVCache(), Own())):
+        assert read(layer) is None
