@@ -60,7 +60,9 @@ def test_quantised_caches_are_read_and_written_and_plain_ones_quantised() -> Non
     assert {array.shape[2] for array in contents.arrays} == {5}
     plain = KVCache()
     feed(plain, 0, 5)
-    made = quantise(read(plain) or pytest.fail(), Quantised(32, 4))
+    dense = read(plain)
+    assert dense is not None
+    made = quantise(dense, Quantised(32, 4))
     assert isinstance(made, KeyValues)
     assert all(mx.array_equal(a, b) for a, b in zip(made.arrays, contents.arrays, strict=True))
     again = write(contents)
