@@ -51,7 +51,6 @@ class OneRow:
 
     def __init__(self, row: RowCache) -> None:
         self.row = row
-        self._live = True
 
     width = 1
     wants_compaction = False
