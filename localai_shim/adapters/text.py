@@ -142,6 +142,8 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     with _without_advice():
         import mlx_lm.utils
 
+    from .quantised import batch_quantised_layers
+
     try:
         model, tokenizer, config = mlx_lm.utils.load(
             path_or_id,
@@ -155,6 +157,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
         raise _load_error(path_or_id, error) from error
     if not _has_gpu():
         _widen(model)
+    batch_quantised_layers(model)
     return TextModel(
         name or (path.name if Path(path_or_id).exists() else path_or_id), model, tokenizer, config, path, options
     )

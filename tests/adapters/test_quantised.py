@@ -1,0 +1,147 @@
+"""Quantised layers: what they compute stays, how the CUDA back end runs them changes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.tuner.lora import LoRALinear
+
+from localai_shim.adapters.quantised import (
+    BatchedQuantizedEmbedding,
+    BatchedQuantizedLinear,
+    batch_quantised_layers,
+)
+from localai_shim.adapters.text import LoadOptions, load_text_model
+from tests.tiny import make_model
+
+INPUTS, OUTPUTS = 128, 96
+SHAPES = [(7, 1, INPUTS), (1, 5, INPUTS), (3, 5, INPUTS), (2, 3, 4, INPUTS), (INPUTS,), (7, INPUTS), (1, 1, INPUTS)]
+
+on_cuda = mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu)
+
+
+class Layers(nn.Module):  # type: ignore[misc]
+    """One layer of each kind that a quantised model has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(OUTPUTS, INPUTS)
+        self.biased = nn.Linear(INPUTS, OUTPUTS, bias=True)
+        self.plain = nn.Linear(INPUTS, OUTPUTS, bias=False)
+        self.full = nn.Linear(INPUTS, OUTPUTS)
+
+
+@pytest.fixture
+def layers() -> Layers:
+    mx.random.seed(0)
+    made = Layers()
+    made.biased.bias = mx.random.normal((OUTPUTS,))
+    nn.quantize(made, 64, 4, class_predicate=lambda path, _: path != "full")
+    return made
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["biased", "plain", "embedding"])
+def test_a_layer_computes_what_it_did(layers: Layers, name: str, shape: tuple[int, ...]) -> None:
+    x = mx.random.normal(shape)
+    layer = layers[name]
+    run = (lambda: layer.as_linear(x)) if name == "embedding" else (lambda: layer(x))
+    expected = run()
+    batch_quantised_layers(layers, enabled=True)
+    result = run()
+    assert result.shape == expected.shape == (*shape[:-1], OUTPUTS)
+    assert mx.allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_embedding_still_embeds(layers: Layers) -> None:
+    ids = mx.array([[1, 2, 3], [3, 2, 90]])
+    expected = layers.embedding(ids)
+    batch_quantised_layers(layers, enabled=True)
+    assert mx.array_equal(layers.embedding(ids), expected)
+
+
+def test_weights_are_the_same_arrays_under_the_same_names(layers: Layers) -> None:
+    before = dict(tree_flatten(layers.parameters()))
+    assert batch_quantised_layers(layers, enabled=True) == 3
+    after = dict(tree_flatten(layers.parameters()))
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before)
+
+
+def test_layers_that_are_not_quantised_and_subclasses_are_left_alone(layers: Layers) -> None:
+    class Other(nn.QuantizedLinear):  # type: ignore[misc]
+        def __call__(self, x: mx.array) -> mx.array:
+            return x
+
+    layers.plain.__class__ = Other
+    batch_quantised_layers(layers, enabled=True)
+    assert (type(layers.full), type(layers.plain)) == (nn.Linear, Other)
+    assert (type(layers.biased), type(layers.embedding)) == (BatchedQuantizedLinear, BatchedQuantizedEmbedding)
+
+
+def test_doing_it_twice_changes_nothing_more(layers: Layers) -> None:
+    batch_quantised_layers(layers, enabled=True)
+    assert batch_quantised_layers(layers, enabled=True) == 0
+
+
+def test_layers_change_only_when_asked_or_on_cuda(layers: Layers) -> None:
+    assert batch_quantised_layers(layers, enabled=False) == 0
+    assert type(layers.biased) is nn.QuantizedLinear
+    assert batch_quantised_layers(layers) == (3 if on_cuda else 0)
+
+
+def test_a_lora_layer_around_one_computes_what_it_did_and_fuses(layers: Layers) -> None:
+    lora = layers.plain = LoRALinear.from_base(layers.plain, r=4)
+    lora.lora_b = mx.random.normal(lora.lora_b.shape)
+    x = mx.random.normal((5, 1, INPUTS))
+    expected, fused = lora(x), lora.fuse(dequantize=True)(x)
+    batch_quantised_layers(layers, enabled=True)
+    assert type(lora.linear) is BatchedQuantizedLinear
+    assert mx.allclose(lora(x), expected, rtol=1e-4, atol=1e-4)
+    assert mx.allclose(lora.fuse(dequantize=True)(x), fused, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own output layer", "tied embedding"])
+def test_all_products_of_a_quantised_model_go_through_the_changed_layers(tmp_path: Path, tied: bool) -> None:
+    """Relies on mlx-lm loading quantised weights into exactly these two classes of MLX."""
+    path = make_model(tmp_path / "float", "qwen3", tie_word_embeddings=tied)
+    mlx_lm.convert(str(path), str(tmp_path / "quantised"), quantize=True, q_bits=4, q_group_size=64)
+    model, _ = mlx_lm.load(str(tmp_path / "quantised"))[:2]
+    tokens = mx.array([[5], [6], [7]])
+    expected = model(tokens)
+    assert batch_quantised_layers(model, enabled=True) == 4 * 7 + (1 if tied else 2)
+    assert not [layer for layer in model.modules() if type(layer) in (nn.QuantizedLinear, nn.QuantizedEmbedding)]
+    assert mx.allclose(model(tokens), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(on_cuda, reason="there the layers are changed")
+def test_a_model_loaded_on_another_back_end_has_mlxs_own_layers(tmp_path: Path) -> None:
+    path = make_model(tmp_path / "float", "qwen3")
+    mlx_lm.convert(str(path), str(tmp_path / "quantised"), quantize=True, q_bits=4, q_group_size=64)
+    loaded = load_text_model(str(tmp_path / "quantised"), LoadOptions())
+    assert BatchedQuantizedLinear not in {type(layer) for layer in loaded._model.modules()}
+
+
+@pytest.mark.skipif(not on_cuda, reason="needs MLX's CUDA back end")
+def test_mlx_on_cuda_repeats_a_product_for_each_row_of_a_batch() -> None:
+    """The upstream behaviour that all this is for. Once this fails, `adapters/quantised.py` can go."""
+    layer = nn.QuantizedLinear(4096, 8192, bias=False, group_size=64, bits=4)
+    layer.set_dtype(mx.bfloat16)
+    x = mx.random.normal((32, 1, 4096)).astype(mx.bfloat16)
+
+    def seconds(x: mx.array) -> float:
+        times = []
+        for _ in range(20):
+            mx.synchronize()
+            start = time.perf_counter()
+            mx.eval([layer(x + i) for i in range(20)])
+            times.append(time.perf_counter() - start)
+        return sorted(times)[len(times) // 2]
+
+    assert seconds(x) > 1.5 * seconds(x.squeeze(1))
