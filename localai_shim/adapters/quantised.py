@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-# MLX's CUDA kernels take the rows of a product from the input's last but one dimension alone and repeat the product
-# for every dimension before it (QuantizedMatmul::eval_gpu, mlx 0.32.4). A decoding batch is `[rows, 1, features]`, so
-# that weights are read once per row. Metal and the CPU join the dimensions by themselves.
+# What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not:
+# * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
+#   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
+# * Fewer than _TILE rows take a kernel for vectors, which reads the weights once per row, too: on an H100 seven rows take
+#   5 times as long as eight. So a few rows of a large layer are filled up with zeros.
 # Layers of experts (gather_qmm) are not concerned: each row reads weights of its own choice.
+_TILE = 8
+# Filling up costs 8 us a layer there; reading this many weights takes about as long.
+_WORTH = 2**24
 
 
 class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
@@ -18,9 +24,7 @@ class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
 
     def __call__(self, x: Any) -> Any:
         """`[..., inputs]` -> `[..., outputs]`."""
-        if not _is_split(x):
-            return super().__call__(x)
-        return super().__call__(x.flatten(0, -2)).reshape(*x.shape[:-1], -1)
+        return _in_one_product(super().__call__, self, x)
 
 
 class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
@@ -28,9 +32,7 @@ class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
 
     def as_linear(self, x: Any) -> Any:
         """`[..., features]` -> `[..., tokens]`."""
-        if not _is_split(x):
-            return super().as_linear(x)
-        return super().as_linear(x.flatten(0, -2)).reshape(*x.shape[:-1], -1)
+        return _in_one_product(super().as_linear, self, x)
 
 
 _BATCHED: dict[type, type] = {
@@ -58,9 +60,21 @@ def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> 
     return len(layers)
 
 
-def _is_split(x: Any) -> bool:
-    """Whether the rows of an input are spread over several dimensions."""
-    return bool(x.ndim > 2 and x.size > x.shape[-2] * x.shape[-1])
+def _in_one_product(product: Callable[[Any], Any], layer: Any, x: Any) -> Any:
+    features = x.shape[-1]
+    rows = x.size // features
+    if 1 < rows < _TILE and _is_worth_filling(layer, rows, x):
+        filled = mx.pad(x.reshape(rows, features), [(0, _TILE - rows), (0, 0)])
+        return product(filled)[:rows].reshape(*x.shape[:-1], -1)
+    if x.ndim > 2 and rows > x.shape[-2]:
+        return product(x.reshape(rows, features)).reshape(*x.shape[:-1], -1)
+    return product(x)
+
+
+def _is_worth_filling(layer: Any, rows: int, x: Any) -> bool:
+    """Whether the kernel for eight rows exists for such a layer, and saves more than filling up costs."""
+    weights = layer.weight.shape[0] * x.shape[-1]
+    return bool(layer.bits in (4, 8) and x.dtype in (mx.bfloat16, mx.float16) and (rows - 1) * weights >= _WORTH)
 
 
 def _on_cuda() -> bool:
