@@ -11,12 +11,14 @@ import mlx.nn as nn
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not:
 # * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
 #   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
-# * Fewer than _TILE rows take a kernel for vectors, which reads the weights once per row, too: on an H100 seven rows take
-#   5 times as long as eight. So a few rows of a large layer are filled up with zeros.
+# * Fewer than _TILE rows take a kernel for vectors, which reads the weights once per row, too. On an H100 seven rows of
+#   a wide layer take 2 to 7 times as long as eight, so they are filled up with zeros.
+# * It fails for an input of one dimension.
 # Layers of experts (gather_qmm) are not concerned: each row reads weights of its own choice.
 _TILE = 8
-# Filling up costs 8 us a layer there; reading this many weights takes about as long.
-_WORTH = 2**24
+# Rows times outputs from which eight rows are faster, filling up included. Measured there, each product waiting for the
+# one before it, for 11 layers of 1,024 to 151,936 outputs; the number of inputs does not matter.
+_FILL_FROM = 28_000
 
 
 class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
@@ -63,18 +65,18 @@ def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> 
 def _in_one_product(product: Callable[[Any], Any], layer: Any, x: Any) -> Any:
     features = x.shape[-1]
     rows = x.size // features
-    if 1 < rows < _TILE and _is_worth_filling(layer, rows, x):
+    if rows < _TILE and _is_better_filled(layer, rows, x):
         filled = mx.pad(x.reshape(rows, features), [(0, _TILE - rows), (0, 0)])
         return product(filled)[:rows].reshape(*x.shape[:-1], -1)
-    if x.ndim > 2 and rows > x.shape[-2]:
+    if x.ndim == 1 or rows > x.shape[-2]:
         return product(x.reshape(rows, features)).reshape(*x.shape[:-1], -1)
     return product(x)
 
 
-def _is_worth_filling(layer: Any, rows: int, x: Any) -> bool:
-    """Whether the kernel for eight rows exists for such a layer, and saves more than filling up costs."""
-    weights = layer.weight.shape[0] * x.shape[-1]
-    return bool(layer.bits in (4, 8) and x.dtype in (mx.bfloat16, mx.float16) and (rows - 1) * weights >= _WORTH)
+def _is_better_filled(layer: Any, rows: int, x: Any) -> bool:
+    """Whether the kernel for eight rows exists for such a layer and is faster than that for vectors."""
+    long = rows > 1 and rows * layer.weight.shape[0] >= _FILL_FROM
+    return bool(long and layer.bits in (4, 8) and x.dtype in (mx.bfloat16, mx.float16))
 
 
 def _on_cuda() -> bool:

@@ -56,13 +56,14 @@ def test_a_layer_computes_what_it_did(
 ) -> None:
     if fill:
         layers.set_dtype(mx.float16)
-        monkeypatch.setattr(quantised, "_WORTH", 0)
+        monkeypatch.setattr(quantised, "_FILL_FROM", 0)
     x = mx.random.normal(shape).astype(mx.float16 if fill else mx.float32)
     layer = layers[name]
-    run = (lambda: layer.as_linear(x)) if name == "embedding" else (lambda: layer(x))
-    expected = run()
+    run = (lambda x: layer.as_linear(x)) if name == "embedding" else (lambda x: layer(x))
+    alone = on_cuda and x.ndim == 1  # MLX's own layer fails there
+    expected = run(x[None])[0] if alone else run(x)
     batch_quantised_layers(layers, enabled=True)
-    result = run()
+    result = run(x)
     assert result.shape == expected.shape == (*shape[:-1], OUTPUTS)
     assert result.dtype == expected.dtype
     assert mx.allclose(result, expected, rtol=1e-2 if fill else 1e-5, atol=1e-2 if fill else 1e-5)
@@ -71,10 +72,11 @@ def test_a_layer_computes_what_it_did(
 @pytest.mark.parametrize(
     ("shape", "given"),
     [
+        ((4096,), (1, 4096)),
         ((1, 1, 4096), (1, 1, 4096)),
-        ((2, 1, 4096), (8, 4096)),
+        ((4, 1, 4096), (4, 4096)),
         ((7, 1, 4096), (8, 4096)),
-        ((1, 5, 4096), (8, 4096)),
+        ((1, 7, 4096), (8, 4096)),
         ((8, 1, 4096), (8, 4096)),
         ((3, 4, 4096), (12, 4096)),
         ((1, 12, 4096), (1, 12, 4096)),
@@ -84,7 +86,7 @@ def test_a_layer_computes_what_it_did(
 def test_what_a_large_layers_kernel_is_given(
     shape: tuple[int, ...], given: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows in one dimension; two to seven of them filled up to eight."""
+    """All rows in one dimension; just under eight of them are filled up."""
     seen: list[tuple[int, ...]] = []
 
     def product(x: mx.array, *_: Any, **__: Any) -> mx.array:
