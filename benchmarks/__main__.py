@@ -24,7 +24,7 @@ import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
-from . import grammars, overhead, report, streams, throughput, values
+from . import blas, grammars, overhead, report, streams, throughput, values
 from .bare import BareModel
 from .models import SIZES, make_model
 from .profiler import StackSampler, cpu_clock, engine_thread
@@ -43,6 +43,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--repeats", type=int, help="runs of each method (default 3)")
     add("--quick", action="store_true", help="fewer streams, tokens and runs: about a minute on two cores")
     add("--profile", action="store_true", help="only show where 32 streams spend their time")
+    add("--blas", action="store_true", help="only show what the BLAS that was found is worth (Linux, CPU)")
     add("--base-url", help="compare with this OpenAI-compatible server, too; OPENAI_API_KEY is its key")
     add("--base-model", default="default", help="model name to send to that server")
     add("--json", type=Path, help="write the raw figures to this file")
@@ -58,6 +59,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    if options.blas:
+        blas.show(blas.measure())
+        return
     with ExitStack() as stack:
         folder = options.model or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-"))) / "model"
         if not (folder / "config.json").exists():
