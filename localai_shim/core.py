@@ -38,12 +38,25 @@ class SamplingParams:
 
 
 class Prompt:
-    """Token ids of a prompt. Requests that hold the same object are prefilled once."""
+    """Token ids of a prompt. Requests that hold the same object are prefilled once.
 
-    __slots__ = ("tokens",)
+    Args:
+        tokens: the ids.
+        boundaries: lengths at which other prompts are likely to part from this one, such as the end of the system
+            prompt; only models whose rows cannot be cut need them.
+        salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
 
-    def __init__(self, tokens: Sequence[int]) -> None:
+    Attributes:
+        cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
+    """
+
+    __slots__ = ("boundaries", "cached_tokens", "salt", "tokens")
+
+    def __init__(self, tokens: Sequence[int], *, boundaries: Sequence[int] = (), salt: str | None = None) -> None:
         self.tokens = list(tokens)
+        self.boundaries = tuple(boundaries)
+        self.salt = salt
+        self.cached_tokens: int | None = None
 
 
 class StopChecker(Protocol):
@@ -195,6 +208,14 @@ class EngineStats:
     """Rows that are queued or being prefilled."""
     steps: int
     """Steps since the start."""
+    cache_hits: int = 0
+    """Prompts of which the prefix cache had a beginning."""
+    cache_misses: int = 0
+    """Prompts of which it had none."""
+    cache_tokens: int = 0
+    """Prompt tokens that it saved from being prefilled."""
+    cache_bytes: int = 0
+    """What it holds."""
 
 
 class EngineLike(Protocol):

@@ -47,6 +47,7 @@ class TextModel:
         name: what `response.model` says.
         tokenizer: mlx-lm's `TokenizerWrapper`.
         generation_defaults: the model's generation_config.json, or {}.
+        cuts_anywhere: rows' caches can be cut to any shorter length.
         fingerprint: changes with the model, the options and the versions of what computes.
         served: what the endpoints made of it, if they did so when it was loaded.
     """
@@ -58,6 +59,8 @@ class TextModel:
     ) -> None:
         import mlx.core as mx
 
+        from .row_cache import cuts_anywhere
+
         self.name = name
         self._mx = mx
         self._model = model
@@ -66,6 +69,7 @@ class TextModel:
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
+        self.cuts_anywhere = cuts_anywhere(self.new_cache())
         self.fingerprint = _fingerprint(config, path, options)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 

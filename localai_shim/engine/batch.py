@@ -8,6 +8,7 @@ guide, too, on all back ends; what may come next is asked while the forward pass
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ from .masks import grammar_failed
 from .sampling import Draw, Sampler
 from .uniform import stream_key
 
+log = logging.getLogger("localai_shim")
+
 
 class Model(Protocol):
     """What the batch needs of a model; every call runs on the engine thread."""
@@ -28,6 +31,8 @@ class Model(Protocol):
     """Most tokens of prompt and output together; None when the model does not say."""
     eos_token_ids: frozenset[int]
     samples_on_device: bool
+    cuts_anywhere: bool
+    """Rows' caches can be cut to any shorter length."""
 
     def new_cache(self) -> RowCache: ...
 
@@ -43,7 +48,7 @@ class Model(Protocol):
 class Row:
     """One running request."""
 
-    __slots__ = ("counts", "drawn", "generated", "guide", "index", "key", "request", "room", "sampling", "sink")
+    __slots__ = ("counts", "drawn", "generated", "guide", "index", "key", "request", "room", "said", "sampling", "sink")
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
         self.request = request
@@ -54,6 +59,8 @@ class Row:
         self.key = stream_key(request.sampling.seed)
         self.drawn = 0
         self.generated = 0
+        self.said: list[int] = []
+        """The tokens generated."""
         self.counts: Any = None
         guide = request.guide
         self.guide: Guide | None = None if guide is None or guide.idle else guide
@@ -78,6 +85,7 @@ class Row:
             RowError: the row's guide or stop check failed.
         """
         self.generated += 1
+        self.said.append(token_id)
         request = self.request
         is_eos = token_id in eos
         if is_eos and not request.ignore_eos:
@@ -105,17 +113,22 @@ class Row:
 
 
 Emit = Callable[[Row, Event], None]
+Leave = Callable[[Row, Sequence[int], RowCache], None]
+"""(a row that has ended as it should, the tokens that have run through its cache, the cache)."""
 _async_eval: Callable[..., None] = mx.async_eval
 
 
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
-    def __init__(self, model: Model, emit: Emit) -> None:
-        """`emit` takes each event; it is called between two steps of work and must not block."""
+    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None) -> None:
+        """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
+        rows leave behind.
+        """
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
+        self._leave = leave
         self._cache: BatchCache | None = None
         self._slots: list[int] = []
         self._sampler: Sampler | None = None
@@ -237,11 +250,23 @@ class Batch:
             self._emit(row, Token(token_id, logprob, top, reason, is_eos))
             if reason is None:
                 keep.append(i)
+            elif self._leave is not None:
+                self._hand_cache_over(self._leave, row, i)
         assert self._sampler is not None
         if len(keep) == len(rows) and any(rows[i].guide is None for i in self._sampler.guided):
             self._renew_sampler()
         else:
             self._keep(keep)
+
+    def _hand_cache_over(self, leave: Leave, row: Row, place: int) -> None:
+        """Give away the cache of a row that has ended: with its last token, if the next step is in flight already."""
+        launched = self._draw is not None or self._logits is not None
+        tokens = [*row.prompt_tokens, *(row.said if launched else row.said[:-1])]
+        try:
+            assert self._cache is not None
+            leave(row, tokens, self._cache.extract(self._slots[place]))
+        except Exception:
+            log.exception("what a row leaves behind could not be kept; nothing else is lost")
 
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):

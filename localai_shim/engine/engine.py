@@ -30,6 +30,8 @@ from ..core import (
     hand_over,
 )
 from .batch import Batch, Model, Row
+from .prefix_cache import PrefixCache, default_budget
+from .kv import RowCache
 from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")
@@ -49,6 +51,8 @@ class EngineOptions:
     """Seconds that prefilling a prompt may keep running rows from their next token."""
     prefill_chunk: int = 2048
     """Most prompt tokens per forward pass."""
+    prefix_cache_bytes: int | None = None
+    """Most bytes that finished prompts and turns may hold; 0 keeps none, None a share of the memory."""
 
 
 @dataclass(slots=True)
@@ -174,6 +178,7 @@ class _Loop(Generic[ModelT]):
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
         self._scheduler: Scheduler | None = None
+        self._prefixes: PrefixCache | None = None
         self._tickets: dict[Row, Ticket] = {}
         self._out: list[tuple[Row, Event]] = []
         self._steps = 0
@@ -214,7 +219,16 @@ class _Loop(Generic[ModelT]):
 
     def stats(self) -> EngineStats:
         running = len(self._batch) if self._batch is not None else 0
-        return EngineStats(running=running, waiting=max(0, len(self._tickets) - running), steps=self._steps)
+        prefixes = self._prefixes
+        return EngineStats(
+            running=running,
+            waiting=max(0, len(self._tickets) - running),
+            steps=self._steps,
+            cache_hits=prefixes.hits if prefixes else 0,
+            cache_misses=prefixes.misses if prefixes else 0,
+            cache_tokens=prefixes.reused if prefixes else 0,
+            cache_bytes=prefixes.bytes if prefixes else 0,
+        )
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -230,7 +244,9 @@ class _Loop(Generic[ModelT]):
             self.closing = True
         else:
             options = self._options
-            self._batch = Batch(self.model, self._emit)
+            budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            self._prefixes = PrefixCache(self.model, budget) if budget > 0 else None
+            self._batch = Batch(self.model, self._emit, self._prefixes and self._leave)
             self._scheduler = Scheduler(
                 self.model,
                 self._batch,
@@ -238,6 +254,7 @@ class _Loop(Generic[ModelT]):
                 max_rows=options.max_rows,
                 max_stall=options.max_stall,
                 prefill_chunk=options.prefill_chunk,
+                prefixes=self._prefixes,
             )
         self.ready.set()
 
@@ -286,6 +303,10 @@ class _Loop(Generic[ModelT]):
         for row in leaving:
             del self._tickets[row]
 
+    def _leave(self, row: Row, tokens: Sequence[int], cache: RowCache) -> None:
+        if self._prefixes is not None:
+            self._prefixes.keep(row.request.prompt.salt, tokens, cache)
+
     def _emit(self, row: Row, event: Event) -> None:
         self._out.append((row, event))
 
@@ -315,7 +336,7 @@ class _Loop(Generic[ModelT]):
         for row in self._tickets:
             _put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
-        self._batch = self._scheduler = self.model = None
+        self._batch = self._scheduler = self._prefixes = self.model = None
         self.ready.set()
 
 

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ..core import Failure, RowError
+from ..core import Failure, Prompt, RowError
 from .batch import Batch, Emit, Model, Row
 from .kv import RowCache, can_batch
+from .prefix_cache import PrefixCache
+from .prefix_tree import common_length
 
 _FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
 _GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running
+_SHARED = 64  # tokens that two waiting prompts begin with alike, for which the first one is made to stop there
+_CLOSE = 16  # tokens before the end of a prompt; a snapshot that near is as good as one at the end
 
 
 class PrefillJob:
     """Rows that share one prompt, and the cache that it is being prefilled into."""
 
-    __slots__ = ("cache", "done", "rows")
+    __slots__ = ("begun", "cache", "done", "rows", "stops")
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.cache: RowCache | None = None
         self.done = 0
+        self.begun = False
+        self.stops: list[int] = []
+        """Lengths at which the cache is kept, ascending."""
 
     @property
-    def tokens(self) -> Sequence[int]:
-        return self.rows[0].prompt_tokens
+    def prompt(self) -> Prompt:
+        return self.rows[0].request.prompt
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt.tokens
 
     @property
     def left(self) -> int:
@@ -44,12 +56,21 @@ class Scheduler:
         max_rows: most rows that decode together.
         max_stall: seconds that prefill may take between two tokens of the running rows.
         prefill_chunk: most prompt tokens per forward pass.
+        prefixes: where prompts start from, and what keeps them.
     """
 
     def __init__(
-        self, model: Model, batch: Batch, emit: Emit, *, max_rows: int, max_stall: float, prefill_chunk: int
+        self,
+        model: Model,
+        batch: Batch,
+        emit: Emit,
+        *,
+        max_rows: int,
+        max_stall: float,
+        prefill_chunk: int,
+        prefixes: PrefixCache | None = None,
     ) -> None:
-        self._model, self._batch, self._emit = model, batch, emit
+        self._model, self._batch, self._emit, self._prefixes = model, batch, emit, prefixes
         self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
         self._waiting: deque[PrefillJob] = deque()
         self._seconds_per_token = max_stall / _FIRST_CHUNK
@@ -65,8 +86,11 @@ class Scheduler:
             job = jobs.get(id(row.request.prompt))
             if job is None or len(job.rows) >= self._max_rows:
                 job = jobs[id(row.request.prompt)] = PrefillJob([])
+                job.rows.append(row)
+                self._stop_where_it_parts(job)
                 self._waiting.append(job)
-            job.rows.append(row)
+            else:
+                job.rows.append(row)
 
     def drop(self, gone: Callable[[Row], bool]) -> None:
         """Forget the waiting rows for which `gone` is true."""
@@ -118,10 +142,14 @@ class Scheduler:
 
     def _advance(self, job: PrefillJob) -> None:
         """Run one chunk of a prompt, sized to fit `max_stall` when rows are waiting for their next token."""
+        if not job.begun:
+            self._begin(job)
         if job.left <= 0:
             return
         assert job.cache is not None
         size = min(job.left, self._prefill_chunk)
+        if job.stops:
+            size = min(size, job.stops[0] - job.done)
         if len(self._batch):
             size = min(size, max(16, int(self._max_stall / self._seconds_per_token)))
         start = time.monotonic()
@@ -133,6 +161,36 @@ class Scheduler:
             spent = (time.monotonic() - start) / size
             self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
         job.done += size
+        if job.stops and job.done == job.stops[0] and self._prefixes is not None:
+            self._prefixes.keep(job.prompt.salt, job.tokens[: job.stops.pop(0)], job.cache)
+
+    def _begin(self, job: PrefillJob) -> None:
+        """Start from what is known of the prompt, and say where on the way to keep it."""
+        job.begun = True
+        if self._prefixes is None:
+            return
+        found = self._prefixes.start(job.prompt)
+        if found is not None:
+            job.cache, job.done = found
+        if job.prompt.cached_tokens is None:
+            job.prompt.cached_tokens = job.done
+        end = len(job.tokens) - 1
+        stops = set() if self._model.cuts_anywhere else {*job.prompt.boundaries, *job.stops}
+        if not any(end - _CLOSE <= stop <= end for stop in stops):
+            stops.add(end)
+        job.stops = sorted(stop for stop in stops if job.done < stop <= end)
+
+    def _stop_where_it_parts(self, job: PrefillJob) -> None:
+        """Where rows cannot be cut, have the prompts before this one kept where this one can go on from."""
+        if self._prefixes is None or self._model.cuts_anywhere:
+            return
+        for other in reversed(self._waiting):
+            if other.prompt.salt != job.prompt.salt or other.tokens[:_SHARED] != job.tokens[:_SHARED]:
+                continue
+            at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
+            if at >= _SHARED and at > other.done and at not in other.stops:
+                bisect.insort(other.stops, at)
+            return
 
     def _join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
         try:
