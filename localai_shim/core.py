@@ -59,6 +59,20 @@ class Prompt:
         self.cached_tokens: int | None = None
 
 
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many items two lists begin with alike."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:  # a[:low] is alike, a[:high] is not
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 class StopChecker(Protocol):
     """Sees a row's tokens on the engine thread and says when the row has said one of its stop strings."""
 

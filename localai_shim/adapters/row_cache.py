@@ -26,7 +26,7 @@ class Snapshot:
     least: int
     """The shortest length that it can be cut to: sliding windows that are not full yet can be cut like the others."""
     states: list[Any]
-    """Per layer, `state` of the cache class: nested lists of numbers, strings and None; `{"array": i}` is `arrays[i]`."""
+    """Per layer, `state` of the cache class in nested lists; `{"array": i}` stands for `arrays[i]`."""
     arrays: list[Any]
 
     def restored(self, length: int) -> list[Any]:

@@ -51,6 +51,7 @@ class ScriptedModel:
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)
         self.fingerprint = "fp_scripted"
         self.created = 0
+        self.cuts_anywhere = True  # there is nothing to cut
         self.generation_defaults: dict[str, Any] = {}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -58,10 +59,16 @@ class ScriptedModel:
         return self.tokenizer.encode(text, add_special_tokens)
 
     def apply_chat_template(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> list[int]:
         """Prompt tokens for a conversation."""
-        ids: list[int] = self.tokenizer.apply_chat_template(messages, tools, add_generation_prompt=True, **variables)
+        ids: list[int] = self.tokenizer.apply_chat_template(
+            messages, tools, add_generation_prompt=add_generation_prompt, **variables
+        )
         return ids
 
 

@@ -74,7 +74,11 @@ class TextModel:
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     def apply_chat_template(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> list[int]:
         """Prompt tokens for a conversation.
 
@@ -92,7 +96,9 @@ class TextModel:
             variables = {**variables, "tools": tools}
             if program and messages[0]["role"] != "system":  # where it lists tools
                 messages = [{"role": "system", "content": ""}, *messages]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **variables)
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
+        )
         return self.encode(text, add_special_tokens=False)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:

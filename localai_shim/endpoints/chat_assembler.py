@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 from openai.types.chat.chat_completion import Choice, ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
-from ..core import Token
+from ..core import Prompt, Token
 from ..output.answer import AnswerParser
 from ..output.text import Delta, TextParser
 from ..output.tool_calls import CallDelta
@@ -31,7 +31,7 @@ class ChatAssembler:
     Args:
         model: what serves the request.
         parsers: one per choice.
-        prompt_tokens: length of the prompt.
+        prompt: what the choices continue.
         logprobs: whether the caller asked for them.
         include_usage: end a stream with a chunk that has the usage and no choices.
         metadata: echoed in a whole completion.
@@ -43,7 +43,7 @@ class ChatAssembler:
         *,
         model: ServedModel,
         parsers: Sequence[TextParser | AnswerParser],
-        prompt_tokens: int,
+        prompt: Prompt,
         logprobs: bool,
         include_usage: bool,
         metadata: dict[str, str] | None,
@@ -51,7 +51,7 @@ class ChatAssembler:
     ) -> None:
         self.id = common.new_id("chatcmpl")
         self._created = common.now()
-        self._model, self._parsers, self._prompt_tokens = model, parsers, prompt_tokens
+        self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
         self._legacy = legacy
         self._choices = [_ChoiceState() for _ in parsers]
@@ -210,7 +210,7 @@ class ChatAssembler:
     def _usage(self) -> CompletionUsage:
         generated = sum(parser.generated for parser in self._parsers)
         reasoning = sum(parser.reasoning_tokens for parser in self._parsers)
-        return common.usage(self._prompt_tokens, generated, reasoning)
+        return common.usage([self._prompt], generated, reasoning)
 
 
 class _ChoiceState:

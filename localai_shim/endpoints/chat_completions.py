@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import GenerationRequest
+from ..core import GenerationRequest, Prompt
 from ..errors import BadRequest
 from ..prompt.messages import template_messages
 from . import generation as common
@@ -57,13 +57,16 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> ChatCall:
     tools = read_tool_plan(fields, model)
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)
+    salt = common.read_cache_salt(fields)
     fields.finish()
-    prompt = model.tokenizer.render(messages, thinking.variables, tools.rendered)
-    answer = AnswerPlan(model, tools, format, thinking, model.tokenizer.prompt_end(prompt))
+    rendered = (messages, thinking.variables, tools.rendered)
+    tokens = model.tokenizer.render(*rendered)
+    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+    answer = AnswerPlan(model, tools, format, thinking, model.tokenizer.prompt_end(tokens))
     assembler = ChatAssembler(
         model=model,
         parsers=[answer.parser(limits, with_tokens=logprobs) for _ in range(n)],
-        prompt_tokens=len(prompt),
+        prompt=prompt,
         logprobs=logprobs,
         include_usage=include_usage,
         metadata=metadata,

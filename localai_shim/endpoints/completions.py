@@ -9,7 +9,7 @@ from typing import Any, Literal
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
-from ..core import GenerationRequest, Token
+from ..core import GenerationRequest, Prompt, Token
 from ..errors import BadRequest
 from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
@@ -44,7 +44,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> CompletionCall:
     fields.refuse(_REFUSED)
     if fields.boolean("echo"):
         raise BadRequest.unsupported("echo", "The prompt is not repeated; prepend it to the text yourself.")
-    prompts = _read_prompts(fields.require("prompt"), model.tokenizer)
+    texts = _read_prompts(fields.require("prompt"), model.tokenizer)
     stream = fields.boolean("stream") or False
     include_usage = common.read_stream_options(fields, stream)
     n = fields.integer("n", 1, 128) or 1
@@ -55,10 +55,12 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> CompletionCall:
     max_tokens = common.read_max_tokens(fields, "max_tokens", model)
     limits = common.read_limits(fields, _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens)
     common.read_accepted(fields)
+    salt = common.read_cache_salt(fields)
     fields.finish()
+    prompts = [Prompt(ids, salt=salt) for ids in texts]
     requests: list[GenerationRequest] = []
-    for ids in prompts:
-        requests += common.make_requests(ids, best_of, sampling, limits, model, param="prompt", continuing=True)
+    for prompt in prompts:
+        requests += common.make_requests(prompt, best_of, sampling, limits, model, param="prompt", continuing=True)
     assembler = CompletionAssembler(
         model=model,
         parsers=[
@@ -147,7 +149,7 @@ class CompletionAssembler:
     Args:
         model: what serves the request.
         parsers: one per prompt and candidate, those of one prompt next to each other.
-        prompts: token ids.
+        prompts: what the candidates continue.
         n: choices per prompt.
         best_of: candidates per prompt; the n with the highest mean logprob are returned.
         logprobs: how many likely tokens to report beside the drawn one; None reports no logprobs.
@@ -159,7 +161,7 @@ class CompletionAssembler:
         *,
         model: ServedModel,
         parsers: Sequence[TextParser],
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[Prompt],
         n: int,
         best_of: int,
         logprobs: int | None,
@@ -259,7 +261,7 @@ class CompletionAssembler:
     def _prompt_length(self, prompt: int) -> int:
         """Characters of a prompt: offsets count from its beginning, as in OpenAI's API."""
         if prompt not in self._prompt_lengths:
-            self._prompt_lengths[prompt] = len(self._model.tokenizer.decode(self._prompts[prompt]))
+            self._prompt_lengths[prompt] = len(self._model.tokenizer.decode(self._prompts[prompt].tokens))
         return self._prompt_lengths[prompt]
 
     def _make(self, choices: list[CompletionChoice], usage: CompletionUsage | None = None) -> Completion:
@@ -276,8 +278,7 @@ class CompletionAssembler:
         return Completion(**fields)
 
     def _usage(self) -> CompletionUsage:
-        prompt_tokens = sum(len(prompt) for prompt in self._prompts)
-        return common.usage(prompt_tokens, sum(parser.generated for parser in self._parsers))
+        return common.usage(self._prompts, sum(parser.generated for parser in self._parsers))
 
 
 class _Candidate:

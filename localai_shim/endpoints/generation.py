@@ -50,6 +50,18 @@ def read_accepted(fields: Fields) -> None:
     fields.mapping("prompt_cache_options")
 
 
+def read_cache_salt(fields: Fields) -> str | None:
+    """vLLM's `cache_salt`: only requests with the same one find what this one leaves in the prefix cache."""
+    salt = fields.string("cache_salt")
+    if salt == "":
+        raise BadRequest(
+            "Invalid 'cache_salt': empty string. Expected a string with minimum length 1.",
+            param="cache_salt",
+            code="string_below_min_length",
+        )
+    return salt
+
+
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
     """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults
@@ -216,7 +228,7 @@ def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
 
 
 def make_requests(
-    prompt: Sequence[int],
+    prompt: Prompt,
     n: int,
     sampling: SamplingParams,
     limits: Limits,
@@ -238,16 +250,15 @@ def make_requests(
     Raises:
         BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
     """
-    tokens = list(prompt)
-    room = 2**31 if model.context_length is None else model.context_length - len(tokens)
+    length = len(prompt.tokens)
+    room = 2**31 if model.context_length is None else model.context_length - length
     if room < 1:
         raise BadRequest(
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
-            f"{len(tokens)} tokens. Please reduce the length of the {param}.",
+            f"{length} tokens. Please reduce the length of the {param}.",
             param=param,
             code="context_length_exceeded",
         )
-    shared = Prompt(tokens)
 
     def stop() -> StopStrings | None:
         if not limits.stop:
@@ -257,7 +268,7 @@ def make_requests(
 
     return [
         GenerationRequest(
-            prompt=shared,
+            prompt=prompt,
             sampling=_with_seed(sampling, choice),
             max_tokens=min(limits.max_tokens or room, room),
             min_tokens=limits.min_tokens,
@@ -283,13 +294,15 @@ def now() -> int:
     return int(time.time())
 
 
-def usage(prompt_tokens: int, completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
+def usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
     """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
+    prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+    cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)
     return CompletionUsage(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails(audio_tokens=0, cached_tokens=0),
+        prompt_tokens_details=PromptTokensDetails(audio_tokens=0, cached_tokens=cached_tokens),
         completion_tokens_details=CompletionTokensDetails(
             accepted_prediction_tokens=0,
             audio_tokens=0,

@@ -30,8 +30,8 @@ from ..core import (
     hand_over,
 )
 from .batch import Batch, Model, Row
-from .prefix_cache import PrefixCache, default_budget
 from .kv import RowCache
+from .prefix_cache import PrefixCache, default_budget
 from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")
@@ -246,7 +246,7 @@ class _Loop(Generic[ModelT]):
             options = self._options
             budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
             self._prefixes = PrefixCache(self.model, budget) if budget > 0 else None
-            self._batch = Batch(self.model, self._emit, self._prefixes and self._leave)
+            self._batch = Batch(self.model, self._emit, self._leave if self._prefixes else None)
             self._scheduler = Scheduler(
                 self.model,
                 self._batch,
@@ -304,7 +304,7 @@ class _Loop(Generic[ModelT]):
             del self._tickets[row]
 
     def _leave(self, row: Row, tokens: Sequence[int], cache: RowCache) -> None:
-        if self._prefixes is not None:
+        if self._prefixes is not None:  # not while the engine ends
             self._prefixes.keep(row.request.prompt.salt, tokens, cache)
 
     def _emit(self, row: Row, event: Event) -> None:

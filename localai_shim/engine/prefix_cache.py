@@ -57,7 +57,7 @@ class PrefixCache:
         return self._tree.bytes
 
     def start(self, prompt: Prompt) -> tuple[RowCache, int] | None:
-        """A row with the longest beginning of a prompt that is known, and its length: at most all but the last token."""
+        """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
         try:
             found = self._tree.match(prompt.salt, prompt.tokens[:-1])
             if found is not None and found.length >= _LEAST:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 
 from ..adapters.row_cache import Segment, Snapshot
+from ..core import common_length
 
 _async_eval: Callable[..., None] = mx.async_eval
 
@@ -20,7 +20,19 @@ _async_eval: Callable[..., None] = mx.async_eval
 class Node:
     """Some tokens, after those of its parents."""
 
-    __slots__ = ("bytes", "children", "parent", "salt", "saved", "segment", "served", "snapshot", "start", "tokens", "used")
+    __slots__ = (
+        "bytes",
+        "children",
+        "parent",
+        "salt",
+        "saved",
+        "segment",
+        "served",
+        "snapshot",
+        "start",
+        "tokens",
+        "used",
+    )
 
     def __init__(
         self, salt: Hashable, parent: Node | None, tokens: list[int], segment: Segment, snapshot: Snapshot | None = None
@@ -115,7 +127,9 @@ class PrefixTree:
             children = node.children
         return path, at
 
-    def add(self, salt: Hashable, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None) -> None:
+    def add(
+        self, salt: Hashable, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
+    ) -> None:
         """Put in what is missing of these tokens.
 
         Args:
@@ -196,20 +210,6 @@ class PrefixTree:
         now = self._tick()
         for node in path:
             node.used = now
-
-
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many items two lists begin with alike."""
-    low, high = 0, min(len(a), len(b))
-    if a[:high] == b[:high]:
-        return high
-    while high - low > 1:  # a[:low] is alike, a[:high] is not
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _usable(path: Sequence[Node], length: int) -> tuple[int, Node | None]:

@@ -7,11 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ..core import Failure, Prompt, RowError
+from ..core import Failure, Prompt, RowError, common_length
 from .batch import Batch, Emit, Model, Row
 from .kv import RowCache, can_batch
 from .prefix_cache import PrefixCache
-from .prefix_tree import common_length
 
 _FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
 _GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running

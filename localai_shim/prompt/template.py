@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,6 +12,7 @@ from typing import Any, Protocol
 import jinja2
 import jinja2.meta
 
+from ..core import common_length
 from ..errors import BadRequest
 from ..output.detokenizer import ByteDetokenizer
 from ..output.token_bytes import TokenBytes
@@ -19,6 +22,8 @@ from . import history
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize"}
 _ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think satisfies these as it is
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
+_HEAD = ("system", "developer")
+_OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _PROMPT_END = 32  # tokens; more than the opening of an assistant's turn takes
 
 
@@ -30,10 +35,19 @@ class Tokenizing(Protocol):
         """mlx-lm's `TokenizerWrapper`."""
         ...
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Rows' caches can be cut to any shorter length."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
     def apply_chat_template(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> list[int]: ...
 
 
@@ -41,7 +55,7 @@ class ChatTokenizer:
     """Text to tokens and back for one model. May be used from several threads.
 
     Args:
-        model: the adapter's model, of which only `tokenizer`, `encode` and `apply_chat_template` are used.
+        model: the adapter's model, of which only what `Tokenizing` lists is used.
     """
 
     def __init__(self, model: Tokenizing) -> None:
@@ -174,13 +188,48 @@ class ChatTokenizer:
                 param="tools",
                 code="unsupported_value",
             )
+        return self._apply(messages, variables, tools)
+
+    def boundaries(
+        self,
+        prompt: Sequence[int],
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+    ) -> list[int]:
+        """Where other prompts are likely to part from this one: after system prompt and tools, and before the
+        assistant speaks. None for models that do not need to know, see `core.Prompt`.
+
+        Args:
+            prompt: what `render` made of the rest.
+        """
+        if self._model.cuts_anywhere:
+            return []
+        found: set[int] = set()
+        with contextlib.suppress(BadRequest):
+            found.add(common_length(prompt, self._apply(messages, variables, tools, False)))
+        head = list(itertools.takewhile(lambda message: message["role"] in _HEAD, messages))
+        if head or tools:
+            with contextlib.suppress(BadRequest):
+                other = self._apply([*head, {"role": "user", "content": _OTHER}], variables, tools, False)
+                found.add(common_length(prompt, other))
+        return sorted(at for at in found if 0 < at < len(prompt))
+
+    def _apply(
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None,
+        generation_prompt: bool = True,
+    ) -> list[int]:
+        """The first rendering that the template allows."""
         first: Exception | None = None
         for variant in history.variants(self._adapted(messages)):
             if self._numbers_calls:
                 variant = history.number_ids(variant)
             try:
                 named = history.name_reasoning(variant, self._reasoning_names)
-                return self._model.apply_chat_template(named, variables, tools or None)
+                return self._model.apply_chat_template(named, variables, tools or None, generation_prompt)
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(
