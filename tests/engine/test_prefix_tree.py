@@ -1,0 +1,112 @@
+"""The radix tree finds the longest beginning that it has, hands back what was put in, and counts every byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import mlx.core as mx
+import pytest
+
+from localai_shim.adapters.row_cache import Segment, Snapshot
+from localai_shim.engine.prefix_tree import PrefixTree
+
+TOKEN = 2 * 3 * 4 * 4  # bytes of a token below: two arrays of three heads, four float32 each
+
+
+def arrays_of(tokens: Sequence[int], start: int = 0) -> Segment:
+    """Keys and values that tell what is before them: position and sum of the tokens so far."""
+    rows = [[float(i), float(sum(tokens[: i + 1])), 0.0, 1.0] for i in range(start, len(tokens))]
+    return [mx.array([[rows] * 3]), mx.array([[rows] * 3]) * 2]
+
+
+def put(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None, snapshot: Snapshot | None = None) -> None:
+    """As the prefix cache does it."""
+    if not tree.covers(salt, tokens):
+        _, start = tree.walk(salt, tokens)
+        tree.add(salt, tokens, start, arrays_of(tokens, start) if start < len(tokens) else [], snapshot)
+
+
+def at(length: int, *, least: int | None = None, floats: int = 5) -> Snapshot:
+    return Snapshot(length, length if least is None else least, [{"array": 0}], [mx.zeros(floats)])
+
+
+def found(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None) -> int:
+    match = tree.match(salt, tokens)
+    return 0 if match is None else match.length
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two lists begin with alike, the long way."""
+    length = 0
+    while length < min(len(a), len(b)) and a[length] == b[length]:
+        length += 1
+    return length
+
+
+def random_tokens(generator: random.Random) -> list[int]:
+    return [generator.randrange(3) for _ in range(generator.randrange(1, 14))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: int) -> None:
+    generator = random.Random(seed)
+    tree, known = PrefixTree(whole=False), []
+    for _ in range(25):
+        tokens = random_tokens(generator)
+        put(tree, tokens)
+        known.append(tokens)
+        asked = random_tokens(generator)
+        longest = max(common_length(asked, k) for k in known)
+        match = tree.match(None, asked)
+        assert (match.length if match else 0) == longest
+        if match is not None:
+            for pieces, whole in zip(zip(*match.segments, strict=True), arrays_of(asked[:longest]), strict=True):
+                assert mx.array_equal(mx.concatenate(pieces, axis=-2), whole)
+    distinct = {tuple(tokens[: i + 1]) for tokens in known for i in range(len(tokens))}
+    assert tree.bytes == len(distinct) * TOKEN == sum(node.bytes for node in tree), "each token is held once"
+
+
+def test_the_least_recently_used_goes_first_and_what_others_need_stays() -> None:
+    tree = PrefixTree(whole=False)
+    for tokens in ([1, 2, 3], [1, 2, 4, 4], [5, 6]):
+        put(tree, tokens)
+    found(tree, [1, 2, 3])
+    tree.shrink(6 * TOKEN)
+    assert [found(tree, t) for t in ([1, 2, 3], [1, 2, 4, 4], [5, 6])] == [3, 2, 2]
+    tree.shrink(4 * TOKEN)
+    assert tree.bytes <= 4 * TOKEN
+    tree.shrink(0)
+    assert (len(tree), tree.bytes, found(tree, [5])) == (0, 0, 0)
+
+
+def test_salts_share_nothing() -> None:
+    tree = PrefixTree(whole=False)
+    put(tree, [1, 2, 3], "mine")
+    assert [found(tree, [1, 2, 3], salt) for salt in ("mine", "yours", None)] == [3, 0, 0]
+
+
+def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
+    tree = PrefixTree(whole=True)
+    put(tree, [1, 2, 3, 4], snapshot=at(4))
+    assert [found(tree, t) for t in ([1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 9])] == [4, 4, 0, 0]
+    put(tree, [1, 2], snapshot=at(2))
+    put(tree, [1, 2, 3, 7], snapshot=at(4))
+    assert [found(tree, t) for t in ([1, 2, 3, 4, 5], [1, 2, 3, 8], [1, 2, 3, 7], [1])] == [4, 2, 4, 0]
+    assert tree.bytes == 5 * TOKEN + 3 * 20
+
+
+def test_a_snapshot_that_can_be_cut_serves_every_beginning_from_its_least_on() -> None:
+    tree = PrefixTree(whole=True)
+    put(tree, [1, 2, 3, 4], snapshot=at(4, least=2))
+    assert [found(tree, t) for t in ([1, 2, 3, 9], [1, 2, 9], [1, 9])] == [3, 2, 0]
+
+
+def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() -> None:
+    tree = PrefixTree(whole=True)
+    put(tree, [1, 2], snapshot=at(2, floats=100))
+    put(tree, [1, 2, 3], snapshot=at(3))
+    tree.shrink(3 * TOKEN + 20)
+    assert [found(tree, t) for t in ([1, 2, 3], [1, 2])] == [3, 0]
+    tree.shrink(3 * TOKEN)
+    assert (len(tree), tree.bytes) == (0, 0), "tokens that no snapshot makes use of are dropped, too"
