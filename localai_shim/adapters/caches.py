@@ -60,6 +60,13 @@ class Parts:
 Contents = KeyValues | States | Parts
 
 
+def cuts(contents: Contents) -> bool:
+    """Whether a layer can be cut to any shorter length."""
+    if isinstance(contents, Parts):
+        return all(cuts(part) for part in contents.parts)
+    return isinstance(contents, KeyValues) and contents.ring is None
+
+
 def read(layer: Any) -> Contents | None:
     """What a row's cache holds of one layer, without copying; None for a kind that is not known here."""
     upstream = sys.modules.get("mlx_lm.models.cache")
@@ -129,6 +136,20 @@ def quantise(contents: Contents, how: Quantised) -> Contents:
         part for array in contents.arrays for part in mx.quantize(array, group_size=how.group_size, bits=how.bits)
     )
     return replace(contents, arrays=arrays, quantised=how)
+
+
+def dequantise(contents: Contents) -> Contents:
+    """Keys and values unpacked where they are quantised."""
+    import mlx.core as mx
+
+    if not isinstance(contents, KeyValues) or contents.quantised is None:
+        return contents
+    how, packed = contents.quantised, contents.arrays
+    arrays = tuple(
+        mx.dequantize(weights, scales, biases, group_size=how.group_size, bits=how.bits)
+        for weights, scales, biases in (packed[:3], packed[3:])
+    )
+    return replace(contents, arrays=arrays, quantised=None)
 
 
 def _trimmed(layer: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import ModelLoadError
+from . import caches
 
 log = logging.getLogger("localai_shim")
 
@@ -59,8 +60,6 @@ class TextModel:
     ) -> None:
         import mlx.core as mx
 
-        from .row_cache import cuts_anywhere
-
         self.name = name
         self._mx = mx
         self._model = model
@@ -69,7 +68,8 @@ class TextModel:
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
-        self.cuts_anywhere = cuts_anywhere(self.new_cache())
+        contents = [caches.read(layer) for layer in self.new_cache()]
+        self.cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
         self.fingerprint = _fingerprint(config, path, options)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
@@ -244,7 +244,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions) -> str:
     import localai_shim
 
-    weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in path.glob("*.safetensors"))
+    folders = [path] if options.adapter_path is None else [path, Path(options.adapter_path)]
+    files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
+    weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [localai_shim.__version__]
     what = json.dumps([config, weights, repr(options), versions], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

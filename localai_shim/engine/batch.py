@@ -8,20 +8,19 @@ guide, too, on all back ends; what may come next is asked while the forward pass
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
 
+from ..adapters.caches import Contents
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from . import kv
 from .kv import BatchCache, RowCache
 from .masks import grammar_failed
 from .sampling import Draw, Sampler
 from .uniform import stream_key
-
-log = logging.getLogger("localai_shim")
 
 
 class Model(Protocol):
@@ -31,8 +30,8 @@ class Model(Protocol):
     """Most tokens of prompt and output together; None when the model does not say."""
     eos_token_ids: frozenset[int]
     samples_on_device: bool
-    cuts_anywhere: bool
-    """Rows' caches can be cut to any shorter length."""
+    fingerprint: str
+    """Changes with whatever the contents of a row's cache depend on."""
 
     def new_cache(self) -> RowCache: ...
 
@@ -113,8 +112,8 @@ class Row:
 
 
 Emit = Callable[[Row, Event], None]
-Leave = Callable[[Row, Sequence[int], RowCache], None]
-"""(a row that has ended as it should, the tokens that have run through its cache, the cache)."""
+Leave = Callable[[Row, Sequence[int], Callable[[int], list[Contents]]], None]
+"""(a row that has ended as it should, the tokens that have run through its cache, what reads that from a token on)."""
 _async_eval: Callable[..., None] = mx.async_eval
 
 
@@ -260,13 +259,10 @@ class Batch:
 
     def _hand_cache_over(self, leave: Leave, row: Row, place: int) -> None:
         """Give away the cache of a row that has ended: with its last token, if the next step is in flight already."""
+        assert self._cache is not None
         launched = self._draw is not None or self._logits is not None
         tokens = [*row.prompt_tokens, *(row.said if launched else row.said[:-1])]
-        try:
-            assert self._cache is not None
-            leave(row, tokens, self._cache.extract(self._slots[place]))
-        except Exception:
-            log.exception("what a row leaves behind could not be kept; nothing else is lost")
+        leave(row, tokens, partial(self._cache.read, self._slots[place]))
 
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):

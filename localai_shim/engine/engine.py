@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import mlx.core as mx
 
+from ..adapters.caches import Contents
 from ..core import (
     EngineClosedError,
     EngineStats,
@@ -30,7 +31,7 @@ from ..core import (
     hand_over,
 )
 from .batch import Batch, Model, Row
-from .kv import RowCache
+from .kv import fits_slots
 from .prefix_cache import PrefixCache, default_budget
 from .scheduler import Scheduler
 
@@ -38,6 +39,8 @@ log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Model)
 
+_QUIET = 0.2  # seconds without a request after which a piece of the prefix cache is written to disk
+_SAVE_AT_END = 5.0  # seconds that a closing engine may take for what is not written yet
 _CLEAR_AFTER = 256  # steps after which an idle engine returns MLX's cached buffers to the system
 
 
@@ -53,6 +56,10 @@ class EngineOptions:
     """Most prompt tokens per forward pass."""
     prefix_cache_bytes: int | None = None
     """Most bytes that finished prompts and turns may hold; 0 keeps none, None a share of the memory."""
+    cache_dir: str | os.PathLike[str] | None = None
+    """A folder in which these survive the process; several processes may share it. None: there is none."""
+    cache_dir_bytes: int = 10 * 2**30
+    """Most bytes in that folder."""
 
 
 @dataclass(slots=True)
@@ -245,7 +252,8 @@ class _Loop(Generic[ModelT]):
         else:
             options = self._options
             budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
-            self._prefixes = PrefixCache(self.model, budget) if budget > 0 else None
+            if budget > 0 and fits_slots(self.model.new_cache()):
+                self._prefixes = PrefixCache(self.model, budget, options.cache_dir, options.cache_dir_bytes)
             self._batch = Batch(self.model, self._emit, self._leave if self._prefixes else None)
             self._scheduler = Scheduler(
                 self.model,
@@ -267,7 +275,7 @@ class _Loop(Generic[ModelT]):
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:
-                message = self._inbox.get(block=wait)
+                message = self._next_message(wait)
                 wait = False
                 if isinstance(message, _Submit):
                     self._admit(message)
@@ -279,6 +287,20 @@ class _Loop(Generic[ModelT]):
             pass
         if cancelled:
             self._drop(lambda row: bool({(self._tickets[row], None), (self._tickets[row], row.index)} & cancelled))
+
+    def _next_message(self, wait: bool) -> _Submit | _Cancel | None:
+        """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
+        while wait and self._prefixes is not None and self._prefixes.unsaved:
+            try:
+                return self._inbox.get(timeout=_QUIET)
+            except queue.Empty:
+                self._prefixes.save()
+        return self._inbox.get(block=wait)
+
+    def _save(self) -> None:
+        deadline = time.monotonic() + _SAVE_AT_END
+        while self._prefixes is not None and self._prefixes.unsaved and time.monotonic() < deadline:
+            self._prefixes.save()
 
     def _admit(self, message: _Submit) -> None:
         assert self.model is not None and self._scheduler is not None
@@ -303,9 +325,9 @@ class _Loop(Generic[ModelT]):
         for row in leaving:
             del self._tickets[row]
 
-    def _leave(self, row: Row, tokens: Sequence[int], cache: RowCache) -> None:
+    def _leave(self, row: Row, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         if self._prefixes is not None:  # not while the engine ends
-            self._prefixes.keep(row.request.prompt.salt, tokens, cache)
+            self._prefixes.keep(row.request.prompt.salt, tokens, read)
 
     def _emit(self, row: Row, event: Event) -> None:
         self._out.append((row, event))
@@ -336,6 +358,7 @@ class _Loop(Generic[ModelT]):
         for row in self._tickets:
             _put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
+        self._save()
         self._batch = self._scheduler = self._prefixes = self.model = None
         self.ready.set()
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters.row_cache import cut, fill, take_snapshot
+from ..adapters.caches import Contents, Quantised, cuts, quantise
 from ..core import Prompt
-from .kv import RowCache
-from .prefix_tree import PrefixTree
+from .kv import RowCache, read_row
+from .kv.parts import cut, fill, take_snapshot
+from .prefix_store import PrefixStore, Stored
+from .prefix_tree import Match, PrefixTree
 
 log = logging.getLogger("localai_shim")
 
@@ -25,8 +27,8 @@ class Cacheable(Protocol):
     """What the prefix cache needs of a model."""
 
     @property
-    def cuts_anywhere(self) -> bool:
-        """Rows can be cut to any shorter length."""
+    def fingerprint(self) -> str:
+        """Changes with whatever the contents of a row depend on."""
         ...
 
     def new_cache(self) -> RowCache: ...
@@ -38,31 +40,66 @@ class PrefixCache:
     Args:
         model: what makes empty rows.
         budget: most bytes to hold.
+        folder: where rows survive the process; None for nowhere.
+        folder_budget: most bytes in the folder.
+        how: how keys and values are kept; None keeps them as they come.
 
     Attributes:
+        cuts_anywhere: rows can be cut to any shorter length.
         hits: prompts of which a beginning was found.
         misses: prompts of which none was.
         reused: tokens of those beginnings.
     """
 
-    def __init__(self, model: Cacheable, budget: int) -> None:
+    def __init__(
+        self,
+        model: Cacheable,
+        budget: int,
+        folder: str | os.PathLike[str] | None = None,
+        folder_budget: int = 0,
+        how: Quantised | None = None,
+    ) -> None:
         self.hits = self.misses = self.reused = 0
-        self._model, self._budget = model, budget
-        self._tree = PrefixTree(whole=not model.cuts_anywhere)
+        self._budget, self._how = budget, how
+        self._like = self._stored(read_row(model.new_cache()))
+        self.cuts_anywhere = all(cuts(layer) for layer in self._like)
+        self._tree = PrefixTree(whole=not self.cuts_anywhere)
         self._failed = False
+        self._store: PrefixStore | None = None
+        if folder is not None:
+            try:
+                kind = model.fingerprint if how is None else f"{model.fingerprint}-{how.bits}-{how.group_size}"
+                self._store = PrefixStore(folder, kind, folder_budget)
+            except OSError as error:
+                self._give_up_folder(error)
 
     @property
     def bytes(self) -> int:
-        """Bytes held."""
+        """Bytes held in memory."""
         return self._tree.bytes
+
+    @property
+    def unsaved(self) -> bool:
+        """There is something to `save`."""
+        return self._store is not None and any(not node.saved for node in self._tree)
+
+    def save(self) -> None:
+        """Write a node of the tree to disk."""
+        node = next((node for node in self._tree if not node.saved), None)
+        if self._store is None or node is None:
+            return
+        node.saved = True
+        try:
+            self._store.save(node.salt, node.path(), node.start, node.segment, node.snapshot)
+        except Exception as error:
+            self._give_up_folder(error)
 
     def start(self, prompt: Prompt) -> tuple[RowCache, int] | None:
         """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
         try:
-            found = self._tree.match(prompt.salt, prompt.tokens[:-1])
+            found = self._find(prompt.salt, prompt.tokens[:-1])
             if found is not None and found.length >= _LEAST:
-                row = self._model.new_cache()
-                fill(row, found.segments, found.snapshot, found.length, len(prompt.tokens))
+                row = fill(self._like, found.segments, found.snapshot, found.length, len(prompt.tokens))
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
@@ -71,35 +108,77 @@ class PrefixCache:
         self.misses += 1
         return None
 
-    def keep(self, salt: str | None, tokens: Sequence[int], row: RowCache) -> None:
+    def keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Keep a row.
 
         Args:
             salt: see `Prompt`.
             tokens: all that have run through the row.
-            row: its cache. It stays the caller's: what is kept are copies.
+            read: gives a copy of what the row holds; of layers with one position per token, from a token on.
         """
         if len(tokens) < _LEAST:
             return
         try:
-            self._keep(salt, tokens, row)
+            self._keep(salt, tokens, read)
         except Exception as error:
             self._report(error)
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _keep(self, salt: str | None, tokens: Sequence[int], row: RowCache) -> None:
+    def _stored(self, row: list[Contents]) -> list[Contents]:
+        return row if self._how is None else [quantise(layer, self._how) for layer in row]
+
+    def _keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         tree = self._tree
         if tree.covers(salt, tokens):
             return
         _, start = tree.walk(salt, tokens)
-        segment = cut(row, start, len(tokens), len(tokens)) if start < len(tokens) else []
-        snapshot = None if self._model.cuts_anywhere else take_snapshot(row, len(tokens))
+        row = self._stored(read(start))
+        segment = cut(row, start, len(tokens)) if start < len(tokens) else []
+        snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
         arrays: list[Any] = segment + (snapshot.arrays if snapshot is not None else [])
         if sum(array.nbytes for array in arrays) > self._budget:
             return
         tree.add(salt, tokens, start, segment, snapshot)
         tree.shrink(self._budget)
+
+    def _find(self, salt: str | None, tokens: list[int]) -> Match | None:
+        """The longest beginning in memory, or on disk where that has more."""
+        found = self._tree.match(salt, tokens)
+        if self._store is None:
+            return found
+        path, length = self._tree.walk(salt, tokens)
+        ends = [node.end for node in path if node.end <= length]
+        chain = self._store.chain(salt, tokens, ends, whole=not self.cuts_anywhere)
+        if not chain or min(chain[-1].end, len(tokens)) < _LEAST + (found.length if found else 0):
+            return found
+        if sum(stored.bytes for stored in chain) > self._budget:
+            return found
+        for stored in chain:
+            if not self._bring_in(self._store, salt, [*tokens[: stored.start], *stored.tokens], stored):
+                break
+        self._tree.shrink(self._budget)
+        return self._tree.match(salt, tokens)
+
+    def _bring_in(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
+        """Put a node that is on disk into the tree; False when that is not possible."""
+        if self._tree.covers(salt, tokens):
+            return True
+        loaded = store.load(stored)
+        _, start = self._tree.walk(salt, tokens)
+        if loaded is None or start < stored.start:
+            return False
+        segment, snapshot = loaded
+        if start == stored.start:
+            self._tree.add(salt, tokens, start, segment, snapshot).saved = True
+        else:
+            rest = [array[..., start - stored.start :, :] for array in segment] if start < stored.end else []
+            self._tree.add(salt, tokens, start, rest, snapshot)
+        return True
+
+    def _give_up_folder(self, error: Exception) -> None:
+        self._store = None
+        log.warning("the prefix cache's folder cannot be used, and nothing more is written to it: %s", error)
 
     def _report(self, error: Exception) -> None:
         """A prompt that cannot be kept costs time and nothing else."""

@@ -1,19 +1,20 @@
 """A radix tree of token sequences whose nodes hold what their tokens left in a row's cache.
 
 A node holds the keys and values of its own tokens only, so that rows share what they have in common. Where a model's
-layers cannot be cut (see `adapters/row_cache.py`), nodes may hold a snapshot of these, too, taken at their end.
+layers cannot be cut (see `kv/parts.py`), nodes may hold a snapshot of these, too, taken at their end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
-from ..adapters.row_cache import Segment, Snapshot
 from ..core import common_length
+from .kv.parts import Segment, Snapshot
 
+Salt = str | None
 _async_eval: Callable[..., None] = mx.async_eval
 
 
@@ -35,7 +36,7 @@ class Node:
     )
 
     def __init__(
-        self, salt: Hashable, parent: Node | None, tokens: list[int], segment: Segment, snapshot: Snapshot | None = None
+        self, salt: Salt, parent: Node | None, tokens: list[int], segment: Segment, snapshot: Snapshot | None = None
     ) -> None:
         self.salt, self.parent, self.tokens = salt, parent, tokens
         self.start: int = 0 if parent is None else parent.end
@@ -52,6 +53,15 @@ class Node:
     @property
     def end(self) -> int:
         return self.start + len(self.tokens)
+
+    def path(self) -> list[int]:
+        """All tokens up to the node's end."""
+        parts: list[list[int]] = []
+        node: Node | None = self
+        while node is not None:
+            parts.append(node.tokens)
+            node = node.parent
+        return [token for part in reversed(parts) for token in part]
 
     def weigh(self) -> int:
         """Bring `bytes` up to date; returns by how much it changed."""
@@ -81,7 +91,7 @@ class PrefixTree:
     def __init__(self, *, whole: bool) -> None:
         self.bytes = 0
         self._whole = whole
-        self._roots: dict[Hashable, Node] = {}
+        self._roots: dict[Salt, Node] = {}
         self._nodes: dict[Node, None] = {}
         self._clock = 0
 
@@ -92,7 +102,7 @@ class PrefixTree:
         """All nodes, oldest first."""
         return iter(self._nodes)
 
-    def match(self, salt: Hashable, tokens: Sequence[int]) -> Match | None:
+    def match(self, salt: Salt, tokens: Sequence[int]) -> Match | None:
         """The longest beginning of these tokens that can be had, and mark it as used."""
         path, length = self.walk(salt, tokens)
         snapshot = None
@@ -108,13 +118,13 @@ class PrefixTree:
         segments = [_views(node, 0, length - node.start) for node in path]
         return Match(length, segments, snapshot)
 
-    def covers(self, salt: Hashable, tokens: Sequence[int]) -> bool:
+    def covers(self, salt: Salt, tokens: Sequence[int]) -> bool:
         """Whether there is nothing to `add` for these tokens; marks them as used."""
         path, length = self.walk(salt, tokens)
         self._touch(path)
         return length == len(tokens) and (not self._whole or _usable(path, length)[0] == length)
 
-    def walk(self, salt: Hashable, tokens: Sequence[int]) -> tuple[list[Node], int]:
+    def walk(self, salt: Salt, tokens: Sequence[int]) -> tuple[list[Node], int]:
         """The nodes along these tokens, of which the last may be left on the way, and how many tokens that is."""
         path: list[Node] = []
         at, children = 0, self._roots[salt].children if salt in self._roots else {}
@@ -127,10 +137,8 @@ class PrefixTree:
             children = node.children
         return path, at
 
-    def add(
-        self, salt: Hashable, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
-    ) -> None:
-        """Put in what is missing of these tokens.
+    def add(self, salt: Salt, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None) -> Node:
+        """Put in what is missing of these tokens; returns the node at their end.
 
         Args:
             salt: rows with another one are not found.
@@ -158,6 +166,7 @@ class PrefixTree:
             self.bytes += node.weigh()
         self._touch(path)
         path[-1].served = self._clock
+        return path[-1]
 
     def shrink(self, budget: int) -> None:
         """Let go of what was not wanted for the longest time, until the rest fits."""

@@ -6,10 +6,11 @@ import bisect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ..core import Failure, Prompt, RowError, common_length
 from .batch import Batch, Emit, Model, Row
-from .kv import RowCache, can_batch
+from .kv import RowCache, can_batch, copied
 from .prefix_cache import PrefixCache
 
 _FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
@@ -161,7 +162,8 @@ class Scheduler:
             self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
         job.done += size
         if job.stops and job.done == job.stops[0] and self._prefixes is not None:
-            self._prefixes.keep(job.prompt.salt, job.tokens[: job.stops.pop(0)], job.cache)
+            stop = job.tokens[: job.stops.pop(0)]
+            self._prefixes.keep(job.prompt.salt, stop, partial(copied, job.cache))
 
     def _begin(self, job: PrefillJob) -> None:
         """Start from what is known of the prompt, and say where on the way to keep it."""
@@ -174,14 +176,14 @@ class Scheduler:
         if job.prompt.cached_tokens is None:
             job.prompt.cached_tokens = job.done
         end = len(job.tokens) - 1
-        stops = set() if self._model.cuts_anywhere else {*job.prompt.boundaries, *job.stops}
+        stops = set() if self._prefixes.cuts_anywhere else {*job.prompt.boundaries, *job.stops}
         if not any(end - _CLOSE <= stop <= end for stop in stops):
             stops.add(end)
         job.stops = sorted(stop for stop in stops if job.done < stop <= end)
 
     def _stop_where_it_parts(self, job: PrefillJob) -> None:
         """Where rows cannot be cut, have the prompts before this one kept where this one can go on from."""
-        if self._prefixes is None or self._model.cuts_anywhere:
+        if self._prefixes is None or self._prefixes.cuts_anywhere:
             return
         for other in reversed(self._waiting):
             if other.prompt.salt != job.prompt.salt or other.tokens[:_SHARED] != job.tokens[:_SHARED]:

@@ -12,7 +12,7 @@ import pytest
 
 from localai_shim.adapters.text import TextModel
 from localai_shim.core import GenerationRequest, Prompt, SamplingParams
-from localai_shim.engine import prefix_cache
+from localai_shim.engine import kv, prefix_cache
 from localai_shim.engine.engine import Engine, EngineOptions
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request
 from tests.engine.test_oracle import alone
@@ -320,15 +320,14 @@ def test_a_prefix_cache_that_fails_ends_nobody(
         assert c.ask(tokens(60, 9)) == (expected(kind, tokens(60, 9)), 0), "and it goes on afterwards"
 
 
-def test_a_row_whose_cache_cannot_be_handed_over_ends_as_it_should(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_row_whose_cache_cannot_be_handed_over_ends_as_it_should(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with counting("qwen3") as c:
 
-        def fails(index: int) -> Any:
+        def fails(cache: Any, slot: int, start: int = 0) -> Any:
             raise RuntimeError("no such row")
 
-        c.engine.model  # noqa: B018  # wait until it is loaded
-        batch = c.engine._loop._batch
-        assert batch is not None
-        batch._cache.extract = fails  # type: ignore[method-assign]
+        monkeypatch.setattr(kv.OneRow, "read", fails)
         assert c.ask(tokens(40))[0] == expected("qwen3", tokens(40))
-        assert "could not be kept" in caplog.text
+        assert "the prefix cache failed" in caplog.text

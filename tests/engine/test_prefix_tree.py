@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.row_cache import Segment, Snapshot
+from localai_shim.adapters.caches import KeyValues, Ring, States
+from localai_shim.engine.kv.parts import Segment, Snapshot
 from localai_shim.engine.prefix_tree import PrefixTree
 
 TOKEN = 2 * 3 * 4 * 4  # bytes of a token below: two arrays of three heads, four float32 each
@@ -27,8 +28,15 @@ def put(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None, snapsh
         tree.add(salt, tokens, start, arrays_of(tokens, start) if start < len(tokens) else [], snapshot)
 
 
-def at(length: int, *, least: int | None = None, floats: int = 5) -> Snapshot:
-    return Snapshot(length, length if least is None else least, [{"array": 0}], [mx.zeros(floats)])
+def at(length: int, *, floats: int = 5) -> Snapshot:
+    """Of a layer with a state."""
+    return Snapshot(length, [States((mx.zeros(floats), None))])
+
+
+def window(length: int, size: int) -> Snapshot:
+    """Of a layer with a sliding window."""
+    arrays = (mx.zeros((1, 1, min(length, size), 2)),) * 2
+    return Snapshot(length, [KeyValues(length, arrays, Ring(size, 0))])
 
 
 def found(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None) -> int:
@@ -96,10 +104,12 @@ def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
     assert tree.bytes == 5 * TOKEN + 3 * 20
 
 
-def test_a_snapshot_that_can_be_cut_serves_every_beginning_from_its_least_on() -> None:
+def test_a_window_serves_every_beginning_until_it_is_full() -> None:
     tree = PrefixTree(whole=True)
-    put(tree, [1, 2, 3, 4], snapshot=at(4, least=2))
-    assert [found(tree, t) for t in ([1, 2, 3, 9], [1, 2, 9], [1, 9])] == [3, 2, 0]
+    put(tree, [1, 2, 3, 4], snapshot=window(4, size=4))
+    assert [found(tree, t) for t in ([1, 2, 3, 9], [1, 2, 9], [2])] == [3, 2, 0]
+    put(tree, [5, 6, 7], snapshot=window(3, size=2))
+    assert [found(tree, t) for t in ([5, 6, 7, 9], [5, 6, 9])] == [3, 0]
 
 
 def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() -> None:

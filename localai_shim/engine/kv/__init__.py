@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...adapters.caches import Quantised
+from ...adapters.caches import Contents, Quantised
 from .merged import MergedCache
-from .row import OneRow, RowCache, can_batch, copy_row, fits_slots
+from .row import OneRow, RowCache, can_batch, copied, fits_slots, read_row, write_row
 from .slots import SlotCache
 
-__all__ = ["BatchCache", "MergedCache", "OneRow", "Quantised", "RowCache", "SlotCache", "can_batch", "copy_row", "join"]
+__all__ = [
+    "BatchCache",
+    "MergedCache",
+    "OneRow",
+    "Quantised",
+    "RowCache",
+    "SlotCache",
+    "can_batch",
+    "copied",
+    "fits_slots",
+    "join",
+    "read_row",
+    "write_row",
+]
 
 
 class BatchCache(Protocol):
@@ -49,8 +62,10 @@ class BatchCache(Protocol):
         """Close freed slots. What is in flight should be finished. Returns old slot -> new slot where rows moved."""
         ...
 
-    def extract(self, slot: int) -> RowCache:
-        """A plain cache with a copy of one row."""
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        """A copy of one row, the step in flight included; of layers with one position per token, only the tokens from
+        `start` on. Raises ValueError for kinds of caches that are not known.
+        """
         ...
 
     def rollback(self, slot: int, tokens: int) -> None:
@@ -66,8 +81,8 @@ def join(
     Args:
         cache: the batch's; not to be used any more. Rows keep their slots.
         rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
-            from now on, not copied.
-        quantise: how keys and values are kept while several rows run; None keeps them as they come.
+            from now on, not copied, unless it is to be quantised.
+        quantise: how keys and values of plain caches are kept; None keeps them as they come.
 
     Returns:
         The batch's cache, and the slots of the rows that joined.
@@ -75,7 +90,7 @@ def join(
     Raises:
         ValueError: this kind of cache takes one row at a time.
     """
-    if cache is None and len(rows) == 1:
+    if cache is None and len(rows) == 1 and (quantise is None or not fits_slots(rows[0])):
         return OneRow(rows[0]), [0]
     if cache is not None and not isinstance(cache, OneRow):
         return cache, cache.join(rows)

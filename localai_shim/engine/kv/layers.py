@@ -7,31 +7,36 @@ MLX does it in place as long as nothing else holds the buffer: what is read of a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
 
 from ...adapters import caches
 from ...adapters.caches import Contents, KeyValues, Parts, States
+from .row import copy_of
 from .step import Step
 
 
-class Current(Protocol):
+@dataclass(slots=True)
+class Current:
     """What all layers of a cache share."""
 
-    slots: int
+    slots: int = 0
     """Slots that buffers have."""
-    capacity: int
+    capacity: int = 0
     """Tokens that a slot has room for; rings have less."""
-    step: Step | None
+    step: Step | None = None
     """The step that the model is in, or was in last."""
 
 
 class LayerSlots(Protocol):
     """What a cache does with each layer."""
 
-    layer: Any
-    """What the model is given."""
+    @property
+    def layer(self) -> Any:
+        """What the model is given."""
+        ...
 
     def resize(self) -> None:
         """Give the buffers the current number of slots and capacity; what fits stays."""
@@ -45,8 +50,8 @@ class LayerSlots(Protocol):
         """Copy a row into a slot."""
         ...
 
-    def read(self, slot: int, length: int) -> Contents:
-        """A copy of the row of this length in a slot."""
+    def read(self, slot: int, length: int, start: int = 0) -> Contents:
+        """A copy of the row of this length in a slot; from a token on, where there is one position per token."""
         ...
 
     def can_roll_back(self, length: int) -> bool:
@@ -69,12 +74,15 @@ class KeyValueSlots:
     """An attention layer."""
 
     def __init__(self, like: KeyValues, current: Current) -> None:
-        self.layer = self
         self._ring, self._how, self._current = like.ring, like.quantised, current
         self._written: Step | None = None
         self._flat: list[Any] = []
         self._slots = self._allocated = 0  # what the buffers have room for
         self._shapes: list[tuple[int, int]] = []  # (heads, dim) of each
+
+    @property
+    def layer(self) -> Any:
+        return self  # not an attribute: a cycle would keep the buffers until the garbage collector runs
 
     # -- what models use ----------------------------------------------------------------------------------------
 
@@ -172,11 +180,12 @@ class KeyValueSlots:
         del grids, grid
         mx.eval(self._flat)
 
-    def read(self, slot: int, length: int) -> KeyValues:
+    def read(self, slot: int, length: int, start: int = 0) -> KeyValues:
         if not self._flat or not length:
             return KeyValues(length, (), self._ring, self._how)
         stored = length if self._ring is None else min(length, self._ring.size)
-        arrays = [_copied(self._grid(i)[slot : slot + 1, :, :stored]) for i in range(len(self._flat))]
+        first = start if self._ring is None else 0
+        arrays = [copy_of(self._grid(i)[slot : slot + 1, :, first:stored]) for i in range(len(self._flat))]
         if self._ring is not None and length > self._ring.size:
             arrays = [_rolled(a, self._ring.keep, self._ring.keep - length) for a in arrays]
         mx.eval(arrays)
@@ -248,7 +257,7 @@ class StateSlots:
     """A recurrent layer: the model replaces all rows' states at each step, in mlx-lm's own `ArraysCache`."""
 
     def __init__(self, like: States) -> None:
-        self.layer = caches.write(States((None,) * len(like.arrays)))
+        self.layer: Any = caches.write(States((None,) * len(like.arrays)))
 
     def resize(self) -> None:
         pass
@@ -271,8 +280,8 @@ class StateSlots:
             self.layer.cache[i] = state
         mx.eval([state for state in self.layer.cache if state is not None])
 
-    def read(self, slot: int, length: int) -> States:
-        states = [None if s is None else _copied(s[slot : slot + 1]) for s in self.layer.cache]
+    def read(self, slot: int, length: int, start: int = 0) -> States:
+        states = [None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache]
         mx.eval([s for s in states if s is not None])
         return States(tuple(states))
 
@@ -288,7 +297,7 @@ class ListSlots:
 
     def __init__(self, like: Parts, current: Current) -> None:
         self._parts = [layer_slots(part, current) for part in like.parts]
-        self.layer = caches.as_list([part.layer for part in self._parts])
+        self.layer: Any = caches.as_list([part.layer for part in self._parts])
 
     def resize(self) -> None:
         for part in self._parts:
@@ -303,8 +312,8 @@ class ListSlots:
         for part, its in zip(self._parts, contents.parts, strict=True):
             part.write(slot, its)
 
-    def read(self, slot: int, length: int) -> Parts:
-        return Parts(tuple(part.read(slot, length) for part in self._parts))
+    def read(self, slot: int, length: int, start: int = 0) -> Parts:
+        return Parts(tuple(part.read(slot, length, start) for part in self._parts))
 
     def can_roll_back(self, length: int) -> bool:
         return all(part.can_roll_back(length) for part in self._parts)
@@ -316,11 +325,6 @@ class ListSlots:
 def _flattened(grid: Any) -> Any:
     slots, heads, capacity, dim = grid.shape
     return grid.reshape(slots * heads * capacity, dim)
-
-
-def _copied(view: Any) -> Any:
-    """A copy that shares nothing: `mx.contiguous` would share a view that is contiguous already."""
-    return view * 1
 
 
 def _rolled(array: Any, keep: int, by: int) -> Any:

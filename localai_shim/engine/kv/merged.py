@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .row import RowCache
+from ...adapters.caches import Contents
+from .row import RowCache, copied
 
 
 class MergedCache:
@@ -55,8 +56,8 @@ class MergedCache:
         self._live = [True] * len(kept)
         return {old: new for new, old in enumerate(kept) if old != new}
 
-    def extract(self, slot: int) -> RowCache:
-        return [layer.extract(slot) for layer in self._layers]
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        return copied([layer.extract(slot) for layer in self._layers], start)
 
     def rollback(self, slot: int, tokens: int) -> None:
         if tokens:

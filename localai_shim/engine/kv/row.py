@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import mlx.core as mx
+
 from ...adapters import caches
-from ...adapters.caches import Contents
+from ...adapters.caches import Contents, KeyValues, Parts, States
 
 RowCache = list[Any]
 """One row's cache: an object per layer."""
 
 
 def fits_slots(row: RowCache) -> bool:
-    """Whether rows of this kind of cache can be kept in slots."""
+    """Whether rows of this kind of cache can be kept in slots, and in the prefix cache."""
     return all(caches.read(layer) is not None for layer in row)
 
 
@@ -37,13 +40,43 @@ def read_row(row: RowCache) -> list[Contents]:
     return contents
 
 
-def copy_row(row: RowCache) -> RowCache:
-    """A cache of its own with the same contents.
+def write_row(contents: Sequence[Contents]) -> RowCache:
+    """A plain cache with these contents."""
+    return [caches.write(layer) for layer in contents]
+
+
+def leaves(row: Sequence[Contents]) -> list[KeyValues | States]:
+    """The layers of a row, lists of caches taken apart."""
+    out: list[KeyValues | States] = []
+    for layer in row:
+        out += leaves(layer.parts) if isinstance(layer, Parts) else [layer]
+    return out
+
+
+def copied(row: RowCache, start: int = 0) -> list[Contents]:
+    """A copy of what a row holds; of layers with one position per token, only the tokens from `start` on.
 
     Raises:
         ValueError: as `read_row`.
     """
-    return [caches.write(contents) for contents in read_row(row)]
+    contents = [_copied(layer, start) for layer in read_row(row)]
+    # Waited for: a buffer that is still to be read is copied as a whole when the row goes on.
+    mx.eval([array for layer in leaves(contents) for array in layer.arrays if array is not None])
+    return contents
+
+
+def copy_of(array: Any) -> Any:
+    """A lazy copy that shares nothing: `mx.contiguous` would share a view that is contiguous already."""
+    return array * 1
+
+
+def _copied(layer: Contents, start: int) -> Contents:
+    if isinstance(layer, Parts):
+        return Parts(tuple(_copied(part, start) for part in layer.parts))
+    if isinstance(layer, States):
+        return States(tuple(None if array is None else copy_of(array) for array in layer.arrays))
+    first = start if layer.ring is None else 0
+    return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
 
 
 class OneRow:
@@ -71,8 +104,8 @@ class OneRow:
     def compact(self) -> dict[int, int]:
         return {}
 
-    def extract(self, slot: int) -> RowCache:
-        return copy_row(self.row)
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        return copied(self.row, start)
 
     def rollback(self, slot: int, tokens: int) -> None:
         if tokens and not all(layer.is_trimmable() for layer in self.row):

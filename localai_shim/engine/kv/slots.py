@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...adapters import caches
-from ...adapters.caches import Contents, KeyValues, Parts, Quantised
-from .layers import LayerSlots, layer_slots
-from .row import RowCache, read_row
+from ...adapters.caches import Contents, KeyValues, Quantised
+from .layers import Current, LayerSlots, layer_slots
+from .row import RowCache, leaves, read_row
 from .step import Step
 
 _TOKENS = 256  # capacity is a multiple of this
@@ -28,11 +28,10 @@ class SlotCache:
 
     def __init__(self, quantise: Quantised | None = None) -> None:
         self._quantise = quantise
+        self._current = Current()
         self._layers: list[LayerSlots] = []
         self._lengths: dict[int, int] = {}  # of the live slots
         self._waited = 0
-        self.slots = self.capacity = 0
-        self.step: Step | None = None
 
     @property
     def width(self) -> int:
@@ -55,7 +54,7 @@ class SlotCache:
             contents = [[caches.quantise(layer, self._quantise) for layer in row] for row in contents]
         lengths = [length_of(row) for row in contents]
         if not self._layers:
-            self._layers = [layer_slots(layer, self) for layer in contents[0]]
+            self._layers = [layer_slots(layer, self._current) for layer in contents[0]]
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
@@ -79,7 +78,9 @@ class SlotCache:
         self._waited = self._waited + 1 if dead else 0
         if self._make_room():
             self._resize()
-        self.step = Step(np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64), bool(dead))
+        self._current.step = Step(
+            np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64), bool(dead)
+        )
         for slot in self._lengths:
             self._lengths[slot] += 1
         for layer in self._layers:
@@ -107,14 +108,15 @@ class SlotCache:
             self._lengths[target] = self._lengths.pop(source)
         self._waited = 0
         if self._is_roomy():
-            self.slots, self.capacity = bucket(len(live)), _rounded(self._needed())
+            now = self._current
+            now.slots, now.capacity = bucket(len(live)), _rounded(self._needed())
             self._resize()
         return moves
 
-    def extract(self, slot: int) -> RowCache:
-        """A plain cache with a copy of a row, the step in flight included."""
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        """A copy of a row, the step in flight included: what is in flight is waited for."""
         length = self._lengths[slot]
-        return [caches.write(layer.read(slot, length)) for layer in self._layers]
+        return [layer.read(slot, length, start) for layer in self._layers]
 
     def rollback(self, slot: int, tokens: int) -> None:
         """Forget a row's last tokens, at no cost.
@@ -137,16 +139,17 @@ class SlotCache:
 
     def _make_room(self) -> bool:
         """Say how large buffers have to be; whether they have to grow."""
-        grows = False
-        if self.width > self.slots:
-            self.slots, grows = bucket(self.width), True
-        if self._needed() > self.capacity:
-            self.capacity, grows = _rounded(max(self._needed(), self.capacity + self.capacity // 4)), True
+        now, grows = self._current, False
+        if self.width > now.slots:
+            now.slots, grows = bucket(self.width), True
+        if self._needed() > now.capacity:
+            now.capacity, grows = _rounded(max(self._needed(), now.capacity + now.capacity // 4)), True
         return grows
 
     def _is_roomy(self) -> bool:
-        few = bucket(len(self._lengths)) * 4 <= self.slots
-        return few or (self.capacity > 16 * _TOKENS and self._needed() * 4 <= self.capacity)
+        now = self._current
+        few = bucket(len(self._lengths)) * 4 <= now.slots
+        return few or (now.capacity > 16 * _TOKENS and self._needed() * 4 <= now.capacity)
 
     def _resize(self) -> None:
         for layer in self._layers:
@@ -167,17 +170,10 @@ def length_of(row: Sequence[Contents]) -> int:
     Raises:
         ValueError: its layers have seen different numbers of tokens.
     """
-    lengths = {layer.length for layer in _flat(row) if isinstance(layer, KeyValues) and layer.arrays}
+    lengths = {layer.length for layer in leaves(row) if isinstance(layer, KeyValues) and layer.arrays}
     if len(lengths) > 1:
         raise ValueError("the layers of this row's cache have seen different numbers of tokens")
     return lengths.pop() if lengths else 0
-
-
-def _flat(row: Sequence[Contents]) -> list[Contents]:
-    out: list[Contents] = []
-    for layer in row:
-        out += _flat(layer.parts) if isinstance(layer, Parts) else [layer]
-    return out
 
 
 def _rounded(tokens: int) -> int:

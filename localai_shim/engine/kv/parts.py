@@ -1,0 +1,116 @@
+"""A row's cache in two parts, and a row made of such parts again: what the prefix cache keeps.
+
+Layers with keys and values per token can be cut anywhere, and are kept as segments. All others (sliding windows, SSM
+states) hold what is true at one length only, and are kept as snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mlx.core as mx
+
+from ...adapters import caches
+from ...adapters.caches import Contents, KeyValues, Parts, States, cuts
+from .row import RowCache, leaves, write_row
+
+Segment = list[Any]
+"""Arrays of the layers that can be cut, layer after layer, with the tokens on the axis before the last."""
+
+_STEP = 256  # what KVCache grows by
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The layers of a row that cannot be cut, as they are after `length` tokens."""
+
+    length: int
+    layers: list[KeyValues | States]
+
+    @property
+    def arrays(self) -> list[Any]:
+        return [array for layer in self.layers for array in layer.arrays if array is not None]
+
+    @property
+    def least(self) -> int:
+        """The shortest length that it can be cut to: sliding windows that are not full yet can be cut like others."""
+        can = all(isinstance(x, KeyValues) and x.ring is not None and x.length <= x.ring.size for x in self.layers)
+        return 0 if can else self.length
+
+    def at(self, length: int) -> list[KeyValues | States]:
+        """The layers cut to a length from `least` on."""
+        if length >= self.length:
+            return self.layers
+        return [
+            replace(layer, length=length, arrays=tuple(array[:, :, :length] for array in layer.arrays))
+            for layer in self.layers
+            if isinstance(layer, KeyValues)
+        ]
+
+
+def cut(row: Sequence[Contents], start: int, length: int) -> Segment:
+    """The keys and values of the tokens from `start` on, of a row of `length` tokens that begins at `start`.
+
+    Raises:
+        ValueError: a layer does not hold one position per token.
+    """
+    segment: Segment = []
+    for layer in leaves(row):
+        if isinstance(layer, KeyValues) and cuts(layer):
+            if layer.length != length or not all(array.shape[2] == length - start for array in layer.arrays):
+                raise ValueError(f"a layer holds {layer.length} positions of {length} tokens")
+            segment += layer.arrays
+    return segment
+
+
+def take_snapshot(row: Sequence[Contents], length: int) -> Snapshot:
+    """The layers of a row of `length` tokens that cannot be cut."""
+    return Snapshot(length, [layer for layer in leaves(row) if not cuts(layer)])
+
+
+def fill(
+    like: Sequence[Contents], segments: Sequence[Segment], snapshot: Snapshot | None, length: int, capacity: int
+) -> RowCache:
+    """A row of `length` tokens.
+
+    Args:
+        like: a row, empty or not, of the kind that the segments were cut from.
+        segments: one after another they hold the tokens, or more.
+        snapshot: the layers that cannot be cut.
+        length: tokens of the row.
+        capacity: tokens that there will be room for without another copy.
+
+    Returns:
+        Plain caches, quantised keys and values unpacked: prefill is faster on them.
+    """
+    columns = iter(list(zip(*segments, strict=True)))
+    others = iter(snapshot.at(length) if snapshot is not None else [])
+    room = -(-max(capacity, length + 1) // _STEP) * _STEP
+    return write_row([_filled(layer, columns, others, length, room) for layer in like])
+
+
+def _filled(
+    like: Contents,
+    columns: Iterator[tuple[Any, ...]],
+    others: Iterator[KeyValues | States],
+    length: int,
+    room: int,
+) -> Contents:
+    if isinstance(like, Parts):
+        return Parts(tuple(_filled(part, columns, others, length, room) for part in like.parts))
+    if not isinstance(like, KeyValues) or not cuts(like):
+        return next(others)
+    arrays = tuple(_joined(next(columns), length, room) for _ in range(2 if like.quantised is None else 6))
+    return caches.dequantise(replace(like, length=length, arrays=arrays))
+
+
+def _joined(pieces: Sequence[Any], length: int, room: int) -> Any:
+    parts, missing = [], length
+    for piece in pieces:
+        parts.append(piece if piece.shape[2] <= missing else piece[:, :, :missing])
+        missing -= parts[-1].shape[2]
+    shape = list(parts[0].shape)
+    shape[2] = room - length
+    return mx.concatenate([*parts, mx.zeros(shape, parts[0].dtype)], axis=2)
