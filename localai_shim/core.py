@@ -117,6 +117,8 @@ class GenerationRequest:
     ignore_eos: bool = False
     stop: StopChecker | None = None
     guide: Guide | None = None
+    priority: int = 0
+    """Lower ones are served first, as in vLLM."""
 
 
 class Token(NamedTuple):
@@ -212,16 +214,37 @@ class Ticket:
     __slots__ = ()
 
 
+class Percentiles(NamedTuple):
+    """Of what was measured last, in seconds; zeros where nothing was."""
+
+    p50: float = 0.0
+    p90: float = 0.0
+    p99: float = 0.0
+    max: float = 0.0
+
+
+_NOTHING = Percentiles()
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot."""
+    """A snapshot. Counters run from the engine's start."""
 
     running: int
     """Rows that decode."""
     waiting: int
     """Rows that are queued or being prefilled."""
     steps: int
-    """Steps since the start."""
+    """Steps so far."""
+    prompt_tokens: int = 0
+    """Tokens of the prompts that began to decode."""
+    prefilled_tokens: int = 0
+    """Prompt tokens that were run through the model."""
+    generated_tokens: int = 0
+    refused: int = 0
+    """Rows that were refused because the queue was full."""
+    preempted: int = 0
+    """Times that a row was put back into the queue, to be prefilled again, because there was no memory for all."""
     cache_hits: int = 0
     """Prompts of which the prefix cache had a beginning."""
     cache_misses: int = 0
@@ -230,6 +253,22 @@ class EngineStats:
     """Prompt tokens that it saved from being prefilled."""
     cache_bytes: int = 0
     """What it holds."""
+    kv_bytes: int = 0
+    """What the decode batch's caches hold, free room included."""
+    kv_bytes_per_token: int = 0
+    """What one more token takes in the caches of a row, as they are kept."""
+    kv_bytes_per_token_unquantised: int = 0
+    """What it would take without `kv_bits`."""
+    kv_budget: int | None = None
+    """Most bytes for the caches of all rows and the prefix cache together; None where the model's are not known."""
+    active_bytes: int = 0
+    """What MLX holds in this process, weights and other models included."""
+    step_seconds: Percentiles = _NOTHING
+    """Of the last 1,024 decode steps."""
+    stall_seconds: Percentiles = _NOTHING
+    """How long running rows waited for prompts, the last 1,024 times that they did."""
+    backend: str = ""
+    """What computes: the device, and on a CPU the BLAS that was found."""
 
 
 class EngineLike(Protocol):
@@ -259,6 +298,10 @@ class EngineLike(Protocol):
 
 class EngineError(Exception):
     """Base of what the engine reports; `errors.py` maps it to the SDK's exception classes."""
+
+
+class QueueFullError(EngineError):
+    """More requests wait than may."""
 
 
 class EngineClosedError(EngineError):

@@ -51,6 +51,17 @@ def blas() -> str | None:
     return _blas
 
 
+def describe_backend() -> str:
+    """What MLX computes with: 'gpu', or 'cpu' and the BLAS that takes the place of the one in MLX's wheel."""
+    import mlx.core as mx
+
+    if mx.default_device() == mx.Device(mx.gpu):
+        return "gpu"
+    if sys.platform != "linux":
+        return "cpu"
+    return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
+
+
 def _load_blas() -> None:
     global _blas
     for path in _candidates():

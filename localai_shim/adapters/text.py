@@ -126,6 +126,11 @@ class TextModel:
         self._model(self._mx.array([list(tokens)]), cache=cache)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: list[Any]) -> None:
+        """Run tokens of several rows, equally many of each, into a cache of all of them, and wait for it."""
+        self._model(self._mx.array([list(tokens) for tokens in prompts]), cache=cache)
+        self._mx.eval([layer.state for layer in cache])
+
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
         return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)

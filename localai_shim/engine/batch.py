@@ -8,13 +8,13 @@ guide, too, on all back ends; what may come next is asked while the forward pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters.caches import Contents
+from ..adapters.caches import Contents, Quantised
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from . import kv
 from .kv import BatchCache, RowCache
@@ -39,6 +39,10 @@ class Model(Protocol):
         """Run prompt tokens into a row's cache, and wait for it unless told not to."""
         ...
 
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache) -> None:
+        """Run tokens of several rows that are equally many into a cache of all of them, and wait for it."""
+        ...
+
     def forward(self, tokens: Any, cache: RowCache) -> Any:
         """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
         ...
@@ -47,13 +51,28 @@ class Model(Protocol):
 class Row:
     """One running request."""
 
-    __slots__ = ("counts", "drawn", "generated", "guide", "index", "key", "request", "room", "said", "sampling", "sink")
+    __slots__ = (
+        "arrival",
+        "counts",
+        "drawn",
+        "generated",
+        "guide",
+        "index",
+        "key",
+        "request",
+        "room",
+        "said",
+        "sampling",
+        "sink",
+    )
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
         self.request = request
         self.sink = sink
         self.index = index
         """The request's place in its submission."""
+        self.arrival = 0
+        """Smaller for rows that came earlier."""
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.drawn = 0
@@ -120,14 +139,14 @@ _async_eval: Callable[..., None] = mx.async_eval
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
-    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None) -> None:
+    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None, how: Quantised | None = None) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
-        rows leave behind.
+        rows leave behind. `how` says how keys and values are kept; None: as they come.
         """
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
-        self._leave = leave
+        self._leave, self._how = leave, how
         self._cache: BatchCache | None = None
         self._slots: list[int] = []
         self._sampler: Sampler | None = None
@@ -140,13 +159,13 @@ class Batch:
         return len(self.rows)
 
     def join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
-        """Let rows in: all of a row's prompt but the last token is in its cache, the last one runs with the batch.
+        """Let rows in: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
         Rows with one prompt may bring the same cache.
         """
         self._settle()
-        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining])
-        last = mx.array([row.prompt_tokens[-1] for row, _ in joining], dtype=mx.int32)
+        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining], self._how)
+        last = mx.array([(row.said or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
         self.rows = self.rows + [row for row, _ in joining]
         self._slots = self._slots + slots
@@ -170,9 +189,23 @@ class Batch:
         if draw is not None:
             self._hand_over(rows, draw)
 
-    def drop(self, gone: Callable[[Row], bool]) -> None:
-        """Remove the rows for which `gone` is true, without a word to their sinks."""
-        self._keep([i for i, row in enumerate(self.rows) if not gone(row)])
+    def drop(self, gone: Collection[Row]) -> None:
+        """Remove those of these rows that run, without a word to their sinks."""
+        self._keep([i for i, row in enumerate(self.rows) if row not in gone])
+
+    def take(self, row: Row) -> bool:
+        """Remove a row that is to go on later: what it has said is known then. False if it has ended meanwhile."""
+        self._settle()
+        if row not in self.rows:
+            return False
+        self.drop([row])
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows' caches hold, free room included."""
+        cache = self._cache  # for any thread to ask
+        return cache.nbytes if cache is not None else 0
 
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""

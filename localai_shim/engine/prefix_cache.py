@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ..adapters.caches import Contents, Quantised, cuts, quantise
-from ..core import Prompt
 from .kv import RowCache, read_row
 from .kv.parts import cut, fill, take_snapshot
 from .prefix_store import PrefixStore, Stored
@@ -60,7 +59,8 @@ class PrefixCache:
         how: Quantised | None = None,
     ) -> None:
         self.hits = self.misses = self.reused = 0
-        self._budget, self._how = budget, how
+        self._budget = self._limit = budget
+        self._how = how
         self._like = self._stored(read_row(model.new_cache()))
         self.cuts_anywhere = all(cuts(layer) for layer in self._like)
         self._tree = PrefixTree(whole=not self.cuts_anywhere)
@@ -94,12 +94,12 @@ class PrefixCache:
         except Exception as error:
             self._give_up_folder(error)
 
-    def start(self, prompt: Prompt) -> tuple[RowCache, int] | None:
+    def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
         """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
         try:
-            found = self._find(prompt.salt, prompt.tokens[:-1])
+            found = self._find(salt, tokens[:-1])
             if found is not None and found.length >= _LEAST:
-                row = fill(self._like, found.segments, found.snapshot, found.length, len(prompt.tokens))
+                row = fill(self._like, found.segments, found.snapshot, found.length, len(tokens))
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
@@ -107,6 +107,16 @@ class PrefixCache:
             self._report(error)
         self.misses += 1
         return None
+
+    def known(self, salt: str | None, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first on, a row could start with from memory."""
+        found = self._tree.match(salt, tokens)
+        return found.length if found is not None else 0
+
+    def limit(self, budget: int) -> None:
+        """Hold no more than this, nor than the budget that it was made with, until further notice."""
+        self._limit = min(self._budget, max(0, budget))
+        self._tree.shrink(self._limit)
 
     def keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Keep a row.
@@ -137,10 +147,10 @@ class PrefixCache:
         segment = cut(row, start, len(tokens)) if start < len(tokens) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
         arrays: list[Any] = segment + (snapshot.arrays if snapshot is not None else [])
-        if sum(array.nbytes for array in arrays) > self._budget:
+        if sum(array.nbytes for array in arrays) > self._limit:
             return
         tree.add(salt, tokens, start, segment, snapshot)
-        tree.shrink(self._budget)
+        tree.shrink(self._limit)
 
     def _find(self, salt: str | None, tokens: list[int]) -> Match | None:
         """The longest beginning in memory, or on disk where that has more."""
@@ -152,12 +162,12 @@ class PrefixCache:
         chain = self._store.chain(salt, tokens, ends, whole=not self.cuts_anywhere)
         if not chain or min(chain[-1].end, len(tokens)) < _LEAST + (found.length if found else 0):
             return found
-        if sum(stored.bytes for stored in chain) > self._budget:
+        if sum(stored.bytes for stored in chain) > self._limit:
             return found
         for stored in chain:
             if not self._bring_in(self._store, salt, [*tokens[: stored.start], *stored.tokens], stored):
                 break
-        self._tree.shrink(self._budget)
+        self._tree.shrink(self._limit)
         return self._tree.match(salt, tokens)
 
     def _bring_in(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import bisect
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 
-from ..core import Failure, Prompt, RowError, common_length
+from ..core import Failure, RowError
 from .batch import Batch, Emit, Model, Row
-from .kv import RowCache, can_batch, copied
+from .kv import can_batch
+from .memory import Memory
+from .meter import Meter
+from .prefill import Prefiller, PrefillJob
 from .prefix_cache import PrefixCache
+from .waiting import Waiting
 
+_LEAST_CHUNK = 16  # tokens, however slow the machine is
 _FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
 _GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running
-_SHARED = 64  # tokens that two waiting prompts begin with alike, for which the first one is made to stop there
-_CLOSE = 16  # tokens before the end of a prompt; a snapshot that near is as good as one at the end
-
-
-class PrefillJob:
-    """Rows that share one prompt, and the cache that it is being prefilled into."""
-
-    __slots__ = ("begun", "cache", "done", "rows", "stops")
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        self.cache: RowCache | None = None
-        self.done = 0
-        self.begun = False
-        self.stops: list[int] = []
-        """Lengths at which the cache is kept, ascending."""
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.rows[0].request.prompt
-
-    @property
-    def tokens(self) -> list[int]:
-        return self.prompt.tokens
-
-    @property
-    def left(self) -> int:
-        """Tokens to prefill; the prompt's last one runs with the decode batch."""
-        return len(self.tokens) - 1 - self.done
+_OLDEST = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
+_RESERVED = 2048  # tokens of its answer that room is kept for when a row begins; longer ones may have to wait later
+_FURTHER = 256  # and each time that a row has outgrown that
 
 
 class Scheduler:
-    """First come, first served, within `max_rows` running rows.
+    """Long prompts and short ones share the time for prefill, within `max_rows` rows and the memory for them.
+
+    Half of the choices are for the prompt that came first and half for the shortest, so that a long one delays short
+    ones by little, and any number of short ones a long one by half. More urgent ones go first, except that one choice
+    in eight is for whoever has waited longest.
+
+    Rows begin when there is room for all of their prompt and of their answer, up to 2,048 tokens of it. When rows
+    outgrow that and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
+    what they have said, and go on later as if nothing had been.
 
     Args:
         model: what prefills.
@@ -56,7 +40,9 @@ class Scheduler:
         max_rows: most rows that decode together.
         max_stall: seconds that prefill may take between two tokens of the running rows.
         prefill_chunk: most prompt tokens per forward pass.
+        meter: what counts.
         prefixes: where prompts start from, and what keeps them.
+        memory: how much there is for rows; None: nobody knows.
     """
 
     def __init__(
@@ -68,140 +54,288 @@ class Scheduler:
         max_rows: int,
         max_stall: float,
         prefill_chunk: int,
+        meter: Meter,
         prefixes: PrefixCache | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._model, self._batch, self._emit, self._prefixes = model, batch, emit, prefixes
         self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
-        self._waiting: deque[PrefillJob] = deque()
+        self._memory, self._meter = memory, meter
+        self._prefiller = Prefiller(model, meter, prefixes)
+        self._waiting = Waiting()
+        self._begun: list[PrefillJob] = []
+        self._jobs: dict[Row, PrefillJob] = {}
+        self._last_alike: dict[tuple[str | None, tuple[int, ...]], PrefillJob] = {}
+        self._arrivals = self._turn = 0
+        self._batches: bool | None = None
+        self._joining: list[PrefillJob] = []
         self._seconds_per_token = max_stall / _FIRST_CHUNK
+        self._steps_planned = 0
 
     def __len__(self) -> int:
         """Rows that do not run yet."""
-        return sum(len(job.rows) for job in self._waiting)
+        return len(self._jobs)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
-            job = jobs.get(id(row.request.prompt))
-            if job is None or len(job.rows) >= self._max_rows:
-                job = jobs[id(row.request.prompt)] = PrefillJob([])
+            prompt = row.request.prompt
+            job = jobs.get(id(prompt))
+            if job is not None and len(job.rows) < self._max_rows:
                 job.rows.append(row)
-                self._stop_where_it_parts(job)
-                self._waiting.append(job)
-            else:
-                job.rows.append(row)
+                continue
+            if job is not None:
+                self._queue(job)
+            jobs[id(prompt)] = PrefillJob([row], prompt, self._arrivals)
+            self._arrivals += 1
+        for job in jobs.values():
+            self._queue(job)
 
-    def drop(self, gone: Callable[[Row], bool]) -> None:
-        """Forget the waiting rows for which `gone` is true."""
-        for job in self._waiting:
-            job.rows = [row for row in job.rows if not gone(row)]
-        self._waiting = deque(job for job in self._waiting if job.rows)
-
-    def rows(self) -> Iterator[Row]:
-        """All waiting rows."""
-        for job in self._waiting:
-            yield from job.rows
+    def drop(self, gone: Collection[Row]) -> None:
+        """Forget those of these rows that wait."""
+        for row in gone:
+            job = self._jobs.pop(row, None)
+            if job is not None:
+                job.rows.remove(row)
+                if not job.rows:
+                    self._finish(job)
 
     def prefill(self) -> None:
         """Prefill for as long as the running rows may wait, at least one chunk; let finished rows join."""
-        stall = self._max_stall if len(self._batch) else self._max_stall * _GATHER
-        deadline = time.monotonic() + stall
-        joining: list[tuple[Row, RowCache]] = []
-        while self._waiting:
-            job = self._waiting[0]
+        start = time.monotonic()
+        beside = bool(len(self._batch))
+        deadline = start + self._max_stall * (1 if beside else _GATHER)
+        while (job := self._choose()) is not None:
             try:
-                if len(self._batch) + len(joining) + len(job.rows) > self._capacity(job):
-                    break
                 self._advance(job)
             except Exception as error:
-                self._waiting.popleft()
-                for row in job.rows:
-                    self._emit(row, Failure(_row_error("prefilling this prompt failed", error)))
-                continue
-            if job.left <= 0:
-                self._waiting.popleft()
-                assert job.cache is not None
-                joining += [(row, job.cache) for row in job.rows]
+                self._fail(job, error)
+            self._release()
             if time.monotonic() + self._max_stall / 4 >= deadline:
                 break
-        if joining:
-            self._join(joining)
+        if self._joining:
+            self._join()
+        if beside:
+            self._meter.stalled(time.monotonic() - start)
 
-    # -----------------------------------------------------------------------------------------------------------
+    def make_room(self) -> None:
+        """Before a step: have the rows that there will be no memory for wait, the least urgent and youngest first."""
+        if self._memory is None:
+            return
+        self._steps_planned -= 1
+        if self._steps_planned > 0:
+            return
+        while len(self._batch) > 1 and self._memory.batch(self._lengths()) > self._memory.budget:
+            victim = max(self._batch.rows, key=lambda row: (row.request.priority, row.arrival))
+            if self._batch.take(victim):
+                self._meter.preempted += 1
+                self._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.said))
+        self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
+        self._shrink_prefixes(self._lengths())
 
-    def _capacity(self, job: PrefillJob) -> int:
-        if job.cache is None:
-            job.cache = self._model.new_cache()
-        if can_batch(job.cache):
-            return self._max_rows
-        # Rows that cannot share a batch run one at a time, the choices of one request included.
-        while len(job.rows) > 1:
-            self._waiting.insert(1, PrefillJob([job.rows.pop()]))
-        return 1
+    # -- what waits ---------------------------------------------------------------------------------------------
+
+    def _queue(self, job: PrefillJob) -> None:
+        """Let a job wait; one that begins as another does, for that one to leave what they share."""
+        for row in job.rows:
+            row.arrival = job.arrival
+            self._jobs[row] = job
+        key = job.key
+        if key is not None:
+            other = self._last_alike.get(key)
+            if other is not None and self._prefiller.follows(job, other):
+                return
+            self._last_alike[key] = job
+        self._waiting.add(job)
+
+    def _release(self) -> None:
+        """Move on what has been prefilled: rows join, and jobs that waited for as much as that may begin."""
+        for job in [job for job in self._begun if job.begun]:
+            if job.left <= 0:
+                self._joining.append(job)
+                self._finish(job)
+            elif job.followers:
+                ready = [other for at, other in job.followers if at <= job.done]
+                job.followers = [(at, other) for at, other in job.followers if at > job.done]
+                self._requeue(ready)
+
+    def _finish(self, job: PrefillJob) -> None:
+        """A job waits no more, for whatever reason, and nobody for it."""
+        self._waiting.discard(job)
+        if job in self._begun:
+            self._begun.remove(job)
+        if (key := job.key) is not None and self._last_alike.get(key) is job:
+            del self._last_alike[key]
+        followers, job.followers = [other for _, other in job.followers], []
+        self._requeue(followers)
+
+    def _requeue(self, jobs: Sequence[PrefillJob]) -> None:
+        jobs = [job for job in jobs if job.rows]  # some may have been dropped meanwhile
+        for job in jobs[: self._max_rows]:
+            self._queue(job)
+        for job in jobs[self._max_rows :]:  # thousands would take the time of many steps: they come after the last one
+            jobs[self._max_rows - 1].followers.append((0, job))
+
+    def _choose(self) -> PrefillJob | None:
+        """The job whose prompt is run next, if one may be."""
+        self._turn += 1
+        oldest = self._waiting.oldest()
+        if oldest is not None and not self._has_room(oldest):
+            oldest = None
+        fresh: PrefillJob | None
+        if self._turn % _OLDEST == 0:
+            fresh, key = oldest, _by_age
+        elif self._turn % 2:
+            fresh, key = self._waiting.first(), _by_urgency
+        else:
+            fresh, key = self._waiting.shortest(), _by_length
+        # Nobody goes past the one that has waited longest when there is no room for it: it would never begin.
+        if oldest is None or fresh is None or (fresh is not oldest and not self._has_room(fresh)):
+            fresh = oldest
+        candidates = self._begun if fresh is None else [*self._begun, fresh]
+        if not candidates:
+            return None
+        job = min(candidates, key=key)
+        if job is fresh:
+            self._take(job)
+        return job
+
+    def _take(self, job: PrefillJob) -> None:
+        self._waiting.discard(job)
+        self._begun.append(job)
+
+    def _has_room(self, job: PrefillJob) -> bool:
+        """Whether a job's rows may begin. One that could not even begin alone leaves some of its rows for later."""
+        others = [row for other in (*self._begun, *self._joining) for row in other.rows]
+        taken = len(self._batch) + len(others)
+        while not self._fits(job, taken, others):
+            if taken or len(job.rows) == 1:
+                return False
+            self._split(job)
+        return True
+
+    def _fits(self, job: PrefillJob, taken: int, others: Sequence[Row]) -> bool:
+        rows = taken + len(job.rows)
+        if rows > (self._max_rows if self._can_batch() else 1):
+            return False
+        if self._memory is None or rows == 1:
+            return True
+        lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows)]
+        prefilling = sum(self._memory.row(len(other.tokens)) for other in (*self._begun, *self._joining, job))
+        if self._memory.batch(lengths) + prefilling > self._memory.budget:
+            return False
+        self._shrink_prefixes(lengths, prefilling)
+        return True
+
+    def _split(self, job: PrefillJob) -> None:
+        """Leave the last row to a job of its own, which goes on from what this one leaves."""
+        row = job.rows.pop()
+        other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival, row.said)
+        job.followers.insert(0, (len(job.tokens) - 1, other))
+
+    def _can_batch(self) -> bool:
+        if self._batches is None:
+            try:
+                self._batches = can_batch(self._model.new_cache())
+            except Exception:
+                return True  # the request that is tried next will say why
+        return self._batches
+
+    def _lengths(self) -> list[int]:
+        return [_reserved(row) for row in self._batch.rows]
+
+    def _shrink_prefixes(self, lengths: Sequence[int], prefilling: int = 0) -> None:
+        if self._memory is not None and self._prefixes is not None:
+            self._prefixes.limit(self._memory.budget - self._memory.batch(lengths) - prefilling)
+
+    # -- prefill ------------------------------------------------------------------------------------------------
 
     def _advance(self, job: PrefillJob) -> None:
         """Run one chunk of a prompt, sized to fit `max_stall` when rows are waiting for their next token."""
-        if not job.begun:
-            self._begin(job)
+        beside = bool(len(self._batch))
+        most = self._prefill_chunk
+        if beside:
+            most = min(most, max(_LEAST_CHUNK, int(self._max_stall / self._seconds_per_token)))
+        self._prefiller.begin(job)
         if job.left <= 0:
             return
-        assert job.cache is not None
-        size = min(job.left, self._prefill_chunk)
-        if job.stops:
-            size = min(size, job.stops[0] - job.done)
-        if len(self._batch):
-            size = min(size, max(16, int(self._max_stall / self._seconds_per_token)))
-        start = time.monotonic()
         # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
         # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
-        wait = bool(len(self._batch)) or len(self._waiting) > 1 or size < job.left
-        self._model.prefill(job.tokens[job.done : job.done + size], job.cache, wait=wait)
-        if wait and size >= _FIRST_CHUNK // 2:  # shorter ones measure the overhead of a pass rather than the speed
+        alone = not beside and len(self._jobs) == len(job.rows) and not self._joining
+        start = time.monotonic()
+        together = self._gather(job, most)
+        if len(together) > 1:
+            size = self._prefiller.run_together(together)
+        else:
+            size = self._prefiller.run(job, most, wait=not alone)
+        if size >= _FIRST_CHUNK // 2 and not alone:  # shorter ones measure a pass's overhead rather than the speed
             spent = (time.monotonic() - start) / size
             self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
-        job.done += size
-        if job.stops and job.done == job.stops[0] and self._prefixes is not None:
-            stop = job.tokens[: job.stops.pop(0)]
-            self._prefixes.keep(job.prompt.salt, stop, partial(copied, job.cache))
 
-    def _begin(self, job: PrefillJob) -> None:
-        """Start from what is known of the prompt, and say where on the way to keep it."""
-        job.begun = True
-        if self._prefixes is None:
-            return
-        found = self._prefixes.start(job.prompt)
-        if found is not None:
-            job.cache, job.done = found
-        if job.prompt.cached_tokens is None:
-            job.prompt.cached_tokens = job.done
-        end = len(job.tokens) - 1
-        stops = set() if self._prefixes.cuts_anywhere else {*job.prompt.boundaries, *job.stops}
-        if not any(end - _CLOSE <= stop <= end for stop in stops):
-            stops.add(end)
-        job.stops = sorted(stop for stop in stops if job.done < stop <= end)
-
-    def _stop_where_it_parts(self, job: PrefillJob) -> None:
-        """Where rows cannot be cut, have the prompts before this one kept where this one can go on from."""
-        if self._prefixes is None or self._prefixes.cuts_anywhere:
-            return
-        for other in reversed(self._waiting):
-            if other.prompt.salt != job.prompt.salt or other.tokens[:_SHARED] != job.tokens[:_SHARED]:
+    def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
+        """Jobs to run in one pass: with a short prompt, others that are as short."""
+        prefiller, together = self._prefiller, [job]
+        if not prefiller.is_short(job, most):
+            return together
+        while (other := self._waiting.shortest()) is not None:
+            oldest = self._waiting.oldest()
+            wanted = prefiller.is_short(other, most) and prefiller.has_place(together, other.left, most)
+            if not wanted or oldest is None or not self._has_room(oldest) or not self._has_room(other):
+                break
+            self._take(other)
+            try:
+                prefiller.begin(other)
+            except Exception as error:
+                self._fail(other, error)
                 continue
-            at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
-            if at >= _SHARED and at > other.done and at not in other.stops:
-                bisect.insort(other.stops, at)
-            return
+            if other.done == job.done:
+                together.append(other)
+        return prefiller.together(job, self._begun, most)
 
-    def _join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
+    def _fail(self, job: PrefillJob, error: Exception) -> None:
+        for row in job.rows:
+            del self._jobs[row]
+            self._emit(row, Failure(_row_error("prefilling this prompt failed", error)))
+        self._finish(job)
+
+    def _join(self) -> None:
+        joining, self._joining = self._joining, []
+        joined = [(row, job.cache) for job in joining for row in job.rows if job.cache is not None]
+        for row, _ in joined:
+            del self._jobs[row]
+            self._meter.prompt_tokens += len(row.prompt_tokens)
+        self._steps_planned = 0
         try:
-            self._batch.join(joining)
+            self._batch.join(joined)
         except Exception as error:
             # The batch's cache may hold the rows in some layers only: nothing in it can go on.
             failure = _row_error("joining the batch failed", error)
             self._batch.fail(failure)
-            for row, _ in joining:
+            for row, _ in joined:
                 self._emit(row, Failure(failure))
+
+
+def _by_age(job: PrefillJob) -> tuple[int, ...]:
+    return (job.arrival,)
+
+
+def _by_urgency(job: PrefillJob) -> tuple[int, ...]:
+    return (job.priority, job.arrival)
+
+
+def _by_length(job: PrefillJob) -> tuple[int, ...]:
+    return (job.priority, job.left, job.arrival)
+
+
+def _length(row: Row) -> int:
+    return len(row.prompt_tokens) + row.generated
+
+
+def _reserved(row: Row) -> int:
+    """Tokens that room is kept for: a row's prompt and its answer, as far as that is long."""
+    further = _RESERVED if row.generated < _RESERVED else (row.generated // _FURTHER + 1) * _FURTHER
+    return len(row.prompt_tokens) + min(row.room, further)
 
 
 def _row_error(what: str, cause: Exception) -> RowError:

@@ -262,7 +262,7 @@ def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(model:
     row, other = stepped.join(request([5, 6], max_tokens=50, guide=guide), request([7, 8], max_tokens=50))
     for _ in range(3):
         stepped.batch.step()
-    stepped.batch.drop(lambda row: row is other)
+    stepped.batch.drop([other])
     stepped.batch.step()
     stepped.join(request([9, 9], max_tokens=50, guide=Only(some_tokens(2))))
     for _ in range(4):
@@ -384,7 +384,7 @@ def test_a_guide_may_fail_when_it_is_asked_again_while_another_row_joins(model: 
     stepped = Stepped(model)
     bad, other = stepped.join(request([8, 9], guide=FailsWhenAskedTwice([30])), request([7, 8]))
     stepped.batch.step()
-    stepped.batch.drop(lambda row: row is other)
+    stepped.batch.drop([other])
     [free] = stepped.join(request([5, 6], max_tokens=5))
     assert [type(event) for event in stepped.events[bad]] == [Failure]
     assert stepped.batch.rows == [free]

@@ -34,14 +34,10 @@ class Counting:
 
     def __init__(self, engine: Engine[TextModel]) -> None:
         self.engine = engine
-        self.prefilled = 0
-        prefill = engine.model.prefill
 
-        def counted(tokens: Sequence[int], cache: Any, **more: Any) -> None:
-            prefill(tokens, cache, **more)
-            self.prefilled += len(tokens)
-
-        engine.model.prefill = counted  # type: ignore[method-assign]
+    @property
+    def prefilled(self) -> int:
+        return self.engine.stats().prefilled_tokens
 
     def ask(
         self, prompt: Prompt | Sequence[int], n: int = 6, sampling: SamplingParams = GREEDY
@@ -264,9 +260,9 @@ def test_what_is_kept_holds_no_more_memory_than_is_counted(kind: str) -> None:
         c.ask([*shared[:300], *tokens(50, 9)])
         assert eventually(lambda: c.engine.stats().running == 0)
         counted = c.engine.stats().cache_bytes - before[1]
-        held = mx.get_active_memory() - before[0]
         assert counted > 500 * PER_TOKEN // 2
-        assert held <= 1.25 * counted, "views of larger buffers would hold these"
+        # A step that was launched ahead may hold the batch's buffers a little longer; views would hold them for ever.
+        assert eventually(lambda: mx.get_active_memory() - before[0] <= 1.25 * counted)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -195,7 +195,7 @@ class KeyValueSlots:
         return self._ring is None or length < self._ring.size
 
     def arrays(self) -> list[Any]:
-        return list(self._flat)
+        return [array for array in self._flat if array is not None]  # None while it grows
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ...adapters import caches
 from ...adapters.caches import Contents, KeyValues, Parts, States, cuts
-from .row import RowCache, leaves, write_row
+from .row import RowCache, fits_slots, leaves, read_row, write_row
 
 Segment = list[Any]
 """Arrays of the layers that can be cut, layer after layer, with the tokens on the axis before the last."""
@@ -114,3 +114,45 @@ def _joined(pieces: Sequence[Any], length: int, room: int) -> Any:
     shape = list(parts[0].shape)
     shape[2] = room - length
     return mx.concatenate([*parts, mx.zeros(shape, parts[0].dtype)], axis=2)
+
+
+def takes_padding(row: RowCache) -> int:
+    """Most tokens of rows of this kind that may be run with others, padded at the right: 0 where states would see it,
+    and what the smallest sliding window holds.
+    """
+    most = 2**31
+    for layer in leaves(read_row(row)) if fits_slots(row) else [States(())]:
+        if isinstance(layer, States):
+            return 0
+        if layer.ring is not None:
+            most = min(most, layer.ring.size)
+    return most
+
+
+def stack(rows: Sequence[RowCache]) -> RowCache:
+    """Rows of equal length side by side."""
+    return write_row([_stacked(layers) for layers in zip(*map(read_row, rows), strict=True)])
+
+
+def unstack(cache: RowCache, lengths: Sequence[int]) -> list[RowCache]:
+    """The rows that are side by side in a cache, each cut to its length; lazy views."""
+    contents = read_row(cache)
+    return [write_row([_picked(layer, i, length) for layer in contents]) for i, length in enumerate(lengths)]
+
+
+def _stacked(layers: Sequence[Contents]) -> Contents:
+    first = layers[0]
+    if isinstance(first, Parts):
+        return Parts(
+            tuple(_stacked(parts) for parts in zip(*(x.parts for x in layers if isinstance(x, Parts)), strict=True))
+        )
+    assert isinstance(first, KeyValues)
+    columns = zip(*(layer.arrays for layer in layers if isinstance(layer, KeyValues)), strict=True)
+    return replace(first, arrays=tuple(mx.concatenate(list(arrays), axis=0) for arrays in columns))
+
+
+def _picked(layer: Contents, row: int, length: int) -> Contents:
+    if isinstance(layer, Parts):
+        return Parts(tuple(_picked(part, row, length) for part in layer.parts))
+    assert isinstance(layer, KeyValues)
+    return replace(layer, length=length, arrays=tuple(a[row : row + 1, :, :length] for a in layer.arrays))

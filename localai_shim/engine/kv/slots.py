@@ -109,7 +109,7 @@ class SlotCache:
         self._waited = 0
         if self._is_roomy():
             now = self._current
-            now.slots, now.capacity = bucket(len(live)), _rounded(self._needed())
+            now.slots, now.capacity = bucket(len(live)), rounded(self._needed())
             self._resize()
         return moves
 
@@ -143,7 +143,7 @@ class SlotCache:
         if self.width > now.slots:
             now.slots, grows = bucket(self.width), True
         if self._needed() > now.capacity:
-            now.capacity, grows = _rounded(max(self._needed(), now.capacity + now.capacity // 4)), True
+            now.capacity, grows = rounded(max(self._needed(), now.capacity + now.capacity // 4)), True
         return grows
 
     def _is_roomy(self) -> bool:
@@ -176,5 +176,5 @@ def length_of(row: Sequence[Contents]) -> int:
     return lengths.pop() if lengths else 0
 
 
-def _rounded(tokens: int) -> int:
+def rounded(tokens: int) -> int:
     return -(-tokens // _TOKENS) * _TOKENS

@@ -1,0 +1,376 @@
+"""What runs on an engine's thread: requests in, steps, tokens out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import mlx.core as mx
+
+from ..adapters.backend import describe_backend
+from ..adapters.caches import Contents, Quantised
+from ..core import (
+    EngineClosedError,
+    EngineStats,
+    Event,
+    Failure,
+    GenerationRequest,
+    ModelLoadError,
+    QueueFullError,
+    RowError,
+    Sink,
+    Ticket,
+    hand_over,
+)
+from .batch import Batch, Model, Row
+from .kv import fits_slots
+from .memory import Memory
+from .meter import Meter
+from .prefix_cache import PrefixCache, default_budget
+from .scheduler import Scheduler
+
+log = logging.getLogger("localai_shim")
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+_QUIET = 0.2  # seconds without a request after which a piece of the prefix cache is written to disk
+_SAVE_AT_END = 5.0  # seconds that a closing engine may take for what is not written yet
+_CLEAR_AFTER = 256  # steps after which an idle engine returns MLX's cached buffers to the system
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine runs."""
+
+    max_rows: int = 64
+    """Most rows that decode together; more wait."""
+    max_stall: float = 0.05
+    """Seconds that prefilling a prompt may keep running rows from their next token."""
+    prefill_chunk: int = 2048
+    """Most prompt tokens per forward pass."""
+    max_queue: int = 16_384
+    """Most rows that wait beyond those that `max_rows` lets run; more are refused."""
+    memory_limit: int | None = None
+    """Most bytes for all that MLX holds: weights, rows and prefix cache. None: 0.9 of a GPU's memory, and on the CPU
+    back end MLX's own limit."""
+    kv_bits: int | None = None
+    """Keep keys and values of full attention layers quantised, in 4 or 8 bits; None: as the model makes them."""
+    kv_group_size: int = 64
+    """Numbers that share a scale then."""
+    prefix_cache_bytes: int | None = None
+    """Most bytes that finished prompts and turns may hold; 0 keeps none, None a share of the memory."""
+    cache_dir: str | os.PathLike[str] | None = None
+    """A folder in which these survive the process; several processes may share it. None: there is none."""
+    cache_dir_bytes: int = 10 * 2**30
+    """Most bytes in that folder."""
+
+
+@dataclass(slots=True)
+class Submit:
+    ticket: Ticket
+    requests: Sequence[GenerationRequest]
+    sink: Sink
+
+
+@dataclass(slots=True)
+class Cancel:
+    ticket: Ticket
+    index: int | None
+
+
+Inbox = queue.SimpleQueue[Submit | Cancel | None]
+
+
+class Loop(Generic[ModelT]):
+    """What runs on the thread. It does not know the `Engine`, so that an abandoned engine can be collected."""
+
+    def __init__(
+        self, load: Callable[[], ModelT], options: EngineOptions, inbox: Inbox, ran: Callable[[], None]
+    ) -> None:
+        """`ran` is called last of all, unless the interpreter is ending."""
+        self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
+        self.closing = False
+        self.lock = threading.Lock()
+        """Held while a request is put into the inbox, and while the thread looks at the inbox for the last time."""
+        self.ended = False
+        self.ready = threading.Event()
+        self.done = threading.Event()
+        self.parked = threading.Event()
+        self.exiting = False
+        """The interpreter is ending: stay, see `_stop_all`."""
+        self.model: ModelT | None = None
+        self.load_error: ModelLoadError | None = None
+        self._batch: Batch | None = None
+        self._scheduler: Scheduler | None = None
+        self._prefixes: PrefixCache | None = None
+        self._memory: Memory | None = None
+        self._meter = Meter()
+        self._tickets: dict[Row, Ticket] = {}
+        self._rows: dict[Ticket, set[Row]] = {}
+        self._out: list[tuple[Row, Event]] = []
+        self._submitted = self._admitted = 0
+        self._steps = 0
+        self._cleared = 0
+
+    def run(self) -> None:
+        try:
+            self._start()
+            while not self.closing:
+                self.step()
+        finally:
+            self._end()
+            self.done.set()
+        if self.exiting:
+            self.parked.set()
+            threading.Event().wait()
+        mx.clear_streams()
+        self.ran()
+
+    def step(self) -> None:
+        """Take the inbox, decode one token for all rows, hand over, prefill while the rows can wait."""
+        assert self._batch is not None and self._scheduler is not None
+        self._take_inbox(wait=not (len(self._batch) or len(self._scheduler)))
+        if self.closing:
+            return
+        if len(self._batch):
+            start = time.perf_counter()
+            try:
+                self._scheduler.make_room()
+                self._batch.step()
+            except Exception as error:
+                log.exception("a model step failed; its rows fail, the engine goes on")
+                self._batch.fail(_caused_by(error, "the model failed"))
+            self._hand_over()
+            self._meter.stepped(time.perf_counter() - start)
+        if len(self._scheduler):
+            self._scheduler.prefill()
+            self._hand_over()
+        self._steps += 1
+
+    def reserve(self, rows: int) -> None:
+        """Make a place in the queue; called with the lock held.
+
+        Raises:
+            QueueFullError: there is none.
+        """
+        most = self._options.max_rows + self._options.max_queue
+        there = len(self._tickets) + self._submitted - self._admitted
+        if there and there + rows > most:
+            self._meter.refused += rows
+            raise QueueFullError(
+                f"{there} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"
+            )
+        self._submitted += rows
+
+    def stats(self) -> EngineStats:
+        batch, prefixes, memory, meter = self._batch, self._prefixes, self._memory, self._meter
+        running = len(batch) if batch is not None else 0
+        return EngineStats(
+            running=running,
+            waiting=max(0, len(self._tickets) - running),
+            steps=self._steps,
+            prompt_tokens=meter.prompt_tokens,
+            prefilled_tokens=meter.prefilled_tokens,
+            generated_tokens=meter.generated_tokens,
+            refused=meter.refused,
+            preempted=meter.preempted,
+            cache_hits=prefixes.hits if prefixes else 0,
+            cache_misses=prefixes.misses if prefixes else 0,
+            cache_tokens=prefixes.reused if prefixes else 0,
+            cache_bytes=prefixes.bytes if prefixes else 0,
+            kv_bytes=batch.nbytes if batch is not None else 0,
+            kv_bytes_per_token=memory.per_token if memory else 0,
+            kv_bytes_per_token_unquantised=memory.per_token_unquantised if memory else 0,
+            kv_budget=memory.budget if memory else None,
+            active_bytes=mx.get_active_memory(),
+            step_seconds=meter.step_seconds(),
+            stall_seconds=meter.stall_seconds(),
+            backend=describe_backend(),
+        )
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        try:
+            self.model = self._load()
+        except ModelLoadError as error:
+            self.load_error = error
+        except BaseException as error:
+            self.load_error = ModelLoadError(f"loading the model failed: {error!r}")
+            self.load_error.__cause__ = error
+        if self.model is not None:
+            try:
+                self._set_up(self.model)
+            except Exception as error:
+                self.load_error = ModelLoadError(f"this model cannot be run: {error}")
+                self.load_error.__cause__ = error
+                self.model = None
+        if self.model is None:
+            self.closing = True
+        self.ready.set()
+
+    def _set_up(self, model: ModelT) -> None:
+        options, how = self._options, None
+        if options.kv_bits is not None:
+            how = Quantised(options.kv_group_size, options.kv_bits)
+        if fits_slots(model.new_cache()):
+            self._memory = Memory(model, options.memory_limit, how)
+            longest = self._memory.longest()
+            if longest is not None and (model.context_length is None or longest < model.context_length):
+                if model.context_length is not None:
+                    log.warning(
+                        "there is memory for %d tokens of %s's %d", longest, "the context", model.context_length
+                    )
+                model.context_length = longest
+            budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            budget = min(budget, self._memory.budget)
+            if budget > 0:
+                self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes, how)
+        elif how is not None:
+            raise ValueError("kv_bits: the caches of this model are of a kind that cannot be quantised")
+        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None, how)
+        self._scheduler = Scheduler(
+            model,
+            self._batch,
+            self._emit,
+            max_rows=options.max_rows,
+            max_stall=options.max_stall,
+            prefill_chunk=options.prefill_chunk,
+            meter=self._meter,
+            prefixes=self._prefixes,
+            memory=self._memory,
+        )
+
+    def _take_inbox(self, *, wait: bool) -> None:
+        """Admit and cancel; `wait` blocks until there is something to do."""
+        if wait and self._steps - self._cleared >= _CLEAR_AFTER:
+            # Only when nothing is in flight: on the CPU back end this waits for it, and holds the GIL meanwhile.
+            mx.clear_cache()
+            self._cleared = self._steps
+        cancelled: set[tuple[Ticket, int | None]] = set()
+        try:
+            while True:
+                message = self._next_message(wait)
+                wait = False
+                if isinstance(message, Submit):
+                    self._admit(message)
+                    self._admitted += len(message.requests)
+                elif isinstance(message, Cancel):
+                    cancelled.add((message.ticket, message.index))
+                elif self.closing:
+                    return
+        except queue.Empty:
+            pass
+        gone = {
+            row
+            for ticket, index in cancelled
+            for row in self._rows.get(ticket, ())
+            if index is None or row.index == index
+        }
+        if gone:
+            self._drop(gone)
+
+    def _next_message(self, wait: bool) -> Submit | Cancel | None:
+        """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
+        while wait and self._prefixes is not None and self._prefixes.unsaved:
+            try:
+                return self._inbox.get(timeout=_QUIET)
+            except queue.Empty:
+                self._prefixes.save()
+        return self._inbox.get(block=wait)
+
+    def _save(self) -> None:
+        deadline = time.monotonic() + _SAVE_AT_END
+        while self._prefixes is not None and self._prefixes.unsaved and time.monotonic() < deadline:
+            self._prefixes.save()
+
+    def _admit(self, message: Submit) -> None:
+        assert self.model is not None and self._scheduler is not None
+        try:
+            rows = [Row(request, message.sink, index, self.model) for index, request in enumerate(message.requests)]
+        except Exception as error:
+            failure = Failure(_caused_by(error, "the request could not be admitted"))
+            for index in range(len(message.requests)):
+                _put_last(message.sink, index, failure)
+            return
+        for row in rows:
+            self._tickets[row] = message.ticket
+        self._rows[message.ticket] = set(rows)
+        self._scheduler.add(rows)
+
+    def _drop(self, gone: Collection[Row]) -> None:
+        """Remove rows that may be waiting, running or gone."""
+        assert self._batch is not None and self._scheduler is not None
+        self._batch.drop(gone)
+        self._scheduler.drop(gone)
+        for row in gone:
+            self._forget(row)
+
+    def _forget(self, row: Row) -> None:
+        ticket = self._tickets.pop(row, None)
+        if ticket is not None:
+            rows = self._rows[ticket]
+            rows.remove(row)
+            if not rows:
+                del self._rows[ticket]
+
+    def _leave(self, row: Row, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+        if self._prefixes is not None:  # not while the engine ends
+            self._prefixes.keep(row.request.prompt.salt, tokens, read)
+
+    def _emit(self, row: Row, event: Event) -> None:
+        self._out.append((row, event))
+
+    def _hand_over(self) -> None:
+        """Give the step's events to the sinks, and wake each event loop once."""
+        if not self._out:
+            return
+        out, self._out = self._out, []
+        for row, event in out:
+            if isinstance(event, Failure) or event.finish_reason is not None:
+                self._forget(row)
+            else:
+                self._meter.generated_tokens += 1
+        lost = hand_over(out, self._tickets)
+        if lost:
+            self._drop(lost)
+
+    def _end(self) -> None:
+        """Fail what is in flight and let the model go."""
+        self.closing = True
+        error = self.load_error or EngineClosedError("the engine was closed")
+        with self.lock:
+            self.ended = True
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if isinstance(message, Submit):
+                    for index in range(len(message.requests)):
+                        _put_last(message.sink, index, Failure(error))
+        for row in self._tickets:
+            _put_last(row.sink, row.index, Failure(error))
+        self._tickets.clear()
+        self._rows.clear()
+        self._save()
+        self._batch = self._scheduler = self._prefixes = self.model = None
+        self.ready.set()
+
+
+def _caused_by(error: Exception, what: str) -> RowError:
+    failure = RowError(f"{what}: {error!r}")
+    failure.__cause__ = error
+    return failure
+
+
+def _put_last(sink: Sink, index: int, event: Event) -> None:
+    try:
+        sink.put(index, event)
+        if sink.waker is not None:
+            sink.waker.wake()
+    except Exception:
+        log.debug("a consumer was gone before its engine ended", exc_info=True)

@@ -1,0 +1,64 @@
+"""Prompts that nobody has begun to prefill, found by age, by priority and by length."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .prefill import PrefillJob
+
+_Heap = list[tuple[tuple[int, ...], int, "PrefillJob"]]
+
+
+class Waiting:
+    """A job is in here once. All but `__iter__` cost a logarithm of how many there are."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[PrefillJob, None] = {}
+        self._heaps: dict[str, _Heap] = {"oldest": [], "first": [], "shortest": []}
+        self._serial = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[PrefillJob]:
+        return iter(self._jobs)
+
+    def add(self, job: PrefillJob) -> None:
+        self._jobs[job] = None
+        keys = {
+            "oldest": (job.arrival,),
+            "first": (job.priority, job.arrival),
+            "shortest": (job.priority, job.left, job.arrival),
+        }
+        for name, key in keys.items():
+            heapq.heappush(self._heaps[name], (key, next(self._serial), job))
+
+    def discard(self, job: PrefillJob) -> None:
+        """Take a job out, if it is here. Its places in the heaps go when they come up, or when they are too many."""
+        self._jobs.pop(job, None)
+        for name, heap in self._heaps.items():
+            if len(heap) > 2 * len(self._jobs) + 64:
+                self._heaps[name] = [entry for entry in heap if entry[2] in self._jobs]
+                heapq.heapify(self._heaps[name])
+
+    def oldest(self) -> PrefillJob | None:
+        """The one that came first, whatever its priority."""
+        return self._top("oldest")
+
+    def first(self) -> PrefillJob | None:
+        """Of the most urgent ones, the one that came first."""
+        return self._top("first")
+
+    def shortest(self) -> PrefillJob | None:
+        """Of the most urgent ones, the one with the fewest tokens."""
+        return self._top("shortest")
+
+    def _top(self, name: str) -> PrefillJob | None:
+        heap = self._heaps[name]
+        while heap and heap[0][2] not in self._jobs:
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
