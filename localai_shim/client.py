@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
 import openai
-from anyio.lowlevel import RunVar
 
 from . import sdk
-from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError
-from .errors import BadRequest, NotFound, RequestError
-from .runtime import KEEP_ALIVE, Runtime, Source, resolve_path
+from .call import Call, preparing
+from .core import EngineLike, EngineStats, ModelLoadError
+from .runtime import KEEP_ALIVE, Runtime, Source, resolve_path, source_options
 
 ModelPath = str | os.PathLike[str]
 ClientT = TypeVar("ClientT", "LocalOpenAI", "AsyncLocalOpenAI")
 
 # Constructor arguments of the SDK that say where requests go and who sends them. There is nobody to send to.
 _WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_identity", "data_residency")
-_SUPPORTED = "chat.completions.create/parse/stream, completions.create, models.list and models.retrieve"
 
 
 def _make_runtime(
@@ -76,130 +73,6 @@ def _stub_timeout(foreign: Any) -> Any:
     return getattr(foreign, "timeout", 5.0)
 
 
-class _Call:
-    """What one request needs before it waits for anything; shared by both clients."""
-
-    def __init__(self, client: LocalOpenAI | AsyncLocalOpenAI, options: Any) -> None:
-        self.client = client
-        self.runtime: Runtime = client._runtime
-        self.started = time.monotonic()
-        self.request = sdk.make_request(options)
-        self.timeout = sdk.seconds(client, options)
-        self.method = options.method.lower()
-        self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
-        self._parts = (options.json_data, options.extra_json)
-        self.body: dict[str, Any] = {}
-
-    def immediate(self) -> Any:
-        """The answer of an endpoint that needs no model; None for the others.
-
-        Raises:
-            RequestError: no such endpoint or model.
-        """
-        if self.client.is_closed():
-            raise EngineClosedError("this client was closed")
-        if (self.method, self.path) in _GENERATING:
-            for part in self._parts:
-                if part is not None and not isinstance(part, Mapping):
-                    raise BadRequest.wrong_type("body", "an object", part)
-                self.body.update(part or {})
-            return None
-        from .endpoints import models
-
-        if self.method == "get" and self.path == "/models":
-            data = [model.to_dict() for model in models.listing(self.runtime.names())]
-            return {"object": "list", "data": data}
-        if self.method == "get" and self.path.startswith("/models/"):
-            name = unquote(self.path.removeprefix("/models/"))
-            return models.retrieve(name, self.runtime.names(), only=self.runtime.only)
-        raise NotFound(
-            f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process and "
-            f"never uses the network. It supports {_SUPPORTED}.",
-            code="unknown_url",
-        )
-
-    def engine(self) -> EngineLike:
-        """The engine that serves the request's model.
-
-        Raises:
-            RequestError: there is none.
-        """
-        name = self.body.get("model")
-        if name is None:
-            raise BadRequest("you must provide a model parameter", param="model")
-        if not isinstance(name, str):
-            raise BadRequest.wrong_type("model", "a string", name)
-        engine = self.runtime.engine(name)
-        if engine is None:
-            from .endpoints.models import unknown_model
-
-            raise unknown_model(name, self.runtime.names())
-        return engine
-
-    def prepare(self, engine: EngineLike) -> Any:
-        """Wait for the model, validate, render, tokenise. Not for event loops."""
-        served = self.runtime.served(engine)
-        return _GENERATING[self.method, self.path]()(self.body, served)
-
-    def remaining(self, since: float) -> float | None:
-        """Seconds left for the whole answer."""
-        return None if self.timeout is None else max(0.0, self.timeout - (time.monotonic() - since))
-
-    def fail(self, error: BaseException) -> BaseException:
-        """The SDK's exception for what went wrong; what is not ours stays as it is."""
-        if isinstance(error, TimeoutError):
-            return openai.APITimeoutError(request=self.request)
-        if isinstance(error, ModelLoadError):
-            error = (
-                NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
-            )
-        elif isinstance(error, EngineClosedError):
-            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
-        elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
-            error = _server_error(error)
-        if isinstance(error, RequestError):
-            return sdk.status_error(self.client, error, self.request)
-        return error
-
-    def whole(self, answer: Any) -> sdk.LocalResponse:
-        """The response that carries a whole answer."""
-        return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
-
-
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
-
-
-def _preparing() -> anyio.CapacityLimiter:
-    """Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(2)
-        _limiter.set(limiter)
-        return limiter
-
-
-def _server_error(error: BaseException) -> RequestError:
-    return RequestError(f"{error}" if isinstance(error, EngineError) else f"localai_shim failed: {error!r}")
-
-
-def _chat() -> Callable[..., Any]:
-    from .endpoints import chat_completions
-
-    return chat_completions.prepare
-
-
-def _completions() -> Callable[..., Any]:
-    from .endpoints import completions
-
-    return completions.prepare
-
-
-_GENERATING: dict[tuple[str, str], Callable[[], Callable[..., Any]]] = {
-    ("post", "/chat/completions"): _chat,
-    ("post", "/completions"): _completions,
-}
-
 _DOC = """An `openai.{base}` that runs a local model in this process.
 
     Args:
@@ -212,6 +85,14 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         trust_remote_code: run Python code that the model's folder brings.
         max_rows: most rows that decode together (default 64); more wait their turn.
         max_stall: seconds that a new prompt may keep running rows from their next token (default 0.05).
+        max_queue: most rows that wait beyond those (default 16,384); more get a `RateLimitError`.
+        memory_limit: most bytes for weights, running rows and prefix cache together (default: 0.9 of a GPU's memory;
+            MLX's own limit on the CPU back end).
+        kv_bits: keep keys and values in 4 or 8 bits; None keeps them as the model makes them.
+        kv_group_size: numbers that share a scale then: 32, 64 (default) or 128.
+        prefix_cache_bytes: most bytes that finished prompts and turns may hold, for later ones to go on from; 0 keeps
+            none (default: a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise).
+        cache_dir: a folder in which these survive the process; several processes may share it.
         keep_alive: seconds for which the model stays loaded after its last client closed (default 60).
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
@@ -238,12 +119,30 @@ class LocalOpenAI(openai.OpenAI):
         trust_remote_code: bool = False,
         max_rows: int | None = None,
         max_stall: float | None = None,
+        max_queue: int | None = None,
+        memory_limit: int | None = None,
+        kv_bits: int | None = None,
+        kv_group_size: int | None = None,
+        prefix_cache_bytes: int | None = None,
+        cache_dir: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
         http_client: Any = None,
         **options: Any,
     ) -> None:
         if not isinstance(http_client, sdk.LocalHttpClient):
-            local = _source_options(context_length, adapter_path, trust_remote_code, max_rows, max_stall)
+            local = source_options(
+                context_length=context_length,
+                adapter_path=adapter_path,
+                trust_remote_code=trust_remote_code,
+                max_rows=max_rows,
+                max_stall=max_stall,
+                max_queue=max_queue,
+                memory_limit=memory_limit,
+                kv_bits=kv_bits,
+                kv_group_size=kv_group_size,
+                prefix_cache_bytes=prefix_cache_bytes,
+                cache_dir=cache_dir,
+            )
             runtime = _make_runtime(model, models, engine, keep_alive, local)
             http_client = sdk.LocalHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
@@ -254,7 +153,7 @@ class LocalOpenAI(openai.OpenAI):
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
             cast_to = self._maybe_override_cast_to(cast_to, options)
-            call = _Call(self, options)
+            call = Call(self, options)
             try:
                 response = self._respond(call)
             except BaseException as error:
@@ -293,7 +192,7 @@ class LocalOpenAI(openai.OpenAI):
                 return model
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
-    def _respond(self, call: _Call) -> Any:
+    def _respond(self, call: Call) -> Any:
         from .generation import SyncEvents, SyncGeneration
 
         answer = call.immediate()
@@ -310,6 +209,14 @@ class LocalOpenAI(openai.OpenAI):
         while not assembler.finished:
             assembler.collect(*generation.next(call.remaining(since)))
         return call.whole(assembler.result())
+
+    def stats(self, model: str = "") -> EngineStats:
+        """A snapshot of the engine that serves a model name; it need not be loaded yet.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        return _engine_of(self._runtime, model).stats()
 
     def __copy__(self) -> LocalOpenAI:
         return _shallow_copy(self)
@@ -329,12 +236,30 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         trust_remote_code: bool = False,
         max_rows: int | None = None,
         max_stall: float | None = None,
+        max_queue: int | None = None,
+        memory_limit: int | None = None,
+        kv_bits: int | None = None,
+        kv_group_size: int | None = None,
+        prefix_cache_bytes: int | None = None,
+        cache_dir: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
         http_client: Any = None,
         **options: Any,
     ) -> None:
         if not isinstance(http_client, sdk.LocalAsyncHttpClient):
-            local = _source_options(context_length, adapter_path, trust_remote_code, max_rows, max_stall)
+            local = source_options(
+                context_length=context_length,
+                adapter_path=adapter_path,
+                trust_remote_code=trust_remote_code,
+                max_rows=max_rows,
+                max_stall=max_stall,
+                max_queue=max_queue,
+                memory_limit=memory_limit,
+                kv_bits=kv_bits,
+                kv_group_size=kv_group_size,
+                prefix_cache_bytes=prefix_cache_bytes,
+                cache_dir=cache_dir,
+            )
             runtime = _make_runtime(model, models, engine, keep_alive, local)
             http_client = sdk.LocalAsyncHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
@@ -345,7 +270,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
             cast_to = self._maybe_override_cast_to(cast_to, options)
-            call = _Call(self, options)
+            call = Call(self, options)
             try:
                 response = await self._respond(call)
             except BaseException as error:
@@ -384,7 +309,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
                 return model
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
-    async def _respond(self, call: _Call) -> Any:
+    async def _respond(self, call: Call) -> Any:
         from .engine.sinks import AsyncSink, make_async_sink
         from .generation import AsyncEvents, AsyncGeneration
 
@@ -401,7 +326,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         if not engine.is_ready:
             await anyio.to_thread.run_sync(engine.wait, abandon_on_cancel=True)
         prepared, generation = await anyio.to_thread.run_sync(
-            partial(start, make_async_sink()), abandon_on_cancel=True, limiter=_preparing()
+            partial(start, make_async_sink()), abandon_on_cancel=True, limiter=preparing()
         )
         since = time.monotonic()
         assembler = prepared.assembler
@@ -412,27 +337,28 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
             assembler.collect(*await generation.next(call.remaining(since)))
         return call.whole(assembler.result())
 
+    def stats(self, model: str = "") -> EngineStats:
+        """A snapshot of the engine that serves a model name; it need not be loaded yet.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        return _engine_of(self._runtime, model).stats()
+
     def __copy__(self) -> AsyncLocalOpenAI:
         return _shallow_copy(self)
 
 
-def _source_options(
-    context_length: int | None,
-    adapter_path: ModelPath | None,
-    trust_remote_code: bool,
-    max_rows: int | None,
-    max_stall: float | None,
-) -> dict[str, Any]:
-    for name, value in (("context_length", context_length), ("max_rows", max_rows), ("max_stall", max_stall)):
-        if value is not None and value <= 0:
-            raise ValueError(f"`{name}` must be positive, not {value!r}")
-    return {
-        "context_length": context_length,
-        "adapter_path": None if adapter_path is None else str(adapter_path),
-        "trust_remote_code": trust_remote_code,
-        "max_rows": max_rows,
-        "max_stall": max_stall,
-    }
+def _engine_of(runtime: Runtime, model: str) -> EngineLike:
+    """The engine that serves a model name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    engine = runtime.engine(model or next(iter(runtime.sources), ""))
+    if engine is None:
+        raise ValueError(f"there is no model '{model}', only {', '.join(runtime.names())}")
+    return engine
 
 
 def _shallow_copy(client: ClientT) -> ClientT:

@@ -66,3 +66,10 @@ class NotFound(RequestError):
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message, param, code, 404, "invalid_request_error")
+
+
+class TooManyRequests(RequestError):
+    """429: the queue is full."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, None, "rate_limit_exceeded", 429, "requests")

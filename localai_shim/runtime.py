@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,12 @@ class Source:
     trust_remote_code: bool = False
     max_rows: int | None = None
     max_stall: float | None = None
+    max_queue: int | None = None
+    memory_limit: int | None = None
+    kv_bits: int | None = None
+    kv_group_size: int | None = None
+    prefix_cache_bytes: int | None = None
+    cache_dir: str | None = None
 
     @property
     def name(self) -> str:
@@ -39,6 +45,33 @@ class Source:
         if self.path == builtin_path():
             return BUILTIN_NAME
         return Path(self.path).name if os.path.isdir(self.path) else self.path
+
+
+def source_options(
+    *,
+    adapter_path: str | os.PathLike[str] | None,
+    cache_dir: str | os.PathLike[str] | None,
+    trust_remote_code: bool,
+    **numbers: Any,
+) -> dict[str, Any]:
+    """A client's arguments as those of `Source`.
+
+    Raises:
+        ValueError: one of them is out of range.
+    """
+    for name, value in numbers.items():
+        least = 0 if name in ("prefix_cache_bytes", "max_queue") else None
+        if value is not None and (value < least if least is not None else value <= 0):
+            raise ValueError(f"`{name}` must {'not be negative' if least == 0 else 'be positive'}, not {value!r}")
+    for name, known in (("kv_bits", (4, 8)), ("kv_group_size", (32, 64, 128))):
+        if numbers[name] not in (None, *known):
+            raise ValueError(f"`{name}` must be one of {', '.join(map(str, known))}, not {numbers[name]!r}")
+    return {
+        **numbers,
+        "adapter_path": None if adapter_path is None else str(adapter_path),
+        "cache_dir": None if cache_dir is None else str(Path(cache_dir).expanduser().absolute()),
+        "trust_remote_code": trust_remote_code,
+    }
 
 
 def builtin_path() -> str:
@@ -130,8 +163,8 @@ def _start(source: Source) -> Engine[Any]:
         return model
 
     load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length)
-    limits = {"max_rows": source.max_rows, "max_stall": source.max_stall}
-    options = EngineOptions(**{key: value for key, value in limits.items() if value is not None})  # type: ignore[arg-type]
+    known = {field.name: getattr(source, field.name, None) for field in fields(EngineOptions)}
+    options = EngineOptions(**{key: value for key, value in known.items() if value is not None})
     return Engine(start, options, name=source.name)
 
 

@@ -213,10 +213,11 @@ class Limits:
     min_tokens: int = 0
     ignore_eos: bool = False
     stop: Sequence[str] = ()
+    priority: int = 0
 
 
 def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
-    """`stop` and vLLM's `min_tokens` and `ignore_eos`."""
+    """`stop` and vLLM's `min_tokens`, `ignore_eos` and `priority`."""
     min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(
@@ -224,7 +225,8 @@ def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
             param="min_tokens",
             code="invalid_value",
         )
-    return Limits(max_tokens, min_tokens, fields.boolean("ignore_eos") or False, read_stop(fields))
+    priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
+    return Limits(max_tokens, min_tokens, fields.boolean("ignore_eos") or False, read_stop(fields), priority)
 
 
 def make_requests(
@@ -275,6 +277,7 @@ def make_requests(
             ignore_eos=limits.ignore_eos,
             stop=stop(),
             guide=guide() if guide else None,
+            priority=limits.priority,
         )
         for choice in range(n)
     ]

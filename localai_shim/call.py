@@ -1,0 +1,149 @@
+"""One request on its way: which endpoint and engine serve it, and what its failures become."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import anyio
+import openai
+from anyio.lowlevel import RunVar
+
+from . import sdk
+from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError, QueueFullError
+from .errors import BadRequest, NotFound, RequestError, TooManyRequests
+
+if TYPE_CHECKING:
+    from .client import AsyncLocalOpenAI, LocalOpenAI
+    from .runtime import Runtime
+
+_SUPPORTED = "chat.completions.create/parse/stream, completions.create, models.list and models.retrieve"
+
+
+class Call:
+    """What one request needs before it waits for anything; shared by both clients."""
+
+    def __init__(self, client: LocalOpenAI | AsyncLocalOpenAI, options: Any) -> None:
+        self.client = client
+        self.runtime: Runtime = client._runtime
+        self.started = time.monotonic()
+        self.request = sdk.make_request(options)
+        self.timeout = sdk.seconds(client, options)
+        self.method = options.method.lower()
+        self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
+        self._parts = (options.json_data, options.extra_json)
+        self.body: dict[str, Any] = {}
+
+    def immediate(self) -> Any:
+        """The answer of an endpoint that needs no model; None for the others.
+
+        Raises:
+            RequestError: no such endpoint or model.
+        """
+        if self.client.is_closed():
+            raise EngineClosedError("this client was closed")
+        if (self.method, self.path) in _GENERATING:
+            for part in self._parts:
+                if part is not None and not isinstance(part, Mapping):
+                    raise BadRequest.wrong_type("body", "an object", part)
+                self.body.update(part or {})
+            return None
+        from .endpoints import models
+
+        if self.method == "get" and self.path == "/models":
+            data = [model.to_dict() for model in models.listing(self.runtime.names())]
+            return {"object": "list", "data": data}
+        if self.method == "get" and self.path.startswith("/models/"):
+            name = unquote(self.path.removeprefix("/models/"))
+            return models.retrieve(name, self.runtime.names(), only=self.runtime.only)
+        raise NotFound(
+            f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process and "
+            f"never uses the network. It supports {_SUPPORTED}.",
+            code="unknown_url",
+        )
+
+    def engine(self) -> EngineLike:
+        """The engine that serves the request's model.
+
+        Raises:
+            RequestError: there is none.
+        """
+        name = self.body.get("model")
+        if name is None:
+            raise BadRequest("you must provide a model parameter", param="model")
+        if not isinstance(name, str):
+            raise BadRequest.wrong_type("model", "a string", name)
+        engine = self.runtime.engine(name)
+        if engine is None:
+            from .endpoints.models import unknown_model
+
+            raise unknown_model(name, self.runtime.names())
+        return engine
+
+    def prepare(self, engine: EngineLike) -> Any:
+        """Wait for the model, validate, render, tokenise. Not for event loops."""
+        served = self.runtime.served(engine)
+        return _GENERATING[self.method, self.path]()(self.body, served)
+
+    def remaining(self, since: float) -> float | None:
+        """Seconds left for the whole answer."""
+        return None if self.timeout is None else max(0.0, self.timeout - (time.monotonic() - since))
+
+    def fail(self, error: BaseException) -> BaseException:
+        """The SDK's exception for what went wrong; what is not ours stays as it is."""
+        if isinstance(error, TimeoutError):
+            return openai.APITimeoutError(request=self.request)
+        if isinstance(error, ModelLoadError):
+            error = (
+                NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
+            )
+        elif isinstance(error, QueueFullError):
+            error = TooManyRequests(f"{error}.")
+        elif isinstance(error, EngineClosedError):
+            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
+        elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
+            error = _server_error(error)
+        if isinstance(error, RequestError):
+            return sdk.status_error(self.client, error, self.request)
+        return error
+
+    def whole(self, answer: Any) -> sdk.LocalResponse:
+        """The response that carries a whole answer."""
+        return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
+
+
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
+
+
+def preparing() -> anyio.CapacityLimiter:
+    """Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(2)
+        _limiter.set(limiter)
+        return limiter
+
+
+def _server_error(error: BaseException) -> RequestError:
+    return RequestError(f"{error}" if isinstance(error, EngineError) else f"localai_shim failed: {error!r}")
+
+
+def _chat() -> Callable[..., Any]:
+    from .endpoints import chat_completions
+
+    return chat_completions.prepare
+
+
+def _completions() -> Callable[..., Any]:
+    from .endpoints import completions
+
+    return completions.prepare
+
+
+_GENERATING: dict[tuple[str, str], Callable[[], Callable[..., Any]]] = {
+    ("post", "/chat/completions"): _chat,
+    ("post", "/completions"): _completions,
+}
