@@ -152,6 +152,7 @@ def _unload(source: Source, engine: Engine[Any]) -> None:
 
 
 def _start(source: Source) -> Engine[Any]:
+    from .adapters.caches import Quantised
     from .adapters.text import LoadOptions, TextModel, load_text_model
     from .engine.engine import Engine, EngineOptions
 
@@ -162,7 +163,8 @@ def _start(source: Source) -> Engine[Any]:
         _ = served.grammars.vocabulary.tokenizer
         return model
 
-    load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length)
+    how = None if source.kv_bits is None else Quantised(source.kv_group_size or 64, source.kv_bits)
+    load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length, how)
     known = {field.name: getattr(source, field.name, None) for field in fields(EngineOptions)}
     options = EngineOptions(**{key: value for key, value in known.items() if value is not None})
     return Engine(start, options, name=source.name)

@@ -1,5 +1,7 @@
 """What several tests share: one tiny model, clients of it, mlx-lm alone as the oracle, and tokenizers."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import contextlib
@@ -13,6 +15,10 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+
+from localai_shim.adapters.backend import require_backend
+
+require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import TextModel

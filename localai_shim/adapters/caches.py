@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -31,7 +31,7 @@ class Quantised:
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """One attention layer: `KVCache`, `QuantizedKVCache` or `RotatingKVCache`."""
+    """One attention layer: `KVCache`, `QuantizedKVCache`, our `PackedKVCache` or `RotatingKVCache`."""
 
     length: int
     """Tokens that it has seen."""
@@ -67,12 +67,22 @@ def cuts(contents: Contents) -> bool:
     return isinstance(contents, KeyValues) and contents.ring is None
 
 
+def is_packed(layer: Any) -> bool:
+    """Whether a layer's cache keeps keys and values quantised."""
+    contents = read(layer)
+    parts = contents.parts if isinstance(contents, Parts) else (contents,)
+    return any(isinstance(part, KeyValues) and part.quantised is not None for part in parts)
+
+
 def read(layer: Any) -> Contents | None:
     """What a row's cache holds of one layer, without copying; None for a kind that is not known here."""
     upstream = sys.modules.get("mlx_lm.models.cache")
     kind = type(layer)
     if upstream is None:
         return None
+    packed = sys.modules.get(f"{__package__}.packed")
+    if packed is not None and kind is packed.PackedKVCache:
+        return KeyValues(layer.offset, layer.packed, quantised=layer.how)
     if kind is upstream.KVCache:
         return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]))
     if kind is upstream.QuantizedKVCache:
@@ -91,7 +101,7 @@ def read(layer: Any) -> Contents | None:
 
 
 def write(contents: Contents) -> Any:
-    """mlx-lm's cache with these contents."""
+    """A cache of one row with these contents: mlx-lm's own, or our `PackedKVCache`."""
     from mlx_lm.models import cache as upstream
 
     if isinstance(contents, Parts):
@@ -102,18 +112,15 @@ def write(contents: Contents) -> Any:
         return layer
     how, ring = contents.quantised, contents.ring
     if how is not None:
-        layer = upstream.QuantizedKVCache(how.group_size, how.bits)
-    elif ring is not None:
-        layer = upstream.RotatingKVCache(ring.size, ring.keep)
-    else:
-        layer = upstream.KVCache()
+        from .packed import PackedKVCache
+
+        return PackedKVCache(how, contents.arrays)
+    layer = upstream.KVCache() if ring is None else upstream.RotatingKVCache(ring.size, ring.keep)
     if contents.arrays:
-        half = len(contents.arrays) // 2
-        keys, values = contents.arrays[:half], contents.arrays[half:]
-        layer.keys, layer.values = (keys, values) if how is not None else (keys[0], values[0])
+        layer.keys, layer.values = contents.arrays
         layer.offset = contents.length
         if ring is not None:
-            layer._idx = keys[0].shape[2]
+            layer._idx = layer.keys.shape[2]
     return layer
 
 
@@ -122,34 +129,6 @@ def as_list(layers: Sequence[Any]) -> Any:
     from mlx_lm.models.cache import CacheList
 
     return CacheList(*layers)
-
-
-def quantise(contents: Contents, how: Quantised) -> Contents:
-    """Keys and values quantised where they are not; rings, as upstream, stay as they are."""
-    import mlx.core as mx
-
-    if isinstance(contents, Parts):
-        return Parts(tuple(quantise(part, how) for part in contents.parts))
-    if isinstance(contents, States) or contents.ring is not None or contents.quantised is not None:
-        return contents
-    arrays = tuple(
-        part for array in contents.arrays for part in mx.quantize(array, group_size=how.group_size, bits=how.bits)
-    )
-    return replace(contents, arrays=arrays, quantised=how)
-
-
-def dequantise(contents: Contents) -> Contents:
-    """Keys and values unpacked where they are quantised."""
-    import mlx.core as mx
-
-    if not isinstance(contents, KeyValues) or contents.quantised is None:
-        return contents
-    how, packed = contents.quantised, contents.arrays
-    arrays = tuple(
-        mx.dequantize(weights, scales, biases, group_size=how.group_size, bits=how.bits)
-        for weights, scales, biases in (packed[:3], packed[3:])
-    )
-    return replace(contents, arrays=arrays, quantised=None)
 
 
 def _trimmed(layer: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -39,6 +39,8 @@ class LoadOptions:
     """Run Python code that the model's folder brings."""
     context_length: int | None = None
     """Most tokens of prompt and output together; None reads it from the model's config."""
+    kv: caches.Quantised | None = None
+    """How rows keep the keys and values of full attention layers; None: as they are."""
 
 
 class TextModel:
@@ -65,6 +67,7 @@ class TextModel:
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = _read_json(path / "generation_config.json")
+        self._kv = options.kv
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
@@ -119,7 +122,11 @@ class TextModel:
         from mlx_lm.models.cache import make_prompt_cache
 
         cache: list[Any] = make_prompt_cache(self._model)
-        return cache
+        if self._kv is None:
+            return cache
+        from .packed import pack
+
+        return pack(cache, self._kv)
 
     def prefill(self, tokens: Sequence[int], cache: list[Any], *, wait: bool = True) -> None:
         """Run prompt tokens into a row's cache, and wait for it unless told not to; logits are never computed."""
@@ -173,9 +180,11 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     if not _has_gpu():
         _widen(model)
     batch_quantised_layers(model)
-    return TextModel(
-        name or (path.name if Path(path_or_id).exists() else path_or_id), model, tokenizer, config, path, options
-    )
+    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
+    loaded = TextModel(name, model, tokenizer, config, path, options)
+    if options.kv is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
+        raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
+    return loaded
 
 
 @contextlib.contextmanager

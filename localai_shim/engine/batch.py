@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters.caches import Contents, Quantised
+from ..adapters.caches import Contents
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from . import kv
 from .kv import BatchCache, RowCache
@@ -139,14 +139,14 @@ _async_eval: Callable[..., None] = mx.async_eval
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
-    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None, how: Quantised | None = None) -> None:
+    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
-        rows leave behind. `how` says how keys and values are kept; None: as they come.
+        rows leave behind.
         """
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
-        self._leave, self._how = leave, how
+        self._leave = leave
         self._cache: BatchCache | None = None
         self._slots: list[int] = []
         self._sampler: Sampler | None = None
@@ -164,7 +164,7 @@ class Batch:
         Rows with one prompt may bring the same cache.
         """
         self._settle()
-        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining], self._how)
+        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining])
         last = mx.array([(row.said or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
         self.rows = self.rows + [row for row, _ in joining]

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import mlx.core as mx
 
 from ..adapters.backend import describe_backend
-from ..adapters.caches import Contents, Quantised
+from ..adapters.caches import Contents
 from ..core import (
     EngineClosedError,
     EngineStats,
@@ -59,10 +59,6 @@ class EngineOptions:
     memory_limit: int | None = None
     """Most bytes for all that MLX holds: weights, rows and prefix cache. None: 0.9 of a GPU's memory, and on the CPU
     back end MLX's own limit."""
-    kv_bits: int | None = None
-    """Keep keys and values of full attention layers quantised, in 4 or 8 bits; None: as the model makes them."""
-    kv_group_size: int = 64
-    """Numbers that share a scale then."""
     prefix_cache_bytes: int | None = None
     """Most bytes that finished prompts and turns may hold; 0 keeps none, None a share of the memory."""
     cache_dir: str | os.PathLike[str] | None = None
@@ -216,11 +212,9 @@ class Loop(Generic[ModelT]):
         self.ready.set()
 
     def _set_up(self, model: ModelT) -> None:
-        options, how = self._options, None
-        if options.kv_bits is not None:
-            how = Quantised(options.kv_group_size, options.kv_bits)
+        options = self._options
         if fits_slots(model.new_cache()):
-            self._memory = Memory(model, options.memory_limit, how)
+            self._memory = Memory(model, options.memory_limit, options.prefill_chunk)
             longest = self._memory.longest()
             if longest is not None and (model.context_length is None or longest < model.context_length):
                 if model.context_length is not None:
@@ -231,10 +225,8 @@ class Loop(Generic[ModelT]):
             budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
             budget = min(budget, self._memory.budget)
             if budget > 0:
-                self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes, how)
-        elif how is not None:
-            raise ValueError("kv_bits: the caches of this model are of a kind that cannot be quantised")
-        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None, how)
+                self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
+        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None)
         self._scheduler = Scheduler(
             model,
             self._batch,

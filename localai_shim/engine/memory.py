@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters import caches
-from ..adapters.caches import KeyValues, Quantised
+from ..adapters.caches import KeyValues
 from . import kv
 from .kv import RowCache
-from .kv.row import leaves
+from .kv.row import is_packed, leaves
 from .kv.slots import bucket, rounded
 
 log = logging.getLogger("localai_shim")
@@ -40,77 +39,73 @@ class Memory:
     Args:
         model: whose caches they are. It is run once or twice.
         limit: most bytes for everything that MLX holds, weights included; None for `default_limit`.
-        how: how keys and values are kept in the batch and in the prefix cache.
+        chunk: most prompt tokens per forward pass: sliding windows hold so many more while a prompt is prefilled.
 
     Attributes:
         budget: bytes for the caches of all rows and for the prefix cache.
         per_token: bytes that one more token takes, as it is kept.
-        per_token_unquantised: and without `how`.
+        per_token_unquantised: and if nothing were quantised.
 
     Raises:
-        ValueError: the weights leave nothing of a limit that was named, this model's caches cannot be quantised, or
-            how large they are cannot be told.
+        ValueError: the weights leave nothing of a limit that was named, or quantised keys and values are of a size
+            that this model's cannot have.
     """
 
-    def __init__(self, model: Prefills, limit: int | None, how: Quantised | None = None) -> None:
+    def __init__(self, model: Prefills, limit: int | None, chunk: int) -> None:
         row = model.new_cache()
         model.prefill([0], row)
-        contents = leaves(kv.read_row(row))
-        self._kept = _Sizes(contents)
-        self._plain = self._kept
-        if how is not None:
-            self._plain, self._kept = self._kept, _Sizes([caches.quantise(layer, how) for layer in contents])
-            if self._kept.token == self._plain.token:
-                raise ValueError("kv_bits: this model has no layers whose keys and values could be quantised")
-            cache, _ = kv.join(None, [row], how)
+        if is_packed(row):
+            cache, _ = kv.join(None, [row])
             mx.eval(model.forward(mx.array([0]), cache.advance()))  # raises where its attention cannot read them
-        self.per_token, self.per_token_unquantised = self._kept.token, self._plain.token
-        del row, contents
+        self._chunk = chunk
+        self._state = self.per_token = self.per_token_unquantised = 0
+        self._windows: list[tuple[int, int]] = []
+        """(bytes per token, most tokens) of each."""
+        for layer in leaves(kv.read_row(row)):
+            size = sum(array.nbytes for array in layer.arrays if array is not None)
+            if not isinstance(layer, KeyValues):
+                self._state += size
+            elif layer.ring is not None:
+                self._windows.append((size, layer.ring.size))
+            else:
+                self.per_token += size
+                self.per_token_unquantised += _unquantised(layer, size)
+        del row
         self.budget = _budget(limit)
 
     def longest(self) -> int | None:
         """Most tokens of a row that is alone; None where more tokens take no more memory."""
-        plain, kept = self._plain, self._kept
-        token = plain.token if kept is plain else plain.token + kept.token  # it is there twice while it joins
-        if not token:
+        if not self.per_token:
             return None
-        return max(0, (self.budget - plain.state - plain.window_bytes) // token - 1)
+        fixed = self._state + sum(size * (window + self._chunk) for size, window in self._windows)
+        return max(0, (self.budget - fixed) // self.per_token - 1)
 
     def row(self, tokens: int) -> int:
-        """Bytes of a row that is being prefilled."""
-        return self._plain.of(rounded(tokens))
+        """Most bytes of a row of so many tokens that is being prefilled."""
+        return self._of(rounded(tokens), min(tokens, self._chunk))
 
     def batch(self, lengths: Sequence[int]) -> int:
         """Most bytes of a batch whose rows grow to these lengths."""
         if not lengths:
             return 0
         if len(lengths) == 1:
-            return self._kept.of(rounded(lengths[0]))
-        return bucket(len(lengths)) * self._kept.of(rounded(int(max(lengths) * _GROWTH)))
+            return self._of(rounded(lengths[0]), 0)
+        return bucket(len(lengths)) * self._of(rounded(int(max(lengths) * _GROWTH)), 0)
+
+    def _of(self, tokens: int, beyond: int) -> int:
+        """A row of so many tokens, whose windows hold some beyond their size."""
+        most = max(tokens, beyond)
+        windows = sum(size * min(most, window + beyond) for size, window in self._windows)
+        return self._state + self.per_token * tokens + windows
 
 
-class _Sizes:
-    """Bytes per row: of each token, of what windows keep at most, and of states."""
-
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self.token = self.state = 0
-        self.windows: list[tuple[int, int]] = []
-        """(bytes per token, most tokens) of each."""
-        for layer in layers:
-            size = sum(array.nbytes for array in layer.arrays if array is not None)
-            if not isinstance(layer, KeyValues):
-                self.state += size
-            elif layer.ring is not None:
-                self.windows.append((size, layer.ring.size))
-            else:
-                self.token += size
-
-    @property
-    def window_bytes(self) -> int:
-        return sum(size * most for size, most in self.windows)
-
-    def of(self, tokens: int) -> int:
-        return self.state + self.token * tokens + sum(size * min(tokens, most) for size, most in self.windows)
+def _unquantised(layer: KeyValues, size: int) -> int:
+    """Bytes of a layer of this size, were it not quantised."""
+    if layer.quantised is None:
+        return size
+    packed = (layer.arrays[0], layer.arrays[3])
+    numbers = sum(array.size * 32 // layer.quantised.bits for array in packed)
+    return int(numbers * layer.arrays[1].dtype.size)
 
 
 def _budget(limit: int | None) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters.caches import Contents, Quantised, cuts, quantise
+from ..adapters.caches import Contents, cuts
 from .kv import RowCache, read_row
 from .kv.parts import cut, fill, take_snapshot
 from .prefix_store import PrefixStore, Stored
@@ -41,7 +41,6 @@ class PrefixCache:
         budget: most bytes to hold.
         folder: where rows survive the process; None for nowhere.
         folder_budget: most bytes in the folder.
-        how: how keys and values are kept; None keeps them as they come.
 
     Attributes:
         cuts_anywhere: rows can be cut to any shorter length.
@@ -56,20 +55,17 @@ class PrefixCache:
         budget: int,
         folder: str | os.PathLike[str] | None = None,
         folder_budget: int = 0,
-        how: Quantised | None = None,
     ) -> None:
         self.hits = self.misses = self.reused = 0
         self._budget = self._limit = budget
-        self._how = how
-        self._like = self._stored(read_row(model.new_cache()))
+        self._like = read_row(model.new_cache())
         self.cuts_anywhere = all(cuts(layer) for layer in self._like)
         self._tree = PrefixTree(whole=not self.cuts_anywhere)
         self._failed = False
         self._store: PrefixStore | None = None
         if folder is not None:
             try:
-                kind = model.fingerprint if how is None else f"{model.fingerprint}-{how.bits}-{how.group_size}"
-                self._store = PrefixStore(folder, kind, folder_budget)
+                self._store = PrefixStore(folder, model.fingerprint, folder_budget)
             except OSError as error:
                 self._give_up_folder(error)
 
@@ -135,15 +131,12 @@ class PrefixCache:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _stored(self, row: list[Contents]) -> list[Contents]:
-        return row if self._how is None else [quantise(layer, self._how) for layer in row]
-
     def _keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         tree = self._tree
         if tree.covers(salt, tokens):
             return
         _, start = tree.walk(salt, tokens)
-        row = self._stored(read(start))
+        row = read(start)
         segment = cut(row, start, len(tokens)) if start < len(tokens) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
         arrays: list[Any] = segment + (snapshot.arrays if snapshot is not None else [])

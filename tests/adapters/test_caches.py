@@ -16,7 +16,8 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
-from localai_shim.adapters.caches import KeyValues, Parts, Quantised, Ring, States, quantise, read, write
+from localai_shim.adapters.caches import KeyValues, Parts, Quantised, States, is_packed, read, write
+from localai_shim.adapters.packed import PackedKVCache, pack
 
 
 def feed(layer: Any, first: int, count: int) -> Any:
@@ -52,27 +53,39 @@ def test_a_row_that_was_read_and_written_goes_on_as_before(chunks: tuple[int, ..
         assert again.offset == layer.offset == fed
 
 
-def test_quantised_caches_are_read_and_written_and_plain_ones_quantised() -> None:
+def test_quantised_caches_are_read_as_packed_ones_are_written() -> None:
     layer = QuantizedKVCache(group_size=32, bits=4)
     feed(layer, 0, 5)
     contents = read(layer)
     assert isinstance(contents, KeyValues) and contents.quantised == Quantised(32, 4) and len(contents.arrays) == 6
     assert {array.shape[2] for array in contents.arrays} == {5}
-    plain = KVCache()
-    feed(plain, 0, 5)
-    dense = read(plain)
-    assert dense is not None
-    made = quantise(dense, Quantised(32, 4))
-    assert isinstance(made, KeyValues)
-    assert all(mx.array_equal(a, b) for a, b in zip(made.arrays, contents.arrays, strict=True))
     again = write(contents)
+    assert type(again) is PackedKVCache and read(again) == contents
     for first in range(5, 8):
-        new, old = feed(again, first, 1), feed(layer, first, 1)
-        assert all(mx.array_equal(a, b) for a, b in zip(new, old, strict=True))
+        new, packed = feed(again, first, 1), feed(layer, first, 1)
+        assert mx.array_equal(new, mx.dequantize(*packed, group_size=32, bits=4)), "the tokens of upstream's, unpacked"
+
+
+@pytest.mark.parametrize("chunks", [(9,), (4, 5), (1,) * 9])
+def test_a_packed_cache_does_not_depend_on_how_tokens_came(chunks: tuple[int, ...]) -> None:
+    whole, layer, fed = PackedKVCache(Quantised(32, 8)), PackedKVCache(Quantised(32, 8)), 0
+    keys = feed(whole, 0, 9)
+    for chunk in chunks:
+        last = feed(layer, fed, chunk)
+        fed += chunk
+    assert mx.array_equal(last, keys) and layer.offset == 9 and layer.nbytes == whole.nbytes
+    assert layer.trim(3) == 3 and positions(feed(layer, 6, 3)) == positions(keys)
+
+
+def test_only_plain_layers_are_packed() -> None:
+    row = pack([KVCache(), RotatingKVCache(8), ArraysCache(2), CacheList(KVCache(), ArraysCache(1))], Quantised(32, 4))
+    assert [type(layer) for layer in row] == [PackedKVCache, RotatingKVCache, ArraysCache, CacheList]
+    assert [type(part) for part in row[3].caches] == [PackedKVCache, ArraysCache]
+    assert [is_packed(layer) for layer in row] == [True, False, False, True]
 
 
 def test_what_is_empty_is_written_empty() -> None:
-    for layer in (KVCache(), RotatingKVCache(8, keep=2), QuantizedKVCache(group_size=32)):
+    for layer in (KVCache(), RotatingKVCache(8, keep=2), PackedKVCache(Quantised(32, 4))):
         contents = read(layer)
         assert isinstance(contents, KeyValues) and (contents.length, contents.arrays) == (0, ())
         assert write(contents).empty()
@@ -88,11 +101,6 @@ def test_states_and_lists_are_read_and_written_as_what_they_are() -> None:
     again = write(contents)
     assert type(again) is CacheList and type(again[0]) is ArraysCache and type(again[1]) is KVCache
     assert mx.array_equal(again[0][0], states[0]) and again[0][1] is None
-
-
-def test_rings_stay_as_they_are_where_others_are_quantised() -> None:
-    ring = KeyValues(0, (), Ring(8, 0))
-    assert quantise(Parts((ring, States(()))), Quantised(32, 4)) == Parts((ring, States(())))
 
 
 def test_other_kinds_and_subclasses_are_left_alone() -> None:

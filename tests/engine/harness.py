@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -16,10 +17,12 @@ from tests.tiny import tiny
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def engine_for(kind: str, options: EngineOptions | None = None, **changes: Any) -> Engine[TextModel]:
+def engine_for(
+    kind: str, options: EngineOptions | None = None, kv: Quantised | None = None, **changes: Any
+) -> Engine[TextModel]:
     """An engine of its own over a tiny model."""
     path = str(tiny(kind, **changes))
-    return Engine(lambda: load_text_model(path, LoadOptions()), options)
+    return Engine(lambda: load_text_model(path, LoadOptions(kv=kv)), options)
 
 
 def request(

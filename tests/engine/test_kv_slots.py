@@ -12,9 +12,10 @@ import mlx_lm
 import pytest
 from mlx_lm.models import cache as upstream
 from mlx_lm.models import falcon_h1
-from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.packed import pack
 from localai_shim.engine import kv
 from localai_shim.engine.kv import MergedCache, OneRow, RowCache, SlotCache, slots
 from tests.tiny import VOCABULARY, tiny
@@ -44,7 +45,7 @@ KINDS: dict[str, tuple[str, MakeCache, bool]] = {
     "recurrent and dense": ("qwen3_next", make_prompt_cache, False),
     "two caches per layer": ("falcon_h1", make_prompt_cache, False),
     "experts": ("qwen3_moe", make_prompt_cache, True),
-    "quantised": ("qwen3", caches_of(QuantizedKVCache, group_size=32, bits=8), True),
+    "quantised": ("qwen3", lambda model: pack(make_prompt_cache(model), Quantised(32, 8)), True),
     "unknown": ("qwen3", caches_of(OwnKVCache), False),
 }
 
@@ -278,27 +279,6 @@ def test_an_unknown_kind_is_merged_by_its_own_means() -> None:
 
     assert isinstance(kv.join(None, rows(OwnKVCache))[0], MergedCache)
     assert isinstance(kv.join(None, rows(KVCache))[0], SlotCache)
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_rows_prefilled_plain_are_quantised_when_they_join(bits: int) -> None:
-    model = load("qwen3", head_dim=32)
-    how = Quantised(32, bits)
-    world = World(model, make_prompt_cache, 6)
-    prompts = [world.prompt(n) for n in (40, 3)]
-    plain = [prefilled(model, make_prompt_cache, p) for p in prompts]
-    cache, _ = kv.join(None, plain, how)
-    dense, _ = kv.join(None, plain)
-    alone = [[layer.to_quantized(how.group_size, how.bits) for layer in row] for row in plain]
-    assert cache.nbytes == dense.nbytes * (bits + 2) / 32  # a scale and a bias of 32 bits for each 32 numbers
-    for _ in range(20):
-        tokens = world.prompt(2)
-        logits = forward(model, tokens, cache.advance())
-        exact = forward(model, tokens, dense.advance())
-        for i, row in enumerate(alone):
-            assert mx.allclose(logits[i], forward(model, [tokens[i]], row)[0], rtol=1e-3, atol=2e-3)
-        if bits == 8:
-            assert mx.allclose(logits, exact, atol=0.1 * mx.abs(exact).max().item())
 
 
 # -- cost -------------------------------------------------------------------------------------------------------------

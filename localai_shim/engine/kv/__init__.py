@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ...adapters.caches import Contents, Quantised
 from .merged import MergedCache
-from .row import OneRow, RowCache, can_batch, copied, fits_slots, read_row, write_row
+from .row import OneRow, RowCache, can_batch, copied, fits_slots, is_packed, read_row, write_row
 from .slots import SlotCache
 
 __all__ = [
@@ -73,16 +73,13 @@ class BatchCache(Protocol):
         ...
 
 
-def join(
-    cache: BatchCache | None, rows: Sequence[RowCache], quantise: Quantised | None = None
-) -> tuple[BatchCache, list[int]]:
+def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache, list[int]]:
     """Let prefilled rows into a batch; None is an empty one.
 
     Args:
         cache: the batch's; not to be used any more. Rows keep their slots.
         rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
-            from now on, not copied, unless it is to be quantised.
-        quantise: how keys and values of plain caches are kept; None keeps them as they come.
+            from now on, not copied, unless its keys and values are quantised: only slots read these as they are.
 
     Returns:
         The batch's cache, and the slots of the rows that joined.
@@ -90,13 +87,13 @@ def join(
     Raises:
         ValueError: this kind of cache takes one row at a time.
     """
-    if cache is None and len(rows) == 1 and (quantise is None or not fits_slots(rows[0])):
+    if cache is None and len(rows) == 1 and not is_packed(rows[0]):
         return OneRow(rows[0]), [0]
     if cache is not None and not isinstance(cache, OneRow):
         return cache, cache.join(rows)
     rows = [*([cache.row] if cache is not None else []), *rows]
     if not can_batch(rows[0]):
         raise ValueError(f"{type(rows[0][0]).__name__} holds one row at a time")
-    joined: BatchCache = SlotCache(quantise) if fits_slots(rows[0]) else MergedCache()
+    joined: BatchCache = SlotCache() if fits_slots(rows[0]) else MergedCache()
     slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]

@@ -12,7 +12,6 @@ from typing import Any
 
 import mlx.core as mx
 
-from ...adapters import caches
 from ...adapters.caches import Contents, KeyValues, Parts, States, cuts
 from .row import RowCache, fits_slots, leaves, read_row, write_row
 
@@ -81,9 +80,6 @@ def fill(
         snapshot: the layers that cannot be cut.
         length: tokens of the row.
         capacity: tokens that there will be room for without another copy.
-
-    Returns:
-        Plain caches, quantised keys and values unpacked: prefill is faster on them.
     """
     columns = iter(list(zip(*segments, strict=True)))
     others = iter(snapshot.at(length) if snapshot is not None else [])
@@ -102,8 +98,10 @@ def _filled(
         return Parts(tuple(_filled(part, columns, others, length, room) for part in like.parts))
     if not isinstance(like, KeyValues) or not cuts(like):
         return next(others)
+    if like.quantised is not None:
+        room = length  # these are joined anew with each chunk, and have no room
     arrays = tuple(_joined(next(columns), length, room) for _ in range(2 if like.quantised is None else 6))
-    return caches.dequantise(replace(like, length=length, arrays=arrays))
+    return replace(like, length=length, arrays=arrays)
 
 
 def _joined(pieces: Sequence[Any], length: int, room: int) -> Any:
@@ -111,9 +109,11 @@ def _joined(pieces: Sequence[Any], length: int, room: int) -> Any:
     for piece in pieces:
         parts.append(piece if piece.shape[2] <= missing else piece[:, :, :missing])
         missing -= parts[-1].shape[2]
-    shape = list(parts[0].shape)
-    shape[2] = room - length
-    return mx.concatenate([*parts, mx.zeros(shape, parts[0].dtype)], axis=2)
+    if room > length:
+        shape = list(parts[0].shape)
+        shape[2] = room - length
+        parts.append(mx.zeros(shape, parts[0].dtype))
+    return mx.concatenate(parts, axis=2)
 
 
 def takes_padding(row: RowCache) -> int:

@@ -20,6 +20,11 @@ def fits_slots(row: RowCache) -> bool:
     return all(caches.read(layer) is not None for layer in row)
 
 
+def is_packed(row: RowCache) -> bool:
+    """Whether some keys and values of a row are quantised."""
+    return any(caches.is_packed(layer) for layer in row)
+
+
 def can_batch(row: RowCache) -> bool:
     """Whether rows of this kind of cache can share a batch."""
     return all(hasattr(type(layer), "merge") or caches.read(layer) is not None for layer in row)

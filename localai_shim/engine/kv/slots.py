@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...adapters import caches
-from ...adapters.caches import Contents, KeyValues, Quantised
+from ...adapters.caches import Contents, KeyValues
 from .layers import Current, LayerSlots, layer_slots
 from .row import RowCache, leaves, read_row
 from .step import Step
@@ -19,15 +18,11 @@ _PATIENCE = 4  # steps for which a freed slot waits for a row that takes it, bef
 class SlotCache:
     """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has a length of its own.
 
-    Args:
-        quantise: keep keys and values of plain caches like this.
-
     Slots are numbered from 0. Dead ones among the live are part of the batch until a row takes them or `compact`
     closes them; those behind the last live one are not.
     """
 
-    def __init__(self, quantise: Quantised | None = None) -> None:
-        self._quantise = quantise
+    def __init__(self) -> None:
         self._current = Current()
         self._layers: list[LayerSlots] = []
         self._lengths: dict[int, int] = {}  # of the live slots
@@ -50,8 +45,6 @@ class SlotCache:
             ValueError: a row's cache is of another kind; the cache is of no use any more.
         """
         contents = [read_row(row) for row in rows]
-        if self._quantise is not None:
-            contents = [[caches.quantise(layer, self._quantise) for layer in row] for row in contents]
         lengths = [length_of(row) for row in contents]
         if not self._layers:
             self._layers = [layer_slots(layer, self._current) for layer in contents[0]]

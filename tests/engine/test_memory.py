@@ -1,0 +1,274 @@
+"""Rows wait for memory, give it up to each other, and say what they would say with plenty of it."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+
+from localai_shim.adapters.caches import Quantised
+from localai_shim.core import ModelLoadError, RowError, SamplingParams
+from localai_shim.engine import scheduler
+from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.memory import Memory
+from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request
+from tests.engine.test_oracle import alone
+from tests.engine.test_prefix_cache import PER_TOKEN, counting, tokens
+
+KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
+SAMPLED = SamplingParams(temperature=0.9, top_p=0.9, seed=1, presence_penalty=0.5, top_logprobs=2)
+
+
+def room_for(token_count: int) -> EngineOptions:
+    """Memory for about so many tokens of tiny qwen3, and no prefix cache in it."""
+    bytes_needed = int(token_count * PER_TOKEN / 0.9) + 1
+    return EngineOptions(memory_limit=mx.get_active_memory() + WEIGHTS + bytes_needed, prefix_cache_bytes=0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _weights() -> None:
+    """How much the tiny model takes, so that limits can be set that leave a known rest."""
+    global WEIGHTS
+    before = mx.get_active_memory()
+    engine = engine_for("qwen3")
+    engine.wait()
+    WEIGHTS = mx.get_active_memory() - before
+    engine.close()
+    assert eventually(lambda: mx.get_active_memory() <= before + 4096)
+
+
+WEIGHTS = 0
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
+    engine = engine_for(kind)
+    try:
+        model, memory = engine.model, Memory(engine.model, None, 2048)
+        for count in (3, 200, 700):
+            row = model.new_cache()
+            model.prefill([1] * count, row)
+            held = sum(layer.nbytes for layer in row)
+            assert 0.5 * memory.row(count) <= held <= memory.row(count)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
+    engine = engine_for(kind, EngineOptions(prefix_cache_bytes=0))
+    try:
+        engine.wait()
+        memory = engine._loop._memory
+        assert memory is not None
+        prompts = [tokens(30 + 90 * i, i) for i in range(5)]
+        running = [Running(engine, request(p, max_tokens=300)) for p in prompts]
+        most = memory.batch([len(p) + 300 for p in prompts])
+        assert eventually(lambda: engine.stats().running == 5)
+        while engine.stats().running:
+            assert engine.stats().kv_bytes <= most
+        assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 300) for p in prompts]
+    finally:
+        engine.close()
+
+
+# -- admission -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_for_which_there_is_no_memory_wait_for_those_that_run() -> None:
+    engine = engine_for("qwen3", room_for(2600))
+    try:
+        most = 0
+        running = [Running(engine, request(tokens(300, i), max_tokens=60)) for i in range(8)]
+        assert eventually(lambda: engine.stats().running > 0)
+        while engine.stats().waiting or engine.stats().running:
+            most = max(most, engine.stats().running)
+        assert [run.finish()[0] for run in running] == [alone("qwen3", tuple(tokens(300, i)), 60) for i in range(8)]
+        assert 1 < most < 8, "some, not all, fit"
+        assert engine.stats().preempted == 0, "all of their answers was reserved"
+    finally:
+        engine.close()
+
+
+def test_choices_of_one_prompt_that_do_not_fit_at_once_come_one_after_another() -> None:
+    engine = engine_for("qwen3", room_for(1600))
+    try:
+        one = request(tokens(200), max_tokens=20)
+        assert Running(engine, [one] * 6).finish() == [alone("qwen3", tuple(tokens(200)), 20)] * 6
+    finally:
+        engine.close()
+
+
+def test_the_prefix_cache_gives_way_to_rows() -> None:
+    options = room_for(3000)
+    with counting("qwen3", EngineOptions(memory_limit=options.memory_limit)) as c:
+        for i in range(6):
+            c.ask(tokens(400, i), n=1)
+        held = c.engine.stats().cache_bytes
+        running = [Running(c.engine, request(tokens(250, 50 + i), max_tokens=200)) for i in range(4)]
+        assert eventually(lambda: c.engine.stats().running > 1)
+        assert c.engine.stats().cache_bytes < held
+        budget = c.engine.stats().kv_budget
+        while (stats := c.engine.stats()).running:
+            assert stats.cache_bytes + stats.kv_bytes <= (budget or 0) * 1.1
+        assert [r.finish()[0] for r in running] == [alone("qwen3", tuple(tokens(250, 50 + i)), 200) for i in range(4)]
+
+
+def test_the_context_is_as_long_as_a_row_that_has_all_memory() -> None:
+    engine = engine_for("qwen3", room_for(500))
+    try:
+        length = engine.model.context_length
+        assert length is not None and 400 < length < 500
+        [said] = generate(engine, request(tokens(length - 5), max_tokens=100, ignore_eos=True))
+        assert len(said) == 5
+    finally:
+        engine.close()
+
+
+def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
+    engine = engine_for("qwen3", EngineOptions(memory_limit=1000))
+    with pytest.raises(ModelLoadError, match="memory_limit is 1000 bytes"):
+        _ = engine.model
+    engine.close()
+
+
+# -- preemption ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows begin with room for a little of their answers only."""
+    monkeypatch.setattr(scheduler, "_RESERVED", 16)
+    monkeypatch.setattr(scheduler, "_FURTHER", 16)
+
+
+@pytest.mark.usefixtures("little_reserved")
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
+    plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))
+    prompts = [tokens(40 + i, i) for i in range(6)]
+    expected = [generate(plenty, request(p, sampling, 500, ignore_eos=True))[0] for p in prompts]
+    plenty.close()
+    engine = engine_for("qwen3", room_for(2200))
+    try:
+        running = [Running(engine, request(p, sampling, 500, ignore_eos=True)) for p in prompts]
+        assert [run.finish()[0] for run in running] == expected
+        assert engine.stats().preempted > 0
+        assert engine.stats().prompt_tokens >= sum(map(len, prompts))
+    finally:
+        engine.close()
+
+
+@pytest.mark.usefixtures("little_reserved")
+def test_the_oldest_and_most_urgent_rows_are_never_preempted() -> None:
+    engine = engine_for("qwen3", room_for(1800))
+    try:
+        urgent = Running(engine, request(tokens(40, 1), max_tokens=400, priority=-1))
+        urgent.read(1)
+        others = [Running(engine, request(tokens(40, i), max_tokens=400)) for i in (2, 3, 4, 5)]
+        steps = engine.stats().steps
+        urgent.finish()
+        assert engine.stats().steps - steps < 440, "a token in each step"
+        assert [run.finish()[0] for run in others] == [alone("qwen3", tuple(tokens(40, i)), 400) for i in (2, 3, 4, 5)]
+        assert engine.stats().preempted > 0
+    finally:
+        engine.close()
+
+
+@pytest.mark.usefixtures("little_reserved")
+def test_a_preempted_row_can_be_cancelled_and_leaves_the_others_alone() -> None:
+    engine = engine_for("qwen3", room_for(1800))
+    try:
+        running = [Running(engine, request(tokens(40, i), max_tokens=600)) for i in range(5)]
+        assert eventually(lambda: engine.stats().preempted > 0)
+        running[-1].cancel()  # the youngest: one that was preempted
+        assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(40, i)), 600) for i in range(4)]
+        assert eventually(lambda: engine.stats().running + engine.stats().waiting == 0)
+    finally:
+        engine.close()
+
+
+# -- quantised keys and values -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_rows_take_what_is_said_and_less(bits: int) -> None:
+    engine = engine_for("qwen3", kv=Quantised(32, bits), head_dim=32)
+    try:
+        stats = engine.stats() if engine.model else None
+        assert stats is not None
+        assert stats.kv_bytes_per_token_unquantised == 4 * 2 * 2 * 32 * 4
+        # A scale and a bias of 32 bits for each 32 numbers.
+        assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
+        running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
+        assert eventually(lambda: engine.stats().running == 3)
+        assert engine.stats().kv_bytes == 4 * 256 * stats.kv_bytes_per_token
+        for run in running:
+            run.finish()
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_rows_say_the_same_alone_in_a_batch_and_from_the_prefix_cache(bits: int) -> None:
+    engine = engine_for("qwen3", kv=Quantised(32, bits), head_dim=32)
+    try:
+        prompts = [tokens(60 + 7 * i, i) for i in range(4)]
+        each = [generate(engine, request(p, max_tokens=30))[0] for p in prompts]
+        hits = engine.stats().cache_hits
+        running = [Running(engine, request(p, max_tokens=30)) for p in prompts]
+        assert [run.finish()[0] for run in running] == each
+        assert engine.stats().cache_hits == hits + 4
+    finally:
+        engine.close()
+
+
+def test_eight_bits_say_nearly_what_all_of_them_say() -> None:
+    plain, engine = (
+        engine_for("qwen3", head_dim=32),
+        engine_for("qwen3", kv=Quantised(32, 8), head_dim=32),
+    )
+    wanting = SamplingParams(temperature=0.0, top_logprobs=1)
+    try:
+        for seed in range(4):
+            runs = [Running(e, request(tokens(50, seed), wanting, 1)) for e in (plain, engine)]
+            for run in runs:
+                run.finish()
+            first, second = (run.events[0][0].logprob for run in runs)  # type: ignore[union-attr]
+            assert first == pytest.approx(second, abs=0.05)
+    finally:
+        plain.close()
+        engine.close()
+
+
+def test_a_model_that_cannot_be_quantised_is_refused_when_it_is_loaded() -> None:
+    for kind, changes in (("qwen3", {}), ("gemma3_text", {"head_dim": 32, "sliding_window_pattern": 100})):
+        engine = engine_for(kind, kv=Quantised(64, 4), **changes)
+        with pytest.raises(ModelLoadError, match=r"cannot be run|could be quantised"):
+            _ = engine.model
+        engine.close()
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, little_reserved: None
+) -> None:
+    engine = engine_for("qwen3", room_for(1800))
+    try:
+        prefill = engine.model.prefill
+
+        def failing(ids: list[int], cache: object, **more: bool) -> None:
+            if engine.stats().preempted:
+                raise RuntimeError("no more")
+            prefill(ids, cache, **more)  # type: ignore[arg-type]
+
+        engine.model.prefill = failing  # type: ignore[method-assign, assignment]
+        running = [Running(engine, request(tokens(40, i), max_tokens=600)) for i in range(5)]
+        with pytest.raises(RowError, match="no more"):
+            running[-1].finish()
+        assert running[0].finish()[0] == alone("qwen3", tuple(tokens(40, 0)), 600)
+    finally:
+        engine.close()
