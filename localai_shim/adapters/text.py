@@ -61,6 +61,7 @@ class TextModel:
         self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
     ) -> None:
         import mlx.core as mx
+        from mlx.utils import tree_flatten
 
         self.name = name
         self._mx = mx
@@ -71,6 +72,7 @@ class TextModel:
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
+        self.weight_bytes = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
         contents = [caches.read(layer) for layer in self.new_cache()]
         self.cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
         self.fingerprint = _fingerprint(config, path, options)

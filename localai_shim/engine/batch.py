@@ -16,8 +16,7 @@ import mlx.core as mx
 
 from ..adapters.caches import Contents
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
-from . import kv
-from .kv import BatchCache, RowCache
+from .kv import Groups, Place, RowCache
 from .masks import grammar_failed
 from .sampling import Draw, Sampler
 from .uniform import stream_key
@@ -30,6 +29,7 @@ class Model(Protocol):
     """Most tokens of prompt and output together; None when the model does not say."""
     eos_token_ids: frozenset[int]
     samples_on_device: bool
+    weight_bytes: int
     fingerprint: str
     """Changes with whatever the contents of a row's cache depend on."""
 
@@ -147,8 +147,8 @@ class Batch:
         self._model = model
         self._emit = emit
         self._leave = leave
-        self._cache: BatchCache | None = None
-        self._slots: list[int] = []
+        self._cache = Groups(model.weight_bytes)
+        self._places: list[Place] = []
         self._sampler: Sampler | None = None
         # One of three is in flight for the rows that ran in the last step; rows that joined since wait in `_joined`.
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
@@ -164,12 +164,12 @@ class Batch:
         Rows with one prompt may bring the same cache.
         """
         self._settle()
-        self._cache, slots = kv.join(self._cache, [cache for _, cache in joining])
+        places = self._cache.join([cache for _, cache in joining])
         last = mx.array([(row.said or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
         self.rows = self.rows + [row for row, _ in joining]
-        self._slots = self._slots + slots
-        self._in_order_of_slots()
+        self._places = self._places + places
+        self._in_order_of_places()
 
     def step(self) -> None:
         """Give every running row its next token. An exception here means that the model failed: see `fail`."""
@@ -180,7 +180,7 @@ class Batch:
         if self._draw is not None and self._all_end_now():
             self._settle()
             return
-        if self._cache is not None and self._cache.wants_compaction:
+        if self._cache.wants_compaction:
             self._compact()
             if not self.rows:
                 return
@@ -204,8 +204,7 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """What the rows' caches hold, free room included."""
-        cache = self._cache  # for any thread to ask
-        return cache.nbytes if cache is not None else 0
+        return self._cache.nbytes
 
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""
@@ -218,19 +217,23 @@ class Batch:
 
     def _launch(self, tokens: Any) -> None:
         """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
-        sampler, cache = self._sampler, self._cache
-        assert sampler is not None and cache is not None
+        sampler = self._sampler
+        assert sampler is not None
         self._inputs = self._draw = self._logits = None
-        layers, slots = cache.advance(), self._slots
-        sparse = cache.width > len(slots)  # freed slots run, too, on some row's token
-        if sparse:
-            source = [0] * cache.width
-            for i, slot in enumerate(slots):
-                source[slot] = i
-            tokens = tokens[mx.array(source)]
-        logits = self._model.forward(tokens, layers)
-        if sparse:
-            logits = logits[mx.array(slots)]
+        parts, start = [], 0
+        for part in self._cache.advance(self._places):
+            end = start + len(part.slots)
+            source = list(range(start, end))
+            sparse = part.width > len(part.slots)  # freed slots run, too, on some row's token
+            if sparse:
+                source = [start] * part.width
+                for i, slot in enumerate(part.slots):
+                    source[slot] = start + i
+            mine = tokens if source == list(range(len(self.rows))) else tokens[mx.array(source)]
+            logits = self._model.forward(mine, part.layers)
+            parts.append(logits[mx.array(part.slots)] if sparse else logits)
+            start = end
+        logits = parts[0] if len(parts) == 1 else mx.concatenate(parts)
         if sampler.queues_ahead:
             self._draw = sampler.draw(logits)
             _async_eval(*self._draw.arrays())
@@ -292,10 +295,9 @@ class Batch:
 
     def _hand_cache_over(self, leave: Leave, row: Row, place: int) -> None:
         """Give away the cache of a row that has ended: with its last token, if the next step is in flight already."""
-        assert self._cache is not None
         launched = self._draw is not None or self._logits is not None
         tokens = [*row.prompt_tokens, *(row.said if launched else row.said[:-1])]
-        leave(row, tokens, partial(self._cache.read, self._slots[place]))
+        leave(row, tokens, partial(self._cache.read, self._places[place]))
 
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):
@@ -304,22 +306,19 @@ class Batch:
             self.rows = []
             self._forget()
             return
-        assert self._cache is not None
         kept = set(indices)
-        self._cache.leave([slot for i, slot in enumerate(self._slots) if i not in kept])
+        self._cache.leave([place for i, place in enumerate(self._places) if i not in kept])
         self._arrange(indices)
 
     def _compact(self) -> None:
         """Close the slots of rows that left, with nothing in flight: what is in flight holds the buffers."""
         self._settle()
-        if self._cache is None:
-            return
         moves = self._cache.compact()
-        self._slots = [moves.get(slot, slot) for slot in self._slots]
-        self._in_order_of_slots()
+        self._places = [moves.get(place, place) for place in self._places]
+        self._in_order_of_places()
 
-    def _in_order_of_slots(self) -> None:
-        self._arrange(sorted(range(len(self._slots)), key=self._slots.__getitem__))
+    def _in_order_of_places(self) -> None:
+        self._arrange(sorted(range(len(self._places)), key=self._places.__getitem__))
 
     def _arrange(self, indices: list[int]) -> None:
         """Have these rows, in this order, with what is in flight for them."""
@@ -327,7 +326,7 @@ class Batch:
             self._renew_sampler()
             return
         self.rows = [self.rows[i] for i in indices]
-        self._slots = [self._slots[i] for i in indices]
+        self._places = [self._places[i] for i in indices]
         at = mx.array(indices)
         if self._inputs is not None:
             self._inputs = self._inputs[at]
@@ -343,5 +342,5 @@ class Batch:
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
-        self._cache, self._slots = None, []
+        self._cache, self._places = Groups(self._model.weight_bytes), []
         self._inputs = self._draw = self._logits = self._sampler = None

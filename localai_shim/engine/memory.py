@@ -20,11 +20,14 @@ log = logging.getLogger("localai_shim")
 _GPU_SHARE = 0.9  # of a GPU's memory, weights included
 _WORKSPACE = 0.1  # of what the weights leave, for the steps' own arrays and for a buffer that grows
 _GROWTH = 1.25  # by which slots grow
+_SLOTS = 1.5  # slots per row, at most
 _LEAST = 0.02  # of the limit, where the weights leave less and nobody has named one
 
 
 class Prefills(Protocol):
     """What is needed of a model."""
+
+    weight_bytes: int
 
     def new_cache(self) -> RowCache: ...
 
@@ -57,7 +60,7 @@ class Memory:
         if is_packed(row):
             cache, _ = kv.join(None, [row])
             mx.eval(model.forward(mx.array([0]), cache.advance()))  # raises where its attention cannot read them
-        self._chunk = chunk
+        self._chunk, self._wasted = chunk, kv.most_wasted(model.weight_bytes)
         self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
         """(bytes per token, most tokens) of each."""
@@ -90,7 +93,10 @@ class Memory:
             return 0
         if len(lengths) == 1:
             return self._of(rounded(lengths[0]), 0)
-        return bucket(len(lengths)) * self._of(rounded(int(max(lengths) * _GROWTH)), 0)
+        together = bucket(len(lengths)) * self._of(rounded(int(max(lengths) * _GROWTH)), 0)
+        apart = sum(self._of(rounded(int(length * _GROWTH)), 0) for length in lengths) + self._wasted
+        apart = int(_SLOTS * apart)
+        return min(together, apart)
 
     def _of(self, tokens: int, beyond: int) -> int:
         """A row of so many tokens, whose windows hold some beyond their size."""

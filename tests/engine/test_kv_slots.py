@@ -174,7 +174,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_compute_what_they_compute_alone(kind: str) -> None:
     name, make, trimmable = KINDS[kind]
-    world = World(load(name, **CHANGES.get(kind, {})), make, seed=2)
+    world = World(load(name, **CHANGES.get(kind, {})), make, seed=3)
     choose = world.random
     widest = 0
     world.join([0, 1, 7])
@@ -330,9 +330,9 @@ def test_growing_has_one_layer_twice_and_no_more() -> None:
     cache, _ = kv.join(None, [synthetic(1000) for _ in range(8)])
     step(cache)
     before, row = cache.nbytes, synthetic(1000)
-    extra = peak_of(lambda: cache.join([row]))  # the ninth: there are sixteen slots now
+    extra = peak_of(lambda: cache.join([row]))  # the ninth: there are twelve slots now
     grown = cache.nbytes - before
-    assert grown > before / 2
+    assert grown == before / 2
     assert extra < grown + before / LAYERS
 
 
@@ -371,7 +371,7 @@ def test_a_freed_slot_waits_a_few_steps_for_a_row_to_take_it() -> None:
 
 
 def test_slots_come_in_buckets() -> None:
-    assert [slots.bucket(n) for n in (1, 2, 3, 5, 9, 17, 25, 33, 49, 65)] == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96]
+    assert [slots.bucket(n) for n in (1, 2, 3, 5, 9, 17, 25, 33, 49, 65)] == [1, 2, 3, 6, 12, 24, 32, 48, 64, 96]
 
 
 def test_one_row_can_be_rolled_back_and_copied() -> None:

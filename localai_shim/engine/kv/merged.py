@@ -26,6 +26,9 @@ class MergedCache:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self._layers)
 
+    def lengths(self) -> list[int]:
+        return [0] * sum(self._live)
+
     def join(self, rows: Sequence[RowCache]) -> list[int]:
         """Append rows, all at once: the batch is copied once however many join."""
         joined = [type(layers[0]).merge(list(layers)) for layers in zip(*rows, strict=True)]

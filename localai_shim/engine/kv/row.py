@@ -97,6 +97,10 @@ class OneRow:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self.row)
 
+    def lengths(self) -> list[int]:
+        known = leaves([layer for layer in map(caches.read, self.row) if layer is not None])
+        return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
+
     def join(self, rows: Sequence[RowCache]) -> list[int]:
         raise ValueError("there is one row at a time here")
 

@@ -38,6 +38,10 @@ class SlotCache:
         """Bytes of all buffers, free slots and places included."""
         return sum(array.nbytes for layer in self._layers for array in layer.arrays())
 
+    def lengths(self) -> list[int]:
+        """Tokens of each row."""
+        return list(self._lengths.values())
+
     def join(self, rows: Sequence[RowCache]) -> list[int]:
         """Copy prefilled rows into free slots, the lowest first. Returns their slots, ascending.
 
@@ -150,11 +154,11 @@ class SlotCache:
 
 
 def bucket(rows: int) -> int:
-    """Slots to have for so many rows: 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ..."""
+    """Slots to have for so many rows: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, ..."""
     size = 1
     while size < rows:
         size *= 2
-    return size * 3 // 4 if size >= 32 and rows <= size * 3 // 4 else size
+    return size * 3 // 4 if size >= 4 and rows <= size * 3 // 4 else size
 
 
 def length_of(row: Sequence[Contents]) -> int:

@@ -1,0 +1,88 @@
+"""The caches of rows that share a forward pass.
+
+They are kept in one of three ways: a row that is alone stays where it is, several are kept in slots, and caches of
+unknown kinds are merged by their own means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...adapters.caches import Contents
+from .merged import MergedCache
+from .row import OneRow, RowCache, can_batch, fits_slots, is_packed
+from .slots import SlotCache
+
+
+class BatchCache(Protocol):
+    """The caches of some rows. A row is known by its slot, a place in the model's batch."""
+
+    @property
+    def width(self) -> int:
+        """Slots that a step runs, freed ones among them included."""
+        ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def lengths(self) -> list[int]:
+        """Tokens of each row; 0 where that is not known."""
+        ...
+
+    def join(self, rows: Sequence[RowCache]) -> list[int]:
+        """Let prefilled rows in; returns their slots, ascending. What is in flight should be finished."""
+        ...
+
+    def leave(self, slots: Sequence[int]) -> None:
+        """Free slots."""
+        ...
+
+    def advance(self) -> RowCache:
+        """Begin a step in which every row gets one token. Returns what the model is to be called with."""
+        ...
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether `compact` is worth its while now."""
+        ...
+
+    def compact(self) -> dict[int, int]:
+        """Close freed slots. What is in flight should be finished. Returns old slot -> new slot where rows moved."""
+        ...
+
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        """A copy of one row, the step in flight included; of layers with one position per token, only the tokens from
+        `start` on. Raises ValueError for kinds of caches that are not known.
+        """
+        ...
+
+    def rollback(self, slot: int, tokens: int) -> None:
+        """Forget a row's last tokens. Raises ValueError where the model's caches cannot."""
+        ...
+
+
+def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache, list[int]]:
+    """Let prefilled rows into a batch; None is an empty one.
+
+    Args:
+        cache: the batch's; not to be used any more. Rows keep their slots.
+        rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
+            from now on, not copied, unless its keys and values are quantised: only slots read these as they are.
+
+    Returns:
+        The batch's cache, and the slots of the rows that joined.
+
+    Raises:
+        ValueError: this kind of cache takes one row at a time.
+    """
+    if cache is None and len(rows) == 1 and not is_packed(rows[0]):
+        return OneRow(rows[0]), [0]
+    if cache is not None and not isinstance(cache, OneRow):
+        return cache, cache.join(rows)
+    rows = [*([cache.row] if cache is not None else []), *rows]
+    if not can_batch(rows[0]):
+        raise ValueError(f"{type(rows[0][0]).__name__} holds one row at a time")
+    joined: BatchCache = SlotCache() if fits_slots(rows[0]) else MergedCache()
+    slots = joined.join(rows)
+    return joined, slots if cache is None else slots[1:]
