@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -11,6 +12,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from .timeline import Run, StreamTimes
 from .workload import Prompt
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 
 class BareModel:
@@ -26,19 +29,32 @@ class BareModel:
     def first_token_seconds(self, prompt: Prompt) -> float:
         """Seconds from a prompt's tokens to its first greedy token; logits are computed for the last position only."""
         start = time.perf_counter()
-        cache = make_prompt_cache(self._model)
-        self._model(mx.array([prompt.tokens[:-1]]), cache=cache)
-        mx.argmax(self._model(mx.array([prompt.tokens[-1:]]), cache=cache)[:, -1, :], axis=-1).item()
+        self._finish(prompt.tokens, make_prompt_cache(self._model))
         return time.perf_counter() - start
+
+    def prefix(self, tokens: Sequence[int]) -> list[Any]:
+        """A prompt cache in which these tokens are."""
+        cache: list[Any] = make_prompt_cache(self._model)
+        self._model(mx.array([list(tokens)]), cache=cache)
+        mx.eval([layer.state for layer in cache])
+        return cache
+
+    def continue_seconds(self, prefix: list[Any], tokens: Sequence[int]) -> float:
+        """Seconds from more tokens to the first greedy token, on a copy of a prompt cache; copying is not timed."""
+        cache = copy.deepcopy(prefix)
+        mx.eval([layer.state for layer in cache])
+        start = time.perf_counter()
+        self._finish(tokens, cache)
+        return time.perf_counter() - start
+
+    def _finish(self, tokens: Sequence[int], cache: list[Any]) -> None:
+        if len(tokens) > 1:
+            self._model(mx.array([list(tokens[:-1])]), cache=cache)
+        mx.argmax(self._model(mx.array([list(tokens[-1:])]), cache=cache)[:, -1, :], axis=-1).item()
 
     def prefill(self, prompts: Sequence[Prompt]) -> PrefilledBatch:
         """Run all but the last token of each prompt."""
-        rows = []
-        for prompt in prompts:
-            cache = make_prompt_cache(self._model)
-            self._model(mx.array([prompt.tokens[:-1]]), cache=cache)
-            mx.eval([layer.state for layer in cache])
-            rows.append(cache)
+        rows = [self.prefix(prompt.tokens[:-1]) for prompt in prompts]
         return PrefilledBatch(self._model, rows, [prompt.tokens[-1] for prompt in prompts])
 
 
@@ -70,5 +86,5 @@ class PrefilledBatch:
 
     def _step(self, tokens: Any, cache: list[Any]) -> Any:
         following = mx.argmax(self._model(tokens[:, None], cache=cache)[:, -1, :], axis=-1)
-        mx.async_eval(following)
+        _async_eval(following)
         return following

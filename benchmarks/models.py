@@ -18,6 +18,7 @@ TEMPLATE = """{%- for message in messages -%}
 {% endif -%}"""
 
 _SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+_THINK = ["<think>", "</think>"]
 _ENTROPY = 2.0  # nats
 
 
@@ -44,38 +45,59 @@ SIZES = {
 
 
 def make_model(folder: Path, size: Size, vocabulary: int) -> None:
-    """Save a qwen3 model with random weights and its tokenizer.
+    """Save a qwen3 model with random weights and its tokenizer."""
+    save_model(folder, qwen3_config(size, vocabulary))
 
-    Weights are float32 on MLX's CPU back end and bfloat16 on a GPU. Logits are spread so that the distribution has
-    about `_ENTROPY` nats, as a trained model's has: a flat one would make filters like top_p unrealistically slow.
-    Tokens that give no text at once (the special ones and the lone space) get a logit of zero, so that they are next
-    to never drawn and each token makes one chunk.
+
+def save_model(folder: Path, config: dict[str, Any], template: str = TEMPLATE) -> None:
+    """Save a model with random weights and its tokenizer; the config is completed by the end of sequence.
+
+    Weights are float32 on MLX's CPU back end and bfloat16 on a GPU.
     """
     from mlx import core as mx
     from mlx.utils import tree_flatten
 
     folder.mkdir(parents=True, exist_ok=True)
-    quiet, end = _make_tokenizer(folder, vocabulary)
-    config = _config(size, vocabulary, end)
+    quiet, end = make_tokenizer(folder, config["vocab_size"], template)
+    config = {**config, "eos_token_id": end}
     (folder / "config.json").write_text(json.dumps(config))
-    module = importlib.import_module("mlx_lm.models.qwen3")
-    model = module.Model(module.ModelArgs.from_dict(config))
-    mx.random.seed(0)
-    # Gaussian logits of standard deviation s leave an entropy of about log(vocabulary) - s**2 / 2.
-    spread = math.sqrt(2 * (math.log(vocabulary) - _ENTROPY))
-    dtype = mx.bfloat16 if mx.is_available(mx.gpu) else mx.float32
-    weights: dict[str, Any] = {}
-    for name, array in tree_flatten(model.parameters()):
-        if array.ndim > 1:
-            scale = spread if name.startswith("lm_head") else 1.0
-            array = mx.random.normal(array.shape) * (scale / math.sqrt(array.shape[-1]))
-        if name.startswith("lm_head"):
-            array[mx.array(quiet)] = 0.0
-        weights[name] = array.astype(dtype)
+    model = new_model(config)
+    randomise(model, config["vocab_size"], quiet, mx.bfloat16 if mx.is_available(mx.gpu) else mx.float32)
+    weights = dict(tree_flatten(model.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
 
 
-def _config(size: Size, vocabulary: int, end: int) -> dict[str, Any]:
+def new_model(config: dict[str, Any]) -> Any:
+    """mlx-lm's model of a config; nothing is computed."""
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    return module.Model(module.ModelArgs.from_dict(config))
+
+
+def randomise(model: Any, vocabulary: int, quiet: list[int], dtype: Any) -> None:
+    """Give a model random weights, one array at a time.
+
+    Logits are spread so that the distribution has about `_ENTROPY` nats, as a trained model's has: a flat one would
+    make filters like top_p unrealistically slow. Tokens that give no text at once (`quiet`: the special ones and the
+    lone space) get a logit of zero, so that they are next to never drawn and each token makes one chunk.
+    """
+    from mlx import core as mx
+    from mlx.utils import tree_flatten
+
+    mx.random.seed(0)
+    # Gaussian logits of standard deviation s leave an entropy of about log(vocabulary) - s**2 / 2.
+    spread = math.sqrt(2 * (math.log(vocabulary) - _ENTROPY))
+    for name, array in tree_flatten(model.parameters()):
+        if array.ndim > 1:
+            scale = spread if name.startswith("lm_head") else 1.0
+            array = mx.random.normal(array.shape, dtype) * (scale / math.sqrt(array.shape[-1]))
+        if name.startswith("lm_head"):
+            array[mx.array(quiet)] = 0.0
+        array = array.astype(dtype)
+        mx.eval(array)
+        model.load_weights([(name, array)], strict=False)
+
+
+def qwen3_config(size: Size, vocabulary: int) -> dict[str, Any]:
     return {
         "model_type": "qwen3",
         "hidden_size": size.hidden,
@@ -89,28 +111,32 @@ def _config(size: Size, vocabulary: int, end: int) -> dict[str, Any]:
         "rope_theta": 1_000_000.0,
         "max_position_embeddings": 32_768,
         "tie_word_embeddings": False,
-        "eos_token_id": end,
     }
 
 
-def _make_tokenizer(folder: Path, vocabulary: int) -> tuple[list[int], int]:
-    """Train and save a byte-level BPE of ASCII text; returns the ids that give no text at once, and that of the end."""
+def make_tokenizer(folder: Path, vocabulary: int, template: str = TEMPLATE) -> tuple[list[int], int]:
+    """Train and save a byte-level BPE of ASCII text; returns the ids that give no text at once, and that of the end.
+
+    It has tokens for think markers where the template has such markers.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
+    markers = [marker for marker in _THINK if marker in template]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     # The byte-level names of the space and the line feed, and printable ASCII: no token ends inside a character.
     alphabet = ["Ġ", "Ċ", *map(chr, range(33, 127))]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocabulary - len(markers), special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(_corpus(vocabulary), trainer)
+    tokenizer.add_tokens(markers)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=_SPECIAL[1], pad_token=_SPECIAL[2])
-    fast.chat_template = TEMPLATE
+    fast.chat_template = template
     fast.save_pretrained(folder)
-    ids: list[int] = fast.convert_tokens_to_ids([*_SPECIAL, "Ġ"])
+    ids: list[int] = fast.convert_tokens_to_ids([*_SPECIAL, *markers, "Ġ"])
     return ids, ids[1]
 
 

@@ -13,11 +13,11 @@ import openai
 from . import batch_generator, streams
 from .bare import BareModel
 from .timeline import Run
-from .workload import GREEDY, Prompt, Prompts, Setting, settings
+from .workload import GREEDY, Prompt, Prompts, Setting, settings, with_filters
 
 Method = Callable[[Sequence[Prompt], int], Run]
 
-CLIENT_GREEDY, CLIENT_SAMPLED = "client greedy", "client sampled"
+CLIENT_GREEDY, CLIENT_SAMPLED, CLIENT_FILTERED = "client greedy", "client sampled", "client sampled, top_k, min_p"
 BATCHER_GREEDY, BATCHER_SAMPLED = "BatchGenerator greedy", "BatchGenerator sampled"
 _BATCHER_SETTINGS = 4
 
@@ -62,11 +62,13 @@ def methods(
     BatchGenerator gets one sampler object per request, but their values are few and are the same on each run, because
     each new value makes MLX compile kernels: what that costs is measured in `values`.
     """
-    sampled = settings(count, random.Random(count))
+    rng = random.Random(count)
+    sampled = settings(count, rng)
     samplers = batch_generator.make_samplers([s for s, _ in zip(_few() * count, range(count), strict=False)])
     out = {
         CLIENT_GREEDY: client_method(ours, "bench", None),
         CLIENT_SAMPLED: client_method(ours, "bench", sampled),
+        CLIENT_FILTERED: client_method(ours, "bench", with_filters(sampled, rng)),
         BATCHER_GREEDY: lambda prompts, new: batch_generator.run(model, prompts, new),
         BATCHER_SAMPLED: lambda prompts, new: batch_generator.run(model, prompts, new, list(samplers)),
     }

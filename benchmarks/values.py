@@ -9,7 +9,7 @@ from typing import Any
 
 from . import batch_generator
 from .throughput import Method, client_method
-from .workload import Prompts, Setting, settings
+from .workload import Prompts, Setting, settings, with_filters
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ def batcher_cost(model: Any, prompts: Prompts, new_tokens: int, count: int, repe
 
 def _cost(method: Any, prompts: Prompts, new_tokens: int, count: int, repeats: int) -> ValuesCost:
     fresh = random.Random()  # from the system: a run of this program uses no value of another
-    (one,) = settings(1, random.Random(0))
+    (one,) = with_filters(settings(1, random.Random(0)), random.Random(0))
     shared = [replace(one, seed=seed) for seed in range(count)]
     method(shared)(prompts.take(count), 8)
     out = ValuesCost()
     for _ in range(repeats):
         out.shared.append(method(shared)(prompts.take(count), new_tokens).seconds)
-        out.new.append(method(settings(count, fresh))(prompts.take(count), new_tokens).seconds)
+        out.new.append(method(with_filters(settings(count, fresh), fresh))(prompts.take(count), new_tokens).seconds)
     return out

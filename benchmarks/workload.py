@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -17,36 +17,45 @@ class Setting:
     top_k: int = 0
     min_p: float = 0.0
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
     response_format: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
         """Arguments of `client.chat.completions.create`, with `ignore_eos` so that all streams are equally long."""
-        format = {"response_format": self.response_format} if self.response_format else {}
-        if self.temperature == 0:
-            return {**format, "temperature": 0, "extra_body": {"ignore_eos": True}}
-        return {
-            **format,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "seed": self.seed,
-            "extra_body": {"ignore_eos": True, "top_k": self.top_k, "min_p": self.min_p},
-        }
+        out: dict[str, Any] = {"temperature": self.temperature, "extra_body": {"ignore_eos": True}}
+        for name in ("seed", "presence_penalty", "frequency_penalty", "response_format"):
+            if getattr(self, name) != getattr(GREEDY, name):
+                out[name] = getattr(self, name)
+        if self.top_logprobs:
+            out |= {"logprobs": True, "top_logprobs": self.top_logprobs}
+        if self.temperature:
+            out["top_p"] = self.top_p
+            out["extra_body"] |= {name: getattr(self, name) for name in ("top_k", "min_p") if getattr(self, name)}
+        return out
 
 
 GREEDY = Setting()
 
 
 def settings(count: int, rng: random.Random) -> list[Setting]:
-    """Settings of which each differs from the others in every value."""
+    """A temperature, top_p and seed of its own for each stream."""
     return [
         Setting(
             temperature=round(rng.uniform(0.6, 1.2), 6),
             top_p=round(rng.uniform(0.8, 0.99), 6),
-            top_k=top_k,
-            min_p=round(rng.uniform(0.01, 0.1), 6),
-            seed=rng.randrange(2**31),
+            seed=rng.randrange(1, 2**31),
         )
-        for top_k in rng.sample(range(20, 20 + 4 * count), count)
+        for _ in range(count)
+    ]
+
+
+def with_filters(settings: Sequence[Setting], rng: random.Random) -> list[Setting]:
+    """The same with a top_k and a min_p for each, too."""
+    return [
+        replace(one, top_k=top_k, min_p=round(rng.uniform(0.01, 0.1), 6))
+        for one, top_k in zip(settings, rng.sample(range(20, 20 + 4 * len(settings)), len(settings)), strict=True)
     ]
 
 
@@ -81,13 +90,32 @@ class Prompts:
 
     def take(self, count: int) -> list[Prompt]:
         """`count` prompts that nobody has seen."""
-        texts = ["".join(self._rng.choices(self._words, k=self._count)) for _ in range(count)]
+        texts = [self.words(self._count) for _ in range(count)]
         return [Prompt(text, tuple(self._render(text))) for text in texts]
 
+    def words(self, count: int) -> str:
+        """A random text of so many tokens."""
+        return "".join(self._rng.choices(self._words, k=count))
+
     def _render(self, text: str) -> list[int]:
-        messages = [{"role": "user", "content": text}]
-        ids = self._tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)
-        return [int(i) for i in ids]
+        return render(self._tokenizer, [{"role": "user", "content": text}])
+
+
+def render(tokenizer: Any, messages: Sequence[Any], **variables: Any) -> list[int]:
+    """Tokens of a conversation up to where the model answers, made without the client.
+
+    Args:
+        tokenizer: mlx-lm's wrapper.
+        messages: as the template takes them: arguments of tool calls are dicts.
+        **variables: of the template.
+    """
+    ids = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **variables)
+    return [int(i) for i in ids]
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Tokens that both begin with."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _single_token_words(tokenizer: Any, most: int = 2_000) -> Iterator[str]:

@@ -69,7 +69,7 @@ class Scheduler:
         self._arrivals = self._turn = 0
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
-        self._seconds_per_token = max_stall / _FIRST_CHUNK
+        self._chunk = _FIRST_CHUNK  # tokens that take about `max_stall`, as far as is known
         self._steps_planned = 0
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Scheduler:
         deadline = start + self._max_stall * (1 if beside else _GATHER)
         while (job := self._choose()) is not None:
             try:
-                self._advance(job)
+                self._advance(job, deadline - time.monotonic() if beside else None)
             except Exception as error:
                 self._fail(job, error)
             self._release()
@@ -251,27 +251,34 @@ class Scheduler:
 
     # -- prefill ------------------------------------------------------------------------------------------------
 
-    def _advance(self, job: PrefillJob) -> None:
-        """Run one chunk of a prompt, sized to fit `max_stall` when rows are waiting for their next token."""
-        beside = bool(len(self._batch))
+    def _advance(self, job: PrefillJob, left: float | None) -> None:
+        """Run one chunk of a prompt, sized to take the time that is `left` where rows wait for a token."""
         most = self._prefill_chunk
-        if beside:
-            most = min(most, max(_LEAST_CHUNK, int(self._max_stall / self._seconds_per_token)))
+        if left is not None:
+            most = min(most, max(_LEAST_CHUNK, int(self._chunk * min(1.0, left / self._max_stall))))
         self._prefiller.begin(job)
         if job.left <= 0:
             return
         # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
         # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
-        alone = not beside and len(self._jobs) == len(job.rows) and not self._joining
+        alone = left is None and len(self._jobs) == len(job.rows) and not self._joining
         start = time.monotonic()
         together = self._gather(job, most)
         if len(together) > 1:
             size = self._prefiller.run_together(together)
         else:
             size = self._prefiller.run(job, most, wait=not alone)
-        if size >= _FIRST_CHUNK // 2 and not alone:  # shorter ones measure a pass's overhead rather than the speed
-            spent = (time.monotonic() - start) / size
-            self._seconds_per_token += 0.5 * (spent - self._seconds_per_token)
+        if size and not alone:
+            self._learn(size, time.monotonic() - start)
+
+    def _learn(self, size: int, seconds: float) -> None:
+        """Correct how large a chunk may be. What a token costs grows with the prompt and shrinks with the chunk, so
+        that a chunk much shorter says something only if it took too long.
+        """
+        fitting = size * self._max_stall / max(seconds, 1e-6)
+        if fitting < self._chunk or 2 * size >= self._chunk:
+            fitting = max(min(fitting, 2 * self._chunk), self._chunk / 4)
+            self._chunk = min(self._prefill_chunk, max(_LEAST_CHUNK, round((self._chunk + fitting) / 2)))
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
         """Jobs to run in one pass: with a short prompt, others that are as short."""

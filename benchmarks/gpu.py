@@ -1,0 +1,156 @@
+"""Models of the shape of 8B ones on a GPU, against mlx-lm's BatchGenerator and the bare step in the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.utils import load_tokenizer
+
+from localai_shim import AsyncLocalOpenAI
+from localai_shim.adapters.quantised import batch_quantised_layers
+from localai_shim.adapters.text import LoadOptions, TextModel
+from localai_shim.engine.engine import Engine
+
+from . import batch_generator, models, report, throughput
+from .bare import BareModel
+from .figures import Figure, Section, print_figures, ratios, spread
+from .models import Size
+from .prefill import generate_step_seconds
+from .streams import ask
+from .throughput import BATCHER_GREEDY, BATCHER_SAMPLED, CLIENT_GREEDY, CLIENT_SAMPLED
+from .workload import Prompt, Prompts
+
+SIZES = {
+    "8b": Size(4_096, 36, 12_288, 32, 8, 128, 151_936, 128, 128),  # Qwen3-8B
+    "tiny": Size(64, 2, 128, 4, 2, 16, 1_000, 32, 24),
+    **models.SIZES,
+}
+PREFILL = 4_096
+STREAMS = (1, 32)
+DECODE_TARGETS = {("bf16", 1): 1.0, ("bf16", 32): 1.0, ("4-bit", 32): 4.0}  # times BatchGenerator
+PREFILL_TARGETS = {"bf16": 1.8}
+_GROUP = 64
+_quantize: Any = nn.quantize
+
+
+def measure(name: str, repeats: int, quick: bool) -> Section:
+    """bf16 and 4-bit: decoding at 1 and 32 streams, and the prefill of a long prompt.
+
+    Args:
+        name: one of `SIZES`; the 8B shape is measured on a GPU only.
+        repeats: runs of each method.
+        quick: shorter streams.
+    """
+    on_gpu = mx.default_device() == mx.Device(mx.gpu)
+    section = Section()
+    if name == "8b" and not on_gpu:
+        print("There is no GPU here; --gpu-size runs another shape on the CPU.")
+        return section
+    size = SIZES[name]
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
+        folder = Path(root)
+        quiet, end = models.make_tokenizer(folder, size.vocabulary)
+        tokenizer = load_tokenizer(folder)
+        config = {**models.qwen3_config(size, size.vocabulary), "eos_token_id": end}
+        model = models.new_model(config)
+        models.randomise(model, size.vocabulary, quiet, mx.bfloat16 if on_gpu else mx.float32)
+        for kind, bits in (("bf16", None), ("4-bit", 4)):
+            if bits is not None:
+                _quantize(model, group_size=_GROUP, bits=bits)
+                mx.eval(model.parameters())
+            for key, value in report.machine_facts(model, config).items():
+                print(f"{key}: {value}")
+            with _client(folder, model, tokenizer, config, bits) as client:
+                prompts = Prompts(tokenizer, size.prompt_tokens)
+                new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
+                label = kind if on_gpu else f"{kind} (float32 on this CPU)" if bits is None else kind
+                _decode(section, kind, label, model, client, prompts, new_tokens, repeats)
+                length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
+                _prefill(section, kind, label, model, client, Prompts(tokenizer, length, seed=9), length, repeats)
+    print_figures(section.figures)
+    return section
+
+
+@contextmanager
+def _client(
+    folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None
+) -> Iterator[AsyncLocalOpenAI]:
+    """A client whose engine has a model of its own with the same weights: engines change the layers of theirs."""
+    ours = models.new_model(config)
+    if bits is not None:
+        _quantize(ours, group_size=_GROUP, bits=bits)
+    ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
+
+    def load() -> TextModel:
+        batch_quantised_layers(ours)
+        return TextModel("bench", ours, tokenizer, config, folder, LoadOptions())
+
+    engine = Engine(load)
+    try:
+        engine.wait()
+        yield AsyncLocalOpenAI(engine=engine)
+    finally:
+        engine.close()
+
+
+def _decode(
+    section: Section,
+    kind: str,
+    label: str,
+    model: Any,
+    client: AsyncLocalOpenAI,
+    prompts: Prompts,
+    new_tokens: int,
+    repeats: int,
+) -> None:
+    comparisons: list[throughput.Comparison] = []
+    for count in STREAMS:
+        chosen = throughput.methods(count, client, model, None)
+        comparisons += throughput.compare(count, chosen, BareModel(model), prompts, new_tokens, repeats)
+    report.print_comparisons(comparisons)
+    by_name = {(c.method, c.streams): c for c in comparisons}
+    for count in STREAMS:
+        for ours, theirs in ((CLIENT_GREEDY, BATCHER_GREEDY), (CLIENT_SAMPLED, BATCHER_SAMPLED)):
+            a, b = by_name[ours, count], by_name[theirs, count]
+            pairs = [(x.decode_rate, y.decode_rate) for x, y in zip(a.runs, b.runs, strict=True)]
+            values = [x / y for x, y in pairs if x and y]
+            target = DECODE_TARGETS.get((kind, count))
+            section.figures.append(Figure(f"gpu, {label}: {ours}, {count} streams / {theirs}", values, target))
+            section.figures.append(Figure(f"gpu, {label}: {ours}, {count} streams / bare greedy step", a.ratios, None))
+    section.raw[f"{kind} decode"] = [report.comparison_json(c) for c in comparisons]
+
+
+def _prefill(
+    section: Section,
+    kind: str,
+    label: str,
+    model: Any,
+    client: AsyncLocalOpenAI,
+    prompts: Prompts,
+    length: int,
+    repeats: int,
+) -> None:
+    """Each timed run follows one of its own kind that is not."""
+    methods: dict[str, Callable[[Prompt], float]] = {
+        "client": lambda prompt: asyncio.run(ask(client, prompt.messages, 1)).first_token,
+        "BatchGenerator": lambda prompt: batch_generator.run(model, [prompt], 1).first_token_seconds()[0],
+        "generate_step": lambda prompt: generate_step_seconds(model, prompt),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in range(repeats):
+        for name, run in methods.items():
+            run(*prompts.take(1))
+            rates[name].append(length / run(*prompts.take(1)))
+    figures = ", ".join(f"{name} {spread(values, digits=0)}" for name, values in rates.items())
+    print(f"Prefill of {length} tokens, {label}, tok/s: {figures}\n", flush=True)
+    for other, target in (("BatchGenerator", PREFILL_TARGETS.get(kind)), ("generate_step", None)):
+        name = f"gpu, {label}: prefill of {length} tokens / {other}"
+        section.figures.append(Figure(name, ratios(rates["client"], rates[other]), target))
+    section.raw[f"{kind} prefill"] = rates

@@ -1,0 +1,102 @@
+"""How long running streams wait for a token while a long prompt joins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from localai_shim import AsyncLocalOpenAI
+
+from .bench import Bench
+from .figures import Figure, Section, print_figures, ratios, spread
+from .streams import ask
+from .workload import GREEDY, Prompt
+
+STREAMS, LONG = 8, 8_000
+MAX_STALL = 0.05  # seconds
+TARGET = 2.0  # times (max_stall + step)
+_ALONE = 48  # tokens of each stream before the long prompt comes
+_AFTER = 4  # tokens of each stream after it has joined
+_ENDLESS = 20_000
+
+
+def measure(bench: Bench) -> Section:
+    """`STREAMS` streams run alone, then a prompt of `LONG` tokens joins them."""
+    longest: list[float] = []
+    typical: list[float] = []
+    steps: list[float] = []
+    joined: list[float] = []
+    long_prompts = bench.prompts_of(LONG, seed=7)
+    # A client of its own says max_stall aloud; it has an engine of its own, too.
+    client = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=MAX_STALL)
+    for number in range(bench.repeats + 1):
+        found, step, first = asyncio.run(_run(client, bench.prompts.take(STREAMS), *long_prompts.take(1)))
+        if number:
+            longest.append(found[0])
+            typical.append(median(found))
+            steps.append(step)
+            joined.append(first)
+    asyncio.run(client.close())
+    waits = f"longest gap {spread(longest, 1e3, 0)} ms, median gap {spread(typical, 1e3, 0)} ms"
+    print(
+        f"{STREAMS} streams while {LONG} tokens join: {waits}, median gap before {spread(steps, 1e3, 1)} ms, "
+        f"TTFT of the long prompt {spread(joined, 1, 1)} s"
+    )
+    limits = [MAX_STALL + step for step in steps]
+    figures = [
+        Figure(
+            f"stall: longest gap of {STREAMS} streams, {LONG} tokens join / (max_stall + step)",
+            ratios(longest, limits),
+            TARGET,
+            at_least=False,
+        )
+    ]
+    print_figures(figures)
+    return Section(
+        figures,
+        {
+            "longest_gap_seconds": longest,
+            "median_gap_seconds": typical,
+            "step_seconds": steps,
+            "long_ttft_seconds": joined,
+        },
+    )
+
+
+async def _run(client: AsyncLocalOpenAI, prompts: list[Prompt], long: Prompt) -> tuple[list[float], float, float]:
+    """(gaps while the long prompt joins, the longest first; median gap before; its time to first token): seconds."""
+    times: list[list[float]] = [[] for _ in prompts]
+    streams = [asyncio.create_task(_endless(client, p, t)) for p, t in zip(prompts, times, strict=True)]
+    await _until(streams, times, [_ALONE] * STREAMS)
+    begin = time.perf_counter()
+    start = max(t[0] for t in times)
+    alone = [b - a for t in times for a, b in pairwise(t) if a >= start]
+    answer = await ask(client, long.messages, 2)
+    await _until(streams, times, [len(t) + _AFTER for t in times])
+    for stream in streams:
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    gaps = sorted((b - a for t in times for a, b in pairwise(t) if b > begin), reverse=True)
+    return gaps, median(alone), answer.first_token
+
+
+async def _endless(client: AsyncLocalOpenAI, prompt: Prompt, times: list[float]) -> None:
+    stream: Any = await client.chat.completions.create(
+        model="bench", messages=prompt.messages, max_tokens=_ENDLESS, stream=True, **GREEDY.fields()
+    )
+    async with aclosing(stream):
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                times.append(time.perf_counter())
+
+
+async def _until(streams: list[asyncio.Task[None]], times: list[list[float]], counts: list[int]) -> None:
+    while any(len(t) < count for t, count in zip(times, counts, strict=True)):
+        done, _ = await asyncio.wait(streams, timeout=0.005, return_when=asyncio.FIRST_COMPLETED)
+        for stream in done:
+            stream.result()
+            raise RuntimeError("a stream ended before the long prompt had joined")
