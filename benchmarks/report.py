@@ -40,7 +40,7 @@ def machine_facts(model: Any, config: dict[str, Any]) -> dict[str, str]:
     """What the figures were measured with."""
     arrays = [array for _, array in tree_flatten(model.parameters())]
     shape = " ".join(f"{key}={config.get(key)}" for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
-    versions = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "openai", "localai-shim"))
+    versions = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "openai"))
     return {
         "versions": f"{versions} python {platform.python_version()}",
         "system": f"{platform.system()} {platform.machine()}, {cores()} cores",

@@ -62,6 +62,16 @@ def describe_backend() -> str:
     return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
 
 
+def multiplies_packed() -> bool:
+    """Whether attention can read quantised keys and values as they are.
+
+    MLX's CUDA back end (0.32.4) has no quantised products of the shapes of attention.
+    """
+    import mlx.core as mx
+
+    return not mx.cuda.is_available()
+
+
 def _load_blas() -> None:
     global _blas
     for path in _candidates():

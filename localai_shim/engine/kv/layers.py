@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ...adapters import caches
+from ...adapters.backend import multiplies_packed
 from ...adapters.caches import Contents, KeyValues, Parts, States
 from .row import copy_of
 from .step import Step
@@ -235,21 +236,35 @@ class KeyValueSlots:
 
 
 class QuantisedSlots(KeyValueSlots):
-    """An attention layer with quantised keys and values: models look for `bits`."""
+    """An attention layer with quantised keys and values.
+
+    Models that find `bits` multiply with packed keys and values. Where MLX cannot do that they are unpacked at each
+    step: this costs time, and still saves what the other layers hold.
+    """
 
     def __init__(self, like: KeyValues, current: Current) -> None:
         super().__init__(like, current)
         assert like.quantised is not None
-        self.bits, self.group_size = like.quantised.bits, like.quantised.group_size
+        how = self._quantised = like.quantised
+        self._unpacks = not multiplies_packed()
+        if not self._unpacks:
+            self.bits, self.group_size = how.bits, how.group_size
 
     def keys_and_values(self) -> tuple[Any, Any]:
-        step = self._step
+        step, how = self._step, self._quantised
         columns = step.columns(self._capacity, self._ring)
-        parts = tuple(self._grid(i)[: step.width, :, :columns] for i in range(6))
-        return parts[:3], parts[3:]
+        parts = [self._grid(i)[: step.width, :, :columns] for i in range(6)]
+        if not self._unpacks:
+            return tuple(parts[:3]), tuple(parts[3:])
+        keys, values = (
+            mx.dequantize(weights, scales, biases, group_size=how.group_size, bits=how.bits)
+            for weights, scales, biases in (parts[:3], parts[3:])
+        )
+        return keys, values
 
     def _stored(self, keys: Any, values: Any) -> Sequence[Any]:
-        quantised = (mx.quantize(a, group_size=self.group_size, bits=self.bits) for a in (keys, values))
+        how = self._quantised
+        quantised = (mx.quantize(a, group_size=how.group_size, bits=how.bits) for a in (keys, values))
         return [part for parts in quantised for part in parts]
 
 
