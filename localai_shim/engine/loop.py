@@ -270,17 +270,14 @@ class Loop(Generic[ModelT]):
 
     def _next_message(self, wait: bool) -> Submit | Cancel | None:
         """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
+        quiet = _QUIET
         while wait and self._prefixes is not None and self._prefixes.unsaved:
             try:
-                return self._inbox.get(timeout=_QUIET)
+                return self._inbox.get(timeout=quiet)
             except queue.Empty:
                 self._prefixes.save()
+                quiet = 0.0
         return self._inbox.get(block=wait)
-
-    def _save(self) -> None:
-        deadline = time.monotonic() + _SAVE_AT_END
-        while self._prefixes is not None and self._prefixes.unsaved and time.monotonic() < deadline:
-            self._prefixes.save()
 
     def _admit(self, message: Submit) -> None:
         assert self.model is not None and self._scheduler is not None
@@ -348,7 +345,8 @@ class Loop(Generic[ModelT]):
             _put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
         self._rows.clear()
-        self._save()
+        if self._prefixes is not None:
+            self._prefixes.close(_SAVE_AT_END)
         self._batch = self._scheduler = self._prefixes = self.model = None
         self.ready.set()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -12,6 +13,7 @@ import mlx.core as mx
 from ..adapters.caches import Contents, cuts
 from .kv import RowCache, read_row
 from .kv.parts import cut, fill, take_snapshot
+from .kv.row import copy_of
 from .prefix_store import PrefixStore, Stored
 from .prefix_tree import Match, PrefixTree
 
@@ -63,10 +65,12 @@ class PrefixCache:
         self._tree = PrefixTree(whole=not self.cuts_anywhere)
         self._failed = False
         self._store: PrefixStore | None = None
+        self._writes = folder is not None
+        self._saving: Generator[None] | None = None
         if folder is not None:
             try:
                 self._store = PrefixStore(folder, model.fingerprint, folder_budget)
-            except OSError as error:
+            except Exception as error:
                 self._give_up_folder(error)
 
     @property
@@ -77,18 +81,30 @@ class PrefixCache:
     @property
     def unsaved(self) -> bool:
         """There is something to `save`."""
-        return self._store is not None and any(not node.saved for node in self._tree)
+        return self._writes and (self._saving is not None or any(not node.saved for node in self._tree))
 
     def save(self) -> None:
-        """Write a node of the tree to disk."""
-        node = next((node for node in self._tree if not node.saved), None)
-        if self._store is None or node is None:
+        """Write a piece, of a few MB, of what is not on disk yet."""
+        if self._store is None or not self._writes:
             return
-        node.saved = True
         try:
-            self._store.save(node.salt, node.path(), node.start, node.segment, node.snapshot)
+            if self._saving is None:
+                self._saving = self._save_node(self._store)
+            for _ in self._saving:
+                return
         except Exception as error:
-            self._give_up_folder(error)
+            self._writes = False
+            log.warning("the prefix cache's folder cannot be written to, and nothing more is: %s", error)
+        self._saving = None
+
+    def close(self, seconds: float) -> None:
+        """Write what is not on disk yet, for at most so long."""
+        deadline = time.monotonic() + seconds
+        while self.unsaved and time.monotonic() < deadline:
+            self.save()
+        if self._saving is not None:
+            self._saving.close()
+            self._saving = None
 
     def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
         """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
@@ -150,38 +166,57 @@ class PrefixCache:
         found = self._tree.match(salt, tokens)
         if self._store is None:
             return found
-        path, length = self._tree.walk(salt, tokens)
-        ends = [node.end for node in path if node.end <= length]
-        chain = self._store.chain(salt, tokens, ends, whole=not self.cuts_anywhere)
-        if not chain or min(chain[-1].end, len(tokens)) < _LEAST + (found.length if found else 0):
-            return found
-        if sum(stored.bytes for stored in chain) > self._limit:
-            return found
-        for stored in chain:
-            if not self._bring_in(self._store, salt, [*tokens[: stored.start], *stored.tokens], stored):
-                break
+        try:
+            if not self._bring_in(self._store, salt, tokens, found.length if found is not None else 0):
+                return found
+        except Exception as error:
+            self._give_up_folder(error)
         self._tree.shrink(self._limit)
         return self._tree.match(salt, tokens)
 
-    def _bring_in(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
-        """Put a node that is on disk into the tree; False when that is not possible."""
-        if self._tree.covers(salt, tokens):
+    def _bring_in(self, store: PrefixStore, salt: str | None, tokens: list[int], known: int) -> bool:
+        """Put what is on disk of these tokens into the tree; False where it is not worth it."""
+        while True:
+            chain, length = store.find(salt, tokens, whole=not self.cuts_anywhere)
+            if length < known + _LEAST or sum(stored.bytes for stored in chain) > self._limit:
+                return False
+            if all(self._bring_in_file(store, salt, [*tokens[: s.start], *s.tokens], s) for s in chain):
+                return True  # otherwise one is damaged or gone, and others may do
+
+    def _bring_in_file(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
+        """Put a file's tokens into the tree, which has those before; False when that is not possible."""
+        _, start = self._tree.walk(salt, tokens)
+        if start == len(tokens) and (stored.least is None or self._tree.covers(salt, tokens)):
             return True
         loaded = store.load(stored)
-        _, start = self._tree.walk(salt, tokens)
-        if loaded is None or start < stored.start:
+        if loaded is None:
             return False
         segment, snapshot = loaded
-        if start == stored.start:
-            self._tree.add(salt, tokens, start, segment, snapshot).saved = True
-        else:
-            rest = [array[..., start - stored.start :, :] for array in segment] if start < stored.end else []
-            self._tree.add(salt, tokens, start, rest, snapshot)
+        if start > stored.start:
+            segment = (
+                [copy_of(array[..., start - stored.start :, :]) for array in segment] if start < stored.end else []
+            )
+        self._tree.add(salt, tokens, start, segment, snapshot).saved = True
         return True
 
+    def _save_node(self, store: PrefixStore) -> Generator[None]:
+        """Write a node that is not on disk, after those of its parents that are not there any more."""
+        node = next((node for node in self._tree if not node.saved), None)
+        if node is None:
+            return
+        node.saved = True
+        tokens = node.path()
+        if store.find(node.salt, tokens, whole=node.snapshot is not None)[1] == len(tokens):
+            return  # in a file that another process wrote, or in that of a node which was cut in two
+        _, length = store.find(node.salt, tokens, whole=False)
+        for each in self._tree.walk(node.salt, tokens)[0]:
+            if each is node or each.end > length:
+                each.saved = True
+                yield from store.write(each.salt, each.path(), each.start, each.segment, each.snapshot)
+
     def _give_up_folder(self, error: Exception) -> None:
-        self._store = None
-        log.warning("the prefix cache's folder cannot be used, and nothing more is written to it: %s", error)
+        self._store, self._writes = None, False
+        log.warning("the prefix cache's folder cannot be used, and is not: %s", error)
 
     def _report(self, error: Exception) -> None:
         """A prompt that cannot be kept costs time and nothing else."""

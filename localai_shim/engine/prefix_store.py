@@ -1,55 +1,53 @@
 """Nodes of a prefix tree as files, so that they survive the process; several processes may share the folder.
 
-A file holds one node. Its name is `KEY.DIGEST.safetensors`: the key stands for the salt and all tokens up to the node's
-end, the digest for the content. Files are written beside their place and renamed, and never change afterwards.
+A file holds some tokens after others. Its name is `KEY.DIGEST.safetensors`: the key stands for the salt and all tokens
+up to the file's end, the digest for its content. Files are written beside their place and renamed, and never change
+afterwards, so that nobody sees half of one. Processes may cut the same tokens differently: whatever files hold a
+beginning together are put together.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
-import io
-import itertools
 import json
 import logging
 import os
 import re
+import secrets
 import time
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import mlx.core as mx
-
-from ..adapters.caches import KeyValues, Ring, States
 from ..core import common_length
+from . import prefix_file
 from .kv.parts import Segment, Snapshot
 
 log = logging.getLogger("localai_shim")
 
-_FORMAT = "localai_shim prefix 1"
+_FORMAT = "localai_shim prefix 2"
 _NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}\.safetensors")
-_PART = ".part.safetensors"  # what is being written
+_PART = re.compile(r"[0-9a-f]{16}\.part\.safetensors")  # what is being written
 _STALE = 3600.0  # seconds after which a part was left behind by a process that died
-_LARGEST_HEADER = 2**26
-
-_save: Any = mx.save_safetensors
-_load: Any = mx.load
+_TICK = 2 * 10**9  # nanoseconds; no file system tells times apart more coarsely
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stored:
     """A node on disk."""
 
     path: Path
     key: str
     parent: str
+    """Key of the tokens before."""
     start: int
-    tokens: list[int]
-    whole: bool
-    """It holds a snapshot."""
+    tokens: array[int]
+    least: int | None
+    """The shortest length that its snapshot can be cut to; None: it has no snapshot."""
     bytes: int
 
     @property
@@ -62,166 +60,228 @@ class PrefixStore:
 
     Args:
         folder: is made if it is not there; each model has a folder of its own in it.
-        fingerprint: of the model and whatever else the arrays depend on.
+        kind: of the model and whatever else the arrays depend on; a folder's name.
         budget: most bytes in `folder`, those of other models included; the least recently used go first.
+
+    Raises:
+        OSError: the folder cannot be made or read.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], fingerprint: str, budget: int) -> None:
-        self._root, self._budget = Path(folder), budget
-        self._folder = self._root / fingerprint
+    def __init__(self, folder: str | os.PathLike[str], kind: str, budget: int) -> None:
+        self._root, self._kind, self._budget = Path(folder).expanduser(), kind, budget
+        self._folder = self._root / kind
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._fingerprint = fingerprint
         self._known: dict[str, Stored | None] = {}
         """By file name; None for what is no node."""
-        self._children: dict[str, list[Stored]] = {}
+        self._after: dict[str, list[Stored]] = {}
+        """By `Stored.parent`."""
+        self._starts: list[int] = []
         self._seen = -1
-        self._parts = itertools.count()
+        self._make_room()
+        self._look()
 
-    def chain(self, salt: str | None, tokens: Sequence[int], ends: Sequence[int], *, whole: bool) -> list[Stored]:
-        """The nodes that lead furthest along these tokens, in order.
+    def find(self, salt: str | None, tokens: Sequence[int], *, whole: bool) -> tuple[list[Stored], int]:
+        """The files that hold most of the beginning of these tokens, in order, and how much; marks them as used.
 
         Args:
             salt: see `core.Prompt`.
-            tokens: what to find the longest beginning of.
-            ends: lengths from which on nodes are looked for; 0 is one in any case.
-            whole: the last node has to hold a snapshot, otherwise it may have more tokens than are wanted.
+            tokens: what to find the beginning of.
+            whole: rows cannot be cut, so that the last file has to have a snapshot for the length.
+
+        Raises:
+            OSError: the folder cannot be read.
         """
         self._look()
-        if not self._children:
-            return []
-        keys = dict(zip((0, *ends), keys_of(salt, tokens, (0, *ends)), strict=True))
-        best: list[Stored] = []
-        furthest = 0
-        paths: list[tuple[int, str, list[Stored]]] = [(end, key, []) for end, key in keys.items()]
-        while paths:
-            at, key, path = paths.pop()
-            for stored in self._children.get(key, ()):
-                common = common_length(stored.tokens, tokens[at : at + len(stored.tokens)])
-                all_of_it = common == len(stored.tokens)
-                if at + common > furthest and (all_of_it and stored.whole if whole else common):
-                    furthest, best = at + common, [*path, stored]
-                if all_of_it:
-                    paths.append((stored.end, stored.key, [*path, stored]))
-        return best
+        found = list(self._along(salt, tokens))
+        chain, length = _cover(found, len(tokens))
+        if whole:
+            chain, length = [], 0
+            for stored, end in sorted(found, key=lambda pair: -pair[1]):
+                if stored.least is not None and stored.least <= end:
+                    before, at = _cover(found, stored.start)
+                    if at == stored.start:
+                        chain, length = [*before, stored], end
+                        break
+        now = time.time_ns()
+        for stored in chain:  # what others build on is younger, and goes after them
+            with contextlib.suppress(OSError):
+                os.utime(stored.path, ns=(now, now - 1000 * stored.start))
+        return chain, length
 
     def load(self, stored: Stored) -> tuple[Segment, Snapshot | None] | None:
-        """A node's arrays; None, and a warning, when the file is not what it says."""
+        """A file's arrays; None, and a warning, when it is not what it says."""
+        name = stored.path.name
         try:
             content = stored.path.read_bytes()
-            if _digest(content) != stored.path.name.split(".")[1]:
+            if _digest(hashlib.sha256(content)) != name.split(".")[1]:
                 raise ValueError("its content is damaged")
-            arrays, metadata = _load(io.BytesIO(content), format="safetensors", return_metadata=True)
-            os.utime(stored.path)
-        except FileNotFoundError:
-            self._forget(stored)  # another process had no room for it
-            return None
+            return prefix_file.parse(content)
+        except FileNotFoundError:  # another process had no room for it
+            self._drop(name)
         except Exception as error:
-            self._forget(stored)
-            log.warning("%s is ignored: %s", stored.path, error)
-            return None
-        segment, kept = ([arrays[f"{kind}{i}"] for i in range(int(metadata[kind]))] for kind in ("segment", "snapshot"))
-        return segment, _read_snapshot(json.loads(metadata["state"]), kept)
+            self._drop(name)
+            self._ignore(stored.path, error)
+        return None
 
-    def save(
+    def write(
         self, salt: str | None, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
-    ) -> None:
-        """Write a node: the tokens from `start` on, of all from the beginning.
+    ) -> Iterator[None]:
+        """Write the tokens from `start` on, of all from the beginning; a piece of a few MB whenever asked to go on.
 
         Raises:
             OSError: it cannot be written.
         """
-        parent, key = keys_of(salt, tokens, (start, len(tokens)))
-        kept = snapshot.arrays if snapshot is not None else []
-        arrays = {
-            f"{kind}{i}": a for kind, many in (("segment", segment), ("snapshot", kept)) for i, a in enumerate(many)
-        }
+        arrays = [*segment, *(snapshot.arrays if snapshot is not None else [])]
+        if sum(array.nbytes for array in arrays) > self._budget:
+            return
+        parent, key = _keys(salt, tokens, (start, len(tokens)))
         metadata = {
             "format": _FORMAT,
-            "fingerprint": self._fingerprint,
+            "kind": self._kind,
             "parent": parent,
             "start": str(start),
             "tokens": base64.b64encode(array("i", tokens[start:]).tobytes()).decode(),
-            "segment": str(len(segment)),
-            "snapshot": str(len(kept)),
-            "state": json.dumps(_describe(snapshot)),
         }
-        part = self._folder / f"{os.getpid()}-{id(self):x}-{next(self._parts)}{_PART}"
+        digest = hashlib.sha256()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f"{secrets.token_hex(8)}.part.safetensors"
         try:
-            _save(str(part), arrays, metadata)
-            path = self._folder / f"{key}.{_digest(part.read_bytes())}.safetensors"
-            part.replace(path)
-        except Exception as error:
-            part.unlink(missing_ok=True)
-            raise OSError(f"{part} could not be written: {error}") from error
-        for name in [name for name in self._known if name.startswith(key) and name != path.name]:
-            (self._folder / name).unlink(missing_ok=True)  # the same node before it was cut in two
+            with part.open("xb") as file:
+                for piece in prefix_file.pieces(metadata, segment, snapshot):
+                    file.write(piece)
+                    digest.update(piece)
+                    yield
+            name = f"{key}.{_digest(digest)}.safetensors"
+            with contextlib.suppress(FileNotFoundError):  # it took so long that another process cleared it away
+                part.replace(self._folder / name)
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+        for other in [other for other in self._after.get(parent, ()) if other.key == key and other.path.name != name]:
+            with contextlib.suppress(OSError):
+                other.path.unlink()  # the same tokens, without the snapshot
+        self._drop(name)
+        self.find(salt, tokens, whole=snapshot is not None)
+        yield
         self._make_room()
 
     # -----------------------------------------------------------------------------------------------------------
 
+    def _along(self, salt: str | None, tokens: Sequence[int]) -> Iterator[tuple[Stored, int]]:
+        """All files that have tokens in common with these, and up to where, by their start."""
+        starts = [start for start in self._starts if start < len(tokens)]
+        whole = array("i", tokens)
+        for start, key in zip(starts, _keys(salt, tokens, starts), strict=True):
+            for stored in self._after.get(key, ()):
+                common = common_length(stored.tokens, whole[start : start + len(stored.tokens)])
+                if common:
+                    yield stored, start + common
+
     def _look(self) -> None:
         """Take note of what has come to the folder and what has gone from it."""
-        changed = self._folder.stat().st_mtime_ns
-        if changed == self._seen:
-            return
-        self._seen = changed
-        names = {name for name in os.listdir(self._folder) if not name.endswith(_PART)}
+        names: set[str] = set()
+        changed = 0
+        with contextlib.suppress(FileNotFoundError):
+            changed = self._folder.stat().st_mtime_ns
+            if changed == self._seen:
+                return
+            names = {name for name in os.listdir(self._folder) if not (name[0] == "." or _PART.fullmatch(name))}
+        # What changed a moment ago may change again without looking younger.
+        self._seen = changed if abs(time.time_ns() - changed) > _TICK else -1
         for name in self._known.keys() - names:
-            stored = self._known.pop(name)
-            if stored is not None:
-                self._children[stored.parent].remove(stored)
+            self._drop(name)
         for name in names - self._known.keys():
+            path = self._folder / name
             try:
-                stored = self._known[name] = self._read_header(self._folder / name)
+                stored = self._known[name] = self._read_header(path)
+                self._after.setdefault(stored.parent, []).append(stored)
             except FileNotFoundError:
                 continue
             except Exception as error:
-                self._known[name] = None
-                log.warning("%s is ignored: %s", self._folder / name, error)
-                continue
-            self._children.setdefault(stored.parent, []).append(stored)
+                self._ignore(path, error)
+        self._starts = sorted({stored.start for stored in self._known.values() if stored is not None})
 
     def _read_header(self, path: Path) -> Stored:
         if not _NAME.fullmatch(path.name):
             raise ValueError("this is no file of the prefix cache")
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _LARGEST_HEADER:
-                raise ValueError("its header is damaged")
-            metadata = json.loads(file.read(length))["__metadata__"]
-        if metadata["format"] != _FORMAT or metadata["fingerprint"] != self._fingerprint:
+            metadata = prefix_file.read_metadata(file)
+            size = os.fstat(file.fileno()).st_size
+        if metadata["format"] != _FORMAT or metadata["kind"] != self._kind:
             raise ValueError("it was written for another model or by another version")
-        tokens = array("i", base64.b64decode(metadata["tokens"])).tolist()
-        whole = metadata["state"] != "null"
-        size = path.stat().st_size
-        return Stored(path, path.name[:32], metadata["parent"], int(metadata["start"]), tokens, whole, size)
+        tokens = array("i", base64.b64decode(metadata["tokens"]))
+        start, least = int(metadata["start"]), prefix_file.least(metadata)
+        if start < 0:
+            raise ValueError("its header is damaged")
+        return Stored(path, path.name[:32], metadata["parent"], start, tokens, least, size)
 
-    def _forget(self, stored: Stored) -> None:
-        self._known[stored.path.name] = None
-        self._children[stored.parent].remove(stored)
+    def _drop(self, name: str) -> None:
+        stored = self._known.pop(name, None)
+        if stored is not None:
+            self._after[stored.parent].remove(stored)
+            if not self._after[stored.parent]:
+                del self._after[stored.parent]
+
+    def _ignore(self, path: Path, error: Exception) -> None:
+        self._known[path.name] = None
+        log.warning("%s is ignored: %s", path, error)
 
     def _make_room(self) -> None:
         """Delete the files that nobody has used for the longest time, until the rest fits."""
-        files = sorted(self._files())
+        files = list(self._files())
         total = sum(size for _, size, _ in files)
-        for used, size, path in files:
-            stale = path.name.endswith(_PART) and used < time.time() - _STALE
-            if total > self._budget or stale:
-                path.unlink(missing_ok=True)
+        if total <= self._budget:
+            return
+        for _, size, path in sorted(files):
+            with contextlib.suppress(OSError):
+                Path(path).unlink(missing_ok=True)
                 total -= size
+            if total <= self._budget:
+                return
 
-    def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """(last use, bytes, path) of what the caches of all models have written."""
-        for path in self._root.glob("fp_*/*.safetensors"):
-            if path.name.endswith(_PART) or _NAME.fullmatch(path.name):
-                try:
-                    told = path.stat()
-                except FileNotFoundError:
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """(last use, bytes, path) of the files of all models; parts that nobody writes any more are removed."""
+        for folder in _entries(self._root):
+            for entry in _entries(folder) if folder.is_dir() else ():
+                is_part = _PART.fullmatch(entry.name)
+                if not (is_part or _NAME.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
                     continue
-                yield told.st_mtime, told.st_size, path
+                with contextlib.suppress(OSError):
+                    told = entry.stat(follow_symlinks=False)
+                    if not is_part:
+                        yield told.st_mtime_ns, told.st_size, entry.path
+                    elif told.st_mtime < time.time() - _STALE:
+                        os.unlink(entry.path)
 
 
-def keys_of(salt: str | None, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing where that is not to be learnt, such as in another user's."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Stored], int]:
+    """The fewest files, of such in the order of their starts, that hold the first `length` tokens or most of them."""
+    chain: list[Stored] = []
+    left = deque(found)
+    best: tuple[Stored, int] | None = None
+    at = 0
+    while at < length:
+        while left and left[0][0].start <= at:
+            stored, end = left.popleft()
+            if best is None or end > best[1]:
+                best = stored, end
+        if best is None or best[1] <= at:
+            break
+        chain.append(best[0])
+        at = best[1]
+    return chain, min(at, length)
+
+
+def _keys(salt: str | None, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
     """What stands for the first so many tokens, for each of these ascending lengths."""
     digest = hashlib.sha256(json.dumps(salt).encode())
     at, out = 0, []
@@ -232,32 +292,5 @@ def keys_of(salt: str | None, tokens: Sequence[int], lengths: Sequence[int]) -> 
     return out
 
 
-def _describe(snapshot: Snapshot | None) -> dict[str, Any] | None:
-    """A snapshot without its arrays."""
-    if snapshot is None:
-        return None
-    layers: list[dict[str, Any]] = []
-    for layer in snapshot.layers:
-        if isinstance(layer, States):
-            layers.append({"states": [array is not None for array in layer.arrays]})
-        else:
-            assert layer.ring is not None
-            layers.append({"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep})
-    return {"length": snapshot.length, "layers": layers}
-
-
-def _read_snapshot(told: dict[str, Any] | None, arrays: Sequence[Any]) -> Snapshot | None:
-    if told is None:
-        return None
-    left = iter(arrays)
-    layers: list[KeyValues | States] = []
-    for layer in told["layers"]:
-        if "states" in layer:
-            layers.append(States(tuple(next(left) if there else None for there in layer["states"])))
-        else:
-            layers.append(KeyValues(layer["length"], (next(left), next(left)), Ring(layer["size"], layer["keep"])))
-    return Snapshot(told["length"], layers)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def _digest(digest: hashlib._Hash) -> str:
+    return digest.hexdigest()[:16]

@@ -1,0 +1,59 @@
+"""A process of its own that asks a tiny model about prompts, over a folder for its prefix cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.tiny import tiny
+
+ROOT = Path(__file__).parents[2]
+
+
+def asking(kind: str, folder: Path, prompts: list[list[int]], **more: Any) -> subprocess.Popen[str]:
+    """Start the process; see `main` for what else may be said."""
+    work = {"model": str(tiny(kind)), "folder": str(folder), "prompts": prompts, **more}
+    command = [sys.executable, "-m", "tests.engine.asking", json.dumps(work)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answers(process: subprocess.Popen[str]) -> list[tuple[list[int], int, int]]:
+    """Wait for its end: for each prompt what was said, tokens prefilled, tokens that were cached."""
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, err) == (0, "")
+    return [(said, prefilled, cached) for said, prefilled, cached in json.loads(out)]
+
+
+def main() -> None:
+    from localai_shim.adapters.text import LoadOptions, load_text_model
+    from localai_shim.core import Prompt
+    from localai_shim.engine import loop as module
+    from localai_shim.engine.engine import Engine
+    from tests.engine.test_prefix_cache import Counting
+
+    work = json.loads(sys.argv[1])
+    module._QUIET = work.get("quiet", module._QUIET)
+    options = module.EngineOptions(
+        cache_dir=work["folder"],
+        cache_dir_bytes=work.get("folder_budget", 2**30),
+        prefix_cache_bytes=work.get("budget", 2**30),
+    )
+    engine = Engine(lambda: load_text_model(work["model"], LoadOptions()), options)
+    counting = Counting(engine)
+    out = []
+    for tokens in work["prompts"]:
+        prompt = Prompt(tokens)
+        out.append((*counting.ask(prompt, work.get("n", 6)), prompt.cached_tokens))
+    sys.stdout.write(json.dumps(out))
+    sys.stdout.flush()
+    if work.get("close", True):
+        engine.close()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    main()
