@@ -10,12 +10,12 @@ from .batch import Batch, Emit, Model, Row
 from .kv import can_batch
 from .memory import Memory
 from .meter import Meter
+from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix_cache import PrefixCache
 from .waiting import Waiting
 
 _LEAST_CHUNK = 16  # tokens, however slow the machine is
-_FIRST_CHUNK = 64  # tokens of a first chunk beside running rows, before this machine's speed is known
 _GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running
 _OLDEST = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
 _RESERVED = 2048  # tokens of its answer that room is kept for when a row begins; longer ones may have to wait later
@@ -69,7 +69,7 @@ class Scheduler:
         self._arrivals = self._turn = 0
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
-        self._chunk = _FIRST_CHUNK  # tokens that take about `max_stall`, as far as is known
+        self._pace = Pace(max_stall)
         self._steps_planned = 0
 
     def __len__(self) -> int:
@@ -255,7 +255,7 @@ class Scheduler:
         """Run one chunk of a prompt, sized to take the time that is `left` where rows wait for a token."""
         most = self._prefill_chunk
         if left is not None:
-            most = min(most, max(_LEAST_CHUNK, int(self._chunk * min(1.0, left / self._max_stall))))
+            most = min(most, max(_LEAST_CHUNK, self._pace.chunk(left)))
         self._prefiller.begin(job)
         if job.left <= 0:
             return
@@ -269,16 +269,7 @@ class Scheduler:
         else:
             size = self._prefiller.run(job, most, wait=not alone)
         if size and not alone:
-            self._learn(size, time.monotonic() - start)
-
-    def _learn(self, size: int, seconds: float) -> None:
-        """Correct how large a chunk may be. What a token costs grows with the prompt and shrinks with the chunk, so
-        that a chunk much shorter says something only if it took too long.
-        """
-        fitting = size * self._max_stall / max(seconds, 1e-6)
-        if fitting < self._chunk or 2 * size >= self._chunk:
-            fitting = max(min(fitting, 2 * self._chunk), self._chunk / 4)
-            self._chunk = min(self._prefill_chunk, max(_LEAST_CHUNK, round((self._chunk + fitting) / 2)))
+            self._pace.note(size, time.monotonic() - start, job.done)
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
         """Jobs to run in one pass: with a short prompt, others that are as short."""
