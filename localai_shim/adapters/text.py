@@ -72,10 +72,12 @@ class TextModel:
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
-        self.weight_bytes = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+        parameters = tree_flatten(model.parameters())
+        self.weight_bytes = sum(array.nbytes for _, array in parameters)
         contents = [caches.read(layer) for layer in self.new_cache()]
         self.cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
-        self.fingerprint = _fingerprint(config, path, options)
+        kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
+        self.fingerprint = _fingerprint(config, path, options, kinds)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     def apply_chat_template(
@@ -257,12 +259,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions) -> str:
+def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str]) -> str:
     import localai_shim
 
     folders = [path] if options.adapter_path is None else [path, Path(options.adapter_path)]
     files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [localai_shim.__version__]
-    what = json.dumps([config, weights, repr(options), versions], sort_keys=True, default=str)
+    what = json.dumps([config, weights, repr(options), versions, kinds], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

@@ -98,7 +98,10 @@ class Engine(Generic[ModelT]):
         return self._loop.closing or self._pid != os.getpid()
 
     def close(self) -> None:
-        """End the thread and wait for the step that it is in; requests in flight fail with `EngineClosedError`."""
+        """End the thread and wait for the step that it is in; requests in flight fail with `EngineClosedError`.
+
+        With a `cache_dir`, writing what is not there yet may take up to five seconds more.
+        """
         _tell_to_stop(self._loop, self._inbox, self._pid)
         if self._pid == os.getpid() and self._thread is not threading.current_thread():
             self._thread.join()
