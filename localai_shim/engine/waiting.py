@@ -10,39 +10,45 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .prefill import PrefillJob
 
-_Heap = list[tuple[tuple[int, ...], int, "PrefillJob"]]
+_Heap = list[tuple[tuple[int, ...], int]]
+"""(key, serial): not the job itself, whose cache would live as long as its place in here."""
 
 
 class Waiting:
     """A job is in here once. All but `__iter__` cost a logarithm of how many there are."""
 
     def __init__(self) -> None:
-        self._jobs: dict[PrefillJob, None] = {}
+        self._serials: dict[PrefillJob, int] = {}
+        self._jobs: dict[int, PrefillJob] = {}
         self._heaps: dict[str, _Heap] = {"oldest": [], "first": [], "shortest": []}
-        self._serial = itertools.count()
+        self._next = itertools.count()
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[PrefillJob]:
-        return iter(self._jobs)
+        return iter(self._serials)
 
     def add(self, job: PrefillJob) -> None:
-        self._jobs[job] = None
+        self._serials[job] = serial = next(self._next)
+        self._jobs[serial] = job
         keys = {
             "oldest": (job.arrival,),
             "first": (job.priority, job.arrival),
             "shortest": (job.priority, job.left, job.arrival),
         }
         for name, key in keys.items():
-            heapq.heappush(self._heaps[name], (key, next(self._serial), job))
+            heapq.heappush(self._heaps[name], (key, serial))
 
     def discard(self, job: PrefillJob) -> None:
         """Take a job out, if it is here. Its places in the heaps go when they come up, or when they are too many."""
-        self._jobs.pop(job, None)
+        serial = self._serials.pop(job, None)
+        if serial is None:
+            return
+        del self._jobs[serial]
         for name, heap in self._heaps.items():
             if len(heap) > 2 * len(self._jobs) + 64:
-                self._heaps[name] = [entry for entry in heap if entry[2] in self._jobs]
+                self._heaps[name] = [entry for entry in heap if entry[1] in self._jobs]
                 heapq.heapify(self._heaps[name])
 
     def oldest(self) -> PrefillJob | None:
@@ -59,6 +65,6 @@ class Waiting:
 
     def _top(self, name: str) -> PrefillJob | None:
         heap = self._heaps[name]
-        while heap and heap[0][2] not in self._jobs:
+        while heap and heap[0][1] not in self._jobs:
             heapq.heappop(heap)
-        return heap[0][2] if heap else None
+        return self._jobs[heap[0][1]] if heap else None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+
+from tests.engine.recording import MakeWorld, World
 
 
 @pytest.fixture
@@ -21,3 +24,9 @@ def warnings() -> Iterator[list[str]]:
     logging.getLogger("localai_shim").addHandler(handler)
     yield told
     logging.getLogger("localai_shim").removeHandler(handler)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """Makes a `World`."""
+    return partial(World, monkeypatch)

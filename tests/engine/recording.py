@@ -1,0 +1,182 @@
+"""A scheduler and a batch that a test steps itself, over a model that computes nothing and remembers what it was asked.
+
+Time stands still, except that each token of a prefill takes as long as the test says: whatever depends on the clock
+comes out the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import KVCache
+
+from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.engine import scheduler as scheduler_module
+from localai_shim.engine.batch import Batch, Row
+from localai_shim.engine.kv import RowCache
+from localai_shim.engine.memory import Memory
+from localai_shim.engine.meter import Meter
+from localai_shim.engine.prefix_cache import PrefixCache
+from localai_shim.engine.scheduler import Scheduler
+from localai_shim.engine.sinks import SyncSink
+from tests.engine.harness import GREEDY, is_last
+
+PER_TOKEN = 8
+"""Bytes that a token takes in a row of `Recording`."""
+
+
+class Clock:
+    """Takes the place of `time` in the scheduler."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Recording:
+    """One layer that keeps the tokens themselves, so that what a cache holds can be read back.
+
+    Attributes:
+        passes: what was prefilled: for each pass, the tokens of each row in it.
+        before: called with the rows of a pass before it is run; may raise.
+    """
+
+    context_length: int | None = None
+    eos_token_ids: frozenset[int] = frozenset()
+    samples_on_device = False
+    weight_bytes = 0
+    fingerprint = "recording"
+
+    def __init__(self, clock: Clock | None = None, seconds_per_token: float = 0.0) -> None:
+        self.passes: list[list[list[int]]] = []
+        self.before: Callable[[list[list[int]]], None] = lambda rows: None
+        self._clock, self._seconds = clock, seconds_per_token
+
+    def new_cache(self) -> RowCache:
+        return [KVCache()]
+
+    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
+        self.prefill_batch([tokens], cache)
+
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache) -> None:
+        rows = [list(tokens) for tokens in prompts]
+        self.before(rows)
+        self.passes.append(rows)
+        if self._clock is not None:
+            self._clock.now += self._seconds * sum(map(len, rows))
+        self._write(mx.array(rows), cache)
+
+    def forward(self, tokens: Any, cache: RowCache) -> Any:
+        self._write(tokens[:, None], cache)
+        return mx.zeros((len(tokens), 16))
+
+    def _write(self, tokens: Any, cache: RowCache) -> None:
+        contents = tokens[:, None, :, None].astype(mx.float32)
+        mx.eval(cache[0].update_and_fetch(contents, contents))
+
+
+class World:
+    """Rows come and are served, one step at a time, on the test's own thread."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        *,
+        max_rows: int = 64,
+        chunk: int = 2048,
+        max_stall: float = 1.0,
+        seconds_per_token: float = 0.0,
+        prefix_cache: int = 2**20,
+        memory: int | None = None,
+    ) -> None:
+        self.clock, self.meter = Clock(), Meter()
+        patch.setattr(scheduler_module, "time", self.clock)
+        self.model = Recording(self.clock, seconds_per_token)
+        self.events: dict[Row, list[Event]] = {}
+        self.order: list[Row] = []
+        """Rows in the order in which they got their first event."""
+        known: Memory | None = None
+        if memory is not None:
+            known = Memory(self.model, None, chunk)
+            known.budget = memory
+            self.model.passes.clear()
+        self.prefixes = PrefixCache(self.model, prefix_cache) if prefix_cache else None
+        self.batch = Batch(self.model, self._emit)
+        self.scheduler = Scheduler(
+            self.model,
+            self.batch,
+            self._emit,
+            max_rows=max_rows,
+            max_stall=max_stall,
+            prefill_chunk=chunk,
+            meter=self.meter,
+            prefixes=self.prefixes,
+            memory=known,
+        )
+
+    def ask(
+        self,
+        tokens: Sequence[int],
+        max_tokens: int = 1,
+        *,
+        n: int = 1,
+        priority: int = 0,
+        salt: str | None = None,
+        sampling: SamplingParams = GREEDY,
+    ) -> list[Row]:
+        """Queue a request of so many choices; its rows."""
+        one = GenerationRequest(Prompt(tokens, salt=salt), sampling, max_tokens, priority=priority)
+        rows = [Row(one, SyncSink(), i, self.model) for i in range(n)]
+        self.events.update((row, []) for row in rows)
+        self.scheduler.add(rows)
+        return rows
+
+    def step(self) -> None:
+        """What the engine does between two looks at its inbox."""
+        self.scheduler.make_room()
+        if len(self.batch):
+            self.batch.step()
+        self.scheduler.prefill()
+
+    def run(self, most: int = 100_000) -> int:
+        """Step until everything is served; returns how many steps that took."""
+        for steps in range(most):
+            if not len(self.batch) and not len(self.scheduler):
+                return steps
+            self.step()
+        raise AssertionError(f"not served after {most} steps")
+
+    def cancel(self, *rows: Row) -> None:
+        self.batch.drop(rows)
+        self.scheduler.drop(rows)
+
+    def is_done(self, row: Row) -> bool:
+        return bool(self.events[row]) and is_last(self.events[row][-1])
+
+    def failed(self, row: Row) -> bool:
+        return any(isinstance(event, Failure) for event in self.events[row])
+
+    def served(self, row: Row) -> int:
+        """Tokens that a row has got."""
+        return sum(isinstance(event, Token) for event in self.events[row])
+
+    def prefilled(self, token: int) -> int:
+        """How many times a token was run in a prefill."""
+        return sum(row.count(token) for rows in self.model.passes for row in rows)
+
+    def begun(self) -> list[int]:
+        """The last token of each row of each pass, in order: who was prefilled when."""
+        return [row[-1] for rows in self.model.passes for row in rows]
+
+    def _emit(self, row: Row, event: Event) -> None:
+        if not self.events[row]:
+            self.order.append(row)
+        self.events[row].append(event)
+
+
+MakeWorld = Callable[..., World]
