@@ -67,6 +67,7 @@ class Scheduler:
         self._jobs: dict[Row, PrefillJob] = {}
         self._last_alike: dict[tuple[str | None, tuple[int, ...]], PrefillJob] = {}
         self._arrivals = self._turn = 0
+        self._passed = 0  # choices that went past the one that waits longest, since it was last one's turn
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
         self._pace = Pace(max_stall)
@@ -179,10 +180,12 @@ class Scheduler:
 
     def _choose(self) -> PrefillJob | None:
         """The job whose prompt is run next, if one may be."""
-        self._turn += 1
         oldest = self._waiting.oldest()
         if oldest is not None and not self._has_room(oldest):
             oldest = None
+        if oldest is None and len(self._begun) < 2:  # nothing to choose, and no turn
+            return self._begun[0] if self._begun else None
+        self._turn += 1
         fresh: PrefillJob | None
         if self._turn % _OLDEST == 0:
             fresh, key = oldest, _by_age
@@ -190,14 +193,14 @@ class Scheduler:
             fresh, key = self._waiting.first(), _by_urgency
         else:
             fresh, key = self._waiting.shortest(), _by_length
-        # Nobody goes past the one that has waited longest when there is no room for it: it would never begin.
-        if oldest is None or fresh is None or (fresh is not oldest and not self._has_room(fresh)):
+        # Nobody goes past the one that has waited longest when there is no room for it: it would never begin. Nor do
+        # more than a few when there is: its own turns may all come when there is none.
+        due = oldest is None or fresh is None or self._passed >= _OLDEST - 1
+        if due or (fresh is not oldest and fresh is not None and not self._has_room(fresh)):
             fresh = oldest
-        candidates = self._begun if fresh is None else [*self._begun, fresh]
-        if not candidates:
-            return None
-        job = min(candidates, key=key)
+        job = min(self._begun if fresh is None else [*self._begun, fresh], key=key)
         if job is fresh:
+            self._passed = 0 if job is oldest else self._passed + 1
             self._take(job)
         return job
 

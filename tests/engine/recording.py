@@ -170,8 +170,8 @@ class World:
         return sum(row.count(token) for rows in self.model.passes for row in rows)
 
     def begun(self) -> list[int]:
-        """The last token of each row of each pass, in order: who was prefilled when."""
-        return [row[-1] for rows in self.model.passes for row in rows]
+        """The last token of each row of each pass, padding aside, in order: who was prefilled when."""
+        return [[token for token in row if token][-1] for rows in self.model.passes for row in rows]
 
     def _emit(self, row: Row, event: Event) -> None:
         if not self.events[row]:
