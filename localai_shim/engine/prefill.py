@@ -50,6 +50,7 @@ class PrefillJob:
         self.resumed = bool(said)
         self.cache: RowCache | None = None
         self.done = 0
+        """Tokens that have been prefilled; before it has begun, how many of them need not be."""
         self.begun = False
         self.alone = False
         """Running it together with others has failed."""
@@ -81,6 +82,11 @@ class Prefiller:
     def __init__(self, model: Model, meter: Meter, prefixes: PrefixCache | None) -> None:
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._padding: int | None = None
+
+    def foresee(self, job: PrefillJob) -> None:
+        """Say how far a prompt that waits will be when it begins, as far as that is known now."""
+        if self._prefixes is not None and not job.begun:
+            job.done = self._prefixes.known(job.prompt.salt, job.tokens[:-1])
 
     def begin(self, job: PrefillJob) -> None:
         """Start from what is known of the prompt, and say where on the way to keep it."""
@@ -118,7 +124,7 @@ class Prefiller:
         at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
         if at - prefixes.known(job.prompt.salt, job.tokens[:at]) < _SHARED:
             return False
-        if other.done >= at:
+        if other.begun and other.done >= at:
             if prefixes.cuts_anywhere and other.cache is not None:
                 prefixes.keep(other.prompt.salt, other.tokens[: other.done], partial(copied, other.cache))
             return False
@@ -130,7 +136,7 @@ class Prefiller:
     # -- several in one pass ------------------------------------------------------------------------------------
 
     def is_short(self, job: PrefillJob, most: int) -> bool:
-        """Whether a prompt that has begun, or will begin with nothing known of it, is better run with others."""
+        """Whether a prompt is better run with others."""
         if job.alone or not 0 < job.left <= min(_SHORT, most) or (job.stops and job.stops[0] < len(job.tokens) - 1):
             return False
         if self._padding is None:

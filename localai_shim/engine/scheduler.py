@@ -148,6 +148,7 @@ class Scheduler:
             if other is not None and self._prefiller.follows(job, other):
                 return
             self._last_alike[key] = job
+        self._prefiller.foresee(job)
         self._waiting.add(job)
 
     def _release(self) -> None:
@@ -281,8 +282,13 @@ class Scheduler:
             return together
         while (other := self._waiting.shortest()) is not None:
             oldest = self._waiting.oldest()
-            wanted = prefiller.is_short(other, most) and prefiller.has_place(together, other.left, most)
-            if not wanted or oldest is None or not self._has_room(oldest) or not self._has_room(other):
+            fits = prefiller.is_short(other, most) and prefiller.has_place(together, other.left, most)
+            if (
+                not (fits or other.left <= 0)
+                or oldest is None
+                or not self._has_room(oldest)
+                or not self._has_room(other)
+            ):
                 break
             self._take(other)
             try:
