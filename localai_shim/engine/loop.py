@@ -26,6 +26,7 @@ from ..core import (
     RowError,
     Sink,
     Ticket,
+    Token,
     hand_over,
 )
 from .batch import Batch, Model, Row
@@ -110,7 +111,7 @@ class Loop(Generic[ModelT]):
         self._tickets: dict[Row, Ticket] = {}
         self._rows: dict[Ticket, set[Row]] = {}
         self._out: list[tuple[Row, Event]] = []
-        self._submitted = self._admitted = 0
+        self._reserved = self._freed = 0  # places in the queue; one thread at a time writes each
         self._steps = 0
         self._cleared = 0
 
@@ -156,20 +157,20 @@ class Loop(Generic[ModelT]):
             QueueFullError: there is none.
         """
         most = self._options.max_rows + self._options.max_queue
-        there = len(self._tickets) + self._submitted - self._admitted
+        there = self._reserved - self._freed
         if there and there + rows > most:
             self._meter.refused += rows
             raise QueueFullError(
                 f"{there} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"
             )
-        self._submitted += rows
+        self._reserved += rows
 
     def stats(self) -> EngineStats:
         batch, prefixes, memory, meter = self._batch, self._prefixes, self._memory, self._meter
         running = len(batch) if batch is not None else 0
         return EngineStats(
             running=running,
-            waiting=max(0, len(self._tickets) - running),
+            waiting=max(0, self._reserved - self._freed - running),
             steps=self._steps,
             prompt_tokens=meter.prompt_tokens,
             prefilled_tokens=meter.prefilled_tokens,
@@ -252,7 +253,6 @@ class Loop(Generic[ModelT]):
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
-                    self._admitted += len(message.requests)
                 elif isinstance(message, Cancel):
                     cancelled.add((message.ticket, message.index))
                 elif self.closing:
@@ -287,6 +287,7 @@ class Loop(Generic[ModelT]):
             failure = Failure(_caused_by(error, "the request could not be admitted"))
             for index in range(len(message.requests)):
                 _put_last(message.sink, index, failure)
+            self._freed += len(message.requests)
             return
         for row in rows:
             self._tickets[row] = message.ticket
@@ -304,6 +305,7 @@ class Loop(Generic[ModelT]):
     def _forget(self, row: Row) -> None:
         ticket = self._tickets.pop(row, None)
         if ticket is not None:
+            self._freed += 1
             rows = self._rows[ticket]
             rows.remove(row)
             if not rows:
@@ -324,8 +326,7 @@ class Loop(Generic[ModelT]):
         for row, event in out:
             if isinstance(event, Failure) or event.finish_reason is not None:
                 self._forget(row)
-            else:
-                self._meter.generated_tokens += 1
+            self._meter.generated_tokens += isinstance(event, Token)
         lost = hand_over(out, self._tickets)
         if lost:
             self._drop(lost)
@@ -341,6 +342,7 @@ class Loop(Generic[ModelT]):
                 if isinstance(message, Submit):
                     for index in range(len(message.requests)):
                         _put_last(message.sink, index, Failure(error))
+            self._freed = self._reserved
         for row in self._tickets:
             _put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
