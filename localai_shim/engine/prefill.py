@@ -25,7 +25,7 @@ class PrefillJob:
         rows: what joins the batch then; more may be added before it is queued.
         prompt: theirs.
         arrival: smaller for those that came earlier.
-        said: what a row that was preempted has generated already; the prompt goes on with it.
+        said: what a row that was preempted has generated already, and the prompt goes on with; None for new ones.
     """
 
     __slots__ = (
@@ -43,11 +43,11 @@ class PrefillJob:
         "tokens",
     )
 
-    def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, said: Sequence[int] = ()) -> None:
+    def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, said: Sequence[int] | None = None) -> None:
         self.rows, self.prompt, self.arrival = rows, prompt, arrival
         self.priority = rows[0].request.priority
         self.tokens = [*prompt.tokens, *said] if said else prompt.tokens
-        self.resumed = bool(said)
+        self.resumed = said is not None
         self.cache: RowCache | None = None
         self.done = 0
         """Tokens that have been prefilled; before it has begun, how many of them need not be."""

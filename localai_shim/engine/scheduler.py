@@ -105,9 +105,10 @@ class Scheduler:
     def prefill(self) -> None:
         """Prefill for as long as the running rows may wait, at least one chunk; let finished rows join."""
         start = time.monotonic()
-        beside = bool(len(self._batch))
+        beside, idle = bool(len(self._batch)), True
         deadline = start + self._max_stall * (1 if beside else _GATHER)
         while (job := self._choose()) is not None:
+            idle = False
             try:
                 self._advance(job, deadline - time.monotonic() if beside else None)
             except Exception as error:
@@ -117,7 +118,7 @@ class Scheduler:
                 break
         if self._joining:
             self._join()
-        if beside:
+        if beside and not idle:
             self._meter.stalled(time.monotonic() - start)
 
     def make_room(self) -> None:
@@ -235,7 +236,7 @@ class Scheduler:
     def _split(self, job: PrefillJob) -> None:
         """Leave the last row to a job of its own, which goes on from what this one leaves."""
         row = job.rows.pop()
-        other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival, row.said)
+        other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival)
         job.followers.insert(0, (len(job.tokens) - 1, other))
 
     def _can_batch(self) -> bool:
@@ -309,9 +310,9 @@ class Scheduler:
     def _join(self) -> None:
         joining, self._joining = self._joining, []
         joined = [(row, job.cache) for job in joining for row in job.rows if job.cache is not None]
+        self._meter.prompt_tokens += sum(len(job.rows) * len(job.tokens) for job in joining if not job.resumed)
         for row, _ in joined:
             del self._jobs[row]
-            self._meter.prompt_tokens += len(row.prompt_tokens)
         self._steps_planned = 0
         try:
             self._batch.join(joined)

@@ -138,10 +138,11 @@ class World:
 
     def step(self) -> None:
         """What the engine does between two looks at its inbox."""
-        self.scheduler.make_room()
         if len(self.batch):
+            self.scheduler.make_room()
             self.batch.step()
-        self.scheduler.prefill()
+        if len(self.scheduler):
+            self.scheduler.prefill()
 
     def run(self, most: int = 100_000) -> int:
         """Step until everything is served; returns how many steps that took."""
