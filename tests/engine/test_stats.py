@@ -129,7 +129,7 @@ def test_a_stall_is_how_long_running_rows_waited_for_prompts(world: MakeWorld) -
     w.run()
     stalls = w.meter.stall_seconds()
     assert 0.8 <= stalls.p50 <= 1.3, "chunks take about `max_stall`"
-    assert stalls.max == pytest.approx(64 * 0.03), "but for the first, whose speed nobody knew"
+    assert stalls.max == pytest.approx(64 * 0.03, abs=0.1), "but for the first, whose speed nobody knew"
 
 
 def test_rows_that_wait_for_room_stall_nobody(world: MakeWorld) -> None:
