@@ -17,7 +17,8 @@ class Pace:
     def __init__(self, stall: float) -> None:
         self._stall = stall
         self._fixed = 0.0
-        self._per_token = self._least_per_token = stall / _FIRST
+        self._per_token = stall / _FIRST
+        self._least_per_token = float("inf")
 
     def note(self, tokens: int, seconds: float, end: int) -> None:
         """A pass of so many tokens, which took so long, brought a prompt to this length."""
@@ -27,7 +28,7 @@ class Pace:
             # A pass that something else delayed says too much, one that was fast never too little.
             self._fixed = max(0.0, self._fixed + (beyond if beyond < 0 else 0.2 * beyond))
         now = max(seconds - self._fixed, 0.2 * seconds) / tokens
-        self._per_token = max(self._least_per_token, 0.3 * self._per_token + 0.7 * now)
+        self._per_token = max(min(self._least_per_token, now), 0.3 * self._per_token + 0.7 * now)
 
     def chunk(self, left: float) -> int:
         """Tokens for what is left of a stall, in seconds.

@@ -63,12 +63,12 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
         memory = engine._loop._memory
         assert memory is not None
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
-        running = [Running(engine, request(p, max_tokens=300)) for p in prompts]
-        most = memory.batch([len(p) + 300 for p in prompts])
+        running = [Running(engine, request(p, max_tokens=120)) for p in prompts]
+        most = memory.batch([len(p) + 120 for p in prompts])
         assert eventually(lambda: engine.stats().running == 5)
         while engine.stats().running:
             assert engine.stats().kv_bytes <= most
-        assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 300) for p in prompts]
+        assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 120) for p in prompts]
     finally:
         engine.close()
 
@@ -147,12 +147,12 @@ def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
     plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))
-    prompts = [tokens(40 + i, i) for i in range(6)]
-    expected = [generate(plenty, request(p, sampling, 500, ignore_eos=True))[0] for p in prompts]
+    prompts = [tokens(40 + i, i) for i in range(4)]
+    expected = [generate(plenty, request(p, sampling, 220, ignore_eos=True))[0] for p in prompts]
     plenty.close()
-    engine = engine_for("qwen3", room_for(2200))
+    engine = engine_for("qwen3", room_for(900))
     try:
-        running = [Running(engine, request(p, sampling, 500, ignore_eos=True)) for p in prompts]
+        running = [Running(engine, request(p, sampling, 220, ignore_eos=True)) for p in prompts]
         assert [run.finish()[0] for run in running] == expected
         assert engine.stats().preempted > 0
         assert engine.stats().prompt_tokens >= sum(map(len, prompts))

@@ -79,12 +79,12 @@ def test_nobody_is_padded_to_more_than_twice_the_length(world: MakeWorld) -> Non
     assert sorted(set(w.begun())) == list(range(1, 12))
 
 
-def test_a_pass_is_of_about_a_thousand_tokens_at_most(world: MakeWorld) -> None:
+def test_a_pass_is_of_a_chunk_at_most(world: MakeWorld) -> None:
     w = world()
     for i in range(1, 41):
         w.ask([i] * 101)
     w.run()
-    assert [len(rows) for rows in w.model.passes] == [10] * 4
+    assert [len(rows) for rows in w.model.passes] == [20] * 2
 
 
 def test_long_prompts_are_run_alone(world: MakeWorld) -> None:
