@@ -66,6 +66,8 @@ def source_options(
     for name, known in (("kv_bits", (4, 8)), ("kv_group_size", (32, 64, 128))):
         if numbers[name] not in (None, *known):
             raise ValueError(f"`{name}` must be one of {', '.join(map(str, known))}, not {numbers[name]!r}")
+    if numbers["kv_group_size"] is not None and numbers["kv_bits"] is None:
+        raise ValueError("`kv_group_size` says nothing without `kv_bits`")
     return {
         **numbers,
         "adapter_path": None if adapter_path is None else str(adapter_path),

@@ -1,0 +1,221 @@
+"""What the clients' constructor options and `priority` do, and how they are refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.core import GenerationRequest
+from localai_shim.engine import scheduler
+from localai_shim.engine.engine import EngineOptions
+from tests.conftest import MESSAGES, refused
+from tests.engine.harness import Running, engine_for, eventually, request
+from tests.engine.test_queue_limit import held
+from tests.tiny import tiny
+
+ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 3, "temperature": 0}
+LONG: list[Any] = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog. " * 8}]
+
+
+def cached(answer: Any) -> int:
+    return answer.usage.prompt_tokens_details.cached_tokens or 0
+
+
+# -- what is refused at once -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_queue": -1}, "`max_queue` must not be negative, not -1"),
+        ({"prefix_cache_bytes": -1}, "`prefix_cache_bytes` must not be negative"),
+        ({"memory_limit": 0}, "`memory_limit` must be positive, not 0"),
+        ({"memory_limit": -(2**30)}, "`memory_limit` must be positive"),
+        ({"kv_bits": 3}, "`kv_bits` must be one of 4, 8, not 3"),
+        ({"kv_bits": 0}, "`kv_bits` must be positive"),
+        ({"kv_bits": 8, "kv_group_size": 16}, "`kv_group_size` must be one of 32, 64, 128, not 16"),
+        ({"kv_group_size": 64}, "`kv_group_size` says nothing without `kv_bits`"),
+    ],
+)
+def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(tiny("qwen3"), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_queue": 7},
+        {"memory_limit": 2**33},
+        {"kv_bits": 8},
+        {"prefix_cache_bytes": 0},
+        {"cache_dir": "somewhere"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_clients_with_other_options_have_other_engines(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tiny("qwen3", head_dim=64)
+    with (
+        LocalOpenAI(path, keep_alive=0) as plain,
+        LocalOpenAI(path, keep_alive=0, **options) as other,
+        LocalOpenAI(path, keep_alive=0, **options) as same,
+    ):
+        assert same._runtime.engine("x") is other._runtime.engine("x")
+        assert plain._runtime.engine("x") is not other._runtime.engine("x")
+
+
+# -- what they do ------------------------------------------------------------------------------------------------------
+
+
+def test_max_queue_lets_so_many_wait() -> None:
+    with LocalOpenAI(tiny("qwen3"), max_rows=1, max_queue=0, keep_alive=0) as client:
+        endless: Any = {**ASK, "max_tokens": 900, "extra_body": {"ignore_eos": True}}
+        with client.chat.completions.create(**endless, stream=True) as stream:
+            next(stream)
+            with pytest.raises(openai.RateLimitError):
+                client.chat.completions.create(**ASK)
+        assert eventually(lambda: client.stats().running + client.stats().waiting == 0)
+        assert client.chat.completions.create(**ASK).usage is not None
+
+
+def test_memory_limit_says_how_long_a_context_may_be() -> None:
+    engine = engine_for("qwen3")
+    engine.wait()
+    active, per_token = engine.stats().active_bytes, engine.stats().kv_bytes_per_token
+    weights = engine.model.weight_bytes
+    engine.close()
+    limit = active + weights + 400 * per_token
+    with LocalOpenAI(tiny("qwen3"), memory_limit=limit, keep_alive=0) as client:
+        assert client.chat.completions.create(**ASK).usage is not None
+        budget = client.stats().kv_budget
+        assert budget is not None and budget < limit
+        with refused("messages", "context_length_exceeded", "maximum context length is"):
+            client.chat.completions.create(**{**ASK, "messages": [{"role": "user", "content": "a b c d " * 900}]})
+
+
+def test_a_memory_limit_below_the_weights_is_said_by_each_request() -> None:
+    with LocalOpenAI(tiny("qwen3"), memory_limit=1000, keep_alive=0) as client:
+        for _ in range(2):
+            with pytest.raises(openai.InternalServerError, match="memory_limit is 1000 bytes"):
+                client.chat.completions.create(**ASK)
+        assert client.stats().kv_budget is None
+
+
+@pytest.mark.parametrize(("bits", "group", "head"), [(4, None, 64), (8, None, 64), (8, 32, 32), (4, 32, 64)])
+def test_kv_bits_keeps_keys_and_values_in_so_many(bits: int, group: int | None, head: int) -> None:
+    path = tiny("qwen3", head_dim=head)
+    with LocalOpenAI(path, kv_bits=bits, kv_group_size=group, keep_alive=0) as client:
+        whole = client.chat.completions.create(**{**ASK, "max_tokens": 20}, n=3)
+        assert whole.usage is not None and whole.usage.completion_tokens > 3
+        chunks = list(client.chat.completions.create(**{**ASK, "max_tokens": 20}, stream=True))
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert [choice.message.content for choice in whole.choices] == [said] * 3
+        stats = client.stats()
+        # A scale and a bias of 32 bits for each group.
+        assert stats.kv_bytes_per_token * 32 == stats.kv_bytes_per_token_unquantised * (bits + 64 / (group or 64))
+        with LocalOpenAI(path, keep_alive=0) as plain:
+            answer = plain.chat.completions.create(**ASK)
+            assert plain.stats().kv_bytes_per_token == stats.kv_bytes_per_token_unquantised
+            assert answer.system_fingerprint != whole.system_fingerprint
+
+
+def test_kv_bits_that_do_not_suit_the_model_are_said_by_each_request() -> None:
+    with (
+        LocalOpenAI(tiny("qwen3"), kv_bits=8, keep_alive=0) as client,
+        pytest.raises(openai.InternalServerError, match="this model cannot be run"),
+    ):
+        client.chat.completions.create(**ASK)
+
+
+def test_prefix_cache_bytes_says_how_much_is_kept() -> None:
+    ask = {**ASK, "messages": LONG}
+    for size, found in ((None, True), (0, False), (2**20, True), (1000, False)):
+        with LocalOpenAI(tiny("qwen3"), prefix_cache_bytes=size, keep_alive=0) as client:
+            answers = [client.chat.completions.create(**ask) for _ in range(2)]
+            assert cached(answers[0]) == 0 and (cached(answers[1]) > 0) == found
+            assert answers[0].choices == answers[1].choices
+            assert client.stats().cache_bytes <= (2**40 if size is None else size)
+
+
+def test_cache_dir_is_where_they_survive(tmp_path: Path) -> None:
+    ask, folder = {**ASK, "messages": LONG}, tmp_path / "prefixes"
+    first: Any = None
+    for again in (False, True):
+        with LocalOpenAI(tiny("qwen3"), cache_dir=folder, keep_alive=0) as client:
+            engine = client._runtime.engine("x")
+            answer = client.chat.completions.create(**ask)
+            assert (cached(answer) > 0) == again
+            first = first or answer
+            assert answer.choices == first.choices
+        assert engine is not None
+        assert eventually(partial(getattr, engine, "is_closed"))
+        engine._thread.join(60)  # type: ignore[attr-defined]
+    assert any(file.is_file() for file in folder.rglob("*"))
+
+
+# -- priority ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("high", "invalid_type"),
+        (1.5, "invalid_type"),
+        (True, "invalid_type"),
+        ([1], "invalid_type"),
+        (2**63, "integer_above_max_value"),
+        (-(2**63) - 1, "integer_below_min_value"),
+    ],
+)
+def test_a_priority_that_is_no_integer_is_refused(client: LocalOpenAI, value: object, code: str) -> None:
+    with refused("priority", code, "'priority'"):
+        client.chat.completions.create(**ASK, extra_body={"priority": value})
+    with refused("priority", code, "'priority'"):
+        client.completions.create(model="any", prompt="Hi", extra_body={"priority": value})
+
+
+@pytest.mark.parametrize("value", [None, 0, -5, 2**63 - 1, -(2**63)])
+def test_any_integer_is_a_priority(client: LocalOpenAI, value: int | None) -> None:
+    assert client.chat.completions.create(**ASK, extra_body={"priority": value}).usage is not None
+
+
+def test_lower_ones_are_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_OLDEST", 10**9)
+    engine = engine_for("qwen3", EngineOptions(max_rows=1))
+    order: list[int] = []
+    submit = engine.submit
+
+    def listening(requests: list[GenerationRequest], sink: Any) -> Any:
+        put = sink.put
+
+        def noting(index: int, event: Any) -> None:
+            if requests[index].priority not in order:
+                order.append(requests[index].priority)
+            put(index, event)
+
+        monkeypatch.setattr(sink, "put", noting)
+        return submit(requests, sink)
+
+    try:
+        monkeypatch.setattr(engine, "submit", listening)
+        with LocalOpenAI(engine=engine) as client:
+            streams = []
+            with held(engine):
+                Running(engine, request([5, 6, 7], max_tokens=2, priority=-100))
+                for priority in (3, 0, -2, 7, 1):
+                    body = {"priority": priority}
+                    streams.append(client.chat.completions.create(**ASK, extra_body=body, stream=True))
+            for stream in streams:
+                assert list(stream)
+        assert order == [-100, -2, 0, 1, 3, 7]
+    finally:
+        engine.close()
