@@ -3,16 +3,19 @@
 Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), the graph of step t+1 is launched before
 token t is read on the host. Otherwise the host draws token t as soon as its logits are there and launches step t+1
 before it does anything else, so that handing over tokens overlaps with the forward pass. So it is for rows with a
-guide, too, on all back ends; what may come next is asked while the forward pass runs.
+guide, too, on all back ends; what may come next is asked while the forward pass runs. On the CPU back end the graph of
+step t+2 is built while step t+1 runs, and its tokens are written into it when they are drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
+import numpy as np
 
 from ..adapters.caches import Contents
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
@@ -136,6 +139,22 @@ Leave = Callable[[Row, Sequence[int], Callable[[int], list[Contents]]], None]
 _async_eval: Callable[..., None] = mx.async_eval
 
 
+@dataclass(slots=True)
+class _Built:
+    """The graph of a step whose tokens are not known yet."""
+
+    tokens: Any
+    """A view of its input, `[rows when it was built]` int32."""
+    places: list[int]
+    """Where the tokens of the present rows go."""
+    logits: Any
+    """`[rows, vocabulary]`, nothing of which is computed yet."""
+
+    def take(self, indices: Sequence[int]) -> _Built:
+        """For these of the present rows; the others run to no purpose."""
+        return _Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
+
+
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
@@ -154,6 +173,7 @@ class Batch:
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
         self._draw: Draw | None = None  # tokens queued on the device, not read yet
         self._logits: Any = None  # logits, nothing drawn yet
+        self._built: _Built | None = None  # the step after these logits
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -174,9 +194,13 @@ class Batch:
     def step(self) -> None:
         """Give every running row its next token. An exception here means that the model failed: see `fail`."""
         if self._logits is not None:
-            self._settle()
+            self._draw_on_host()
             if not self.rows:
                 return
+        if self._logits is not None:
+            self._prepare()
+            self._build()
+            return
         if self._draw is not None and self._all_end_now():
             self._settle()
             return
@@ -219,7 +243,19 @@ class Batch:
         """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
         sampler = self._sampler
         assert sampler is not None
-        self._inputs = self._draw = self._logits = None
+        self._inputs = self._draw = self._logits = self._built = None
+        logits = self._forward(tokens)
+        if sampler.queues_ahead:
+            self._draw = sampler.draw(logits)
+            _async_eval(*self._draw.arrays())
+        else:
+            self._logits = logits
+            _async_eval(logits)
+            self._prepare()
+            self._build()
+
+    def _forward(self, tokens: Any) -> Any:
+        """Logits after one more token per row, lazy."""
         parts, start = [], 0
         for part in self._cache.advance(self._places):
             end = start + len(part.slots)
@@ -233,14 +269,35 @@ class Batch:
             logits = self._model.forward(mine, part.layers)
             parts.append(logits[mx.array(part.slots)] if sparse else logits)
             start = end
-        logits = parts[0] if len(parts) == 1 else mx.concatenate(parts)
-        if sampler.queues_ahead:
-            self._draw = sampler.draw(logits)
-            _async_eval(*self._draw.arrays())
+        return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+
+    def _build(self) -> None:
+        """While a step runs whose tokens the host will draw: build the next one's graph, in Python, meanwhile."""
+        sampler = self._sampler
+        if self._logits is None or sampler is None or sampler.queues_ahead or self._model.samples_on_device:
+            return
+        if self._all_end_now() or self._cache.wants_compaction:
+            return
+        tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
+        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+        view = np.array(tokens, copy=False)
+        self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
+
+    def _draw_on_host(self) -> None:
+        """Draw from the logits in flight, launch the step that was built for these tokens if one was, hand over."""
+        self._prepare()
+        if self._logits is None:
+            return
+        assert self._sampler is not None
+        draw, built = self._sampler.draw(self._logits), self._built
+        self._logits = self._built = None
+        if built is None:
+            self._inputs = draw.tokens
         else:
-            self._logits = logits
-            _async_eval(logits)
-            self._prepare()
+            built.tokens[built.places] = np.array(draw.tokens, copy=False)
+            self._logits = built.logits
+            _async_eval(self._logits)
+        self._hand_over(self.rows, draw)
 
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
@@ -255,17 +312,12 @@ class Batch:
 
     def _settle(self) -> None:
         """Bring what is in flight to the host: afterwards the next step's inputs are known."""
-        self._prepare()
-        if self._logits is not None:
-            assert self._sampler is not None
-            draw = self._sampler.draw(self._logits)
-            self._logits = None
-        elif self._draw is not None:
+        while self._logits is not None:
+            self._draw_on_host()
+        if self._draw is not None:
             draw, self._draw = self._draw, None
-        else:
-            return
-        self._inputs = draw.tokens
-        self._hand_over(self.rows, draw)
+            self._inputs = draw.tokens
+            self._hand_over(self.rows, draw)
 
     def _all_end_now(self) -> bool:
         return all(row.generated + 1 >= row.room for row in self.rows)
@@ -334,6 +386,8 @@ class Batch:
             self._logits = self._logits[at]
         if self._draw is not None:
             self._draw = self._draw.take(indices)
+        if self._built is not None:
+            self._built = self._built.take(indices)
         self._renew_sampler()
 
     def _renew_sampler(self) -> None:
@@ -343,4 +397,4 @@ class Batch:
 
     def _forget(self) -> None:
         self._cache, self._places = Groups(self._model.weight_bytes), []
-        self._inputs = self._draw = self._logits = self._sampler = None
+        self._inputs = self._draw = self._logits = self._built = self._sampler = None

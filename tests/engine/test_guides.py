@@ -268,9 +268,9 @@ def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(model:
     for _ in range(4):
         stepped.batch.step()
     said = stepped.tokens(row)
-    assert len(said) == 7
-    assert said == oracle.greedy([5, 6], 7, guide.adjust)
-    assert guide.asked == 7 + 1 + 1  # once per token, for the one in flight, and once more
+    assert len(said) == 8  # two were drawn for the row to join: in flight, and built after it
+    assert said == oracle.greedy([5, 6], 8, guide.adjust)
+    assert guide.asked == 8 + 1 + 1  # once per token, for the one in flight, and once more
 
 
 def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(model: TextModel, oracle: Oracle) -> None:
@@ -292,7 +292,8 @@ def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(mod
         del model.forward  # type: ignore[method-assign]
     assert stepped.tokens(row) == oracle.greedy([5, 6], 12, guide.adjust)
     assert guide.asked == 3
-    assert known == [0, 1, 2, 3, *range(3, 11)]
+    # While a guide holds, each step is built before the token that it starts with is drawn, and run afterwards.
+    assert known == [0, 0, 1, 2, 4, *range(4, 11)]
 
 
 def test_a_guide_that_is_idle_from_the_start_is_never_asked(engine: Engine[TextModel]) -> None:

@@ -54,3 +54,20 @@ def test_min_tokens_holds_back_the_end_and_ignore_eos_passes_it() -> None:
         assert generate(engine, request([5, 6], wants_to_end, max_tokens=7, ignore_eos=True)) == [[eos] * 7]
     finally:
         engine.close()
+
+
+def test_rows_that_leave_and_join_while_a_step_is_built_for_others_disturb_nobody() -> None:
+    engine = engine_for("qwen3")
+    try:
+        sampling = [SamplingParams(temperature=0.9, top_p=0.95, seed=i, top_logprobs=1) for i in range(6)]
+        prompts = [[5 + i, 6, 7 + 2 * i] for i in range(6)]
+        wanted = [request(p, s, 40, ignore_eos=True) for p, s in zip(prompts, sampling, strict=True)]
+        alone = [generate(engine, r)[0] for r in wanted]
+        stays = [Running(engine, r) for r in wanted[:3]]
+        for i, leaving in enumerate([Running(engine, r) for r in wanted[3:]]):
+            leaving.read(3 + 4 * i)
+            leaving.cancel()
+            stays.append(Running(engine, wanted[3 + i]))
+        assert [run.finish()[0] for run in stays] == alone
+    finally:
+        engine.close()
