@@ -134,13 +134,15 @@ class TextModel:
 
     def prefill(self, tokens: Sequence[int], cache: list[Any], *, wait: bool = True) -> None:
         """Run prompt tokens into a row's cache, and wait for it unless told not to; logits are never computed."""
-        self._model(self._mx.array([list(tokens)]), cache=cache)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
+        self._prefill([list(tokens)], cache, wait)
 
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: list[Any]) -> None:
-        """Run tokens of several rows, equally many of each, into a cache of all of them, and wait for it."""
-        self._model(self._mx.array([list(tokens) for tokens in prompts]), cache=cache)
-        self._mx.eval([layer.state for layer in cache])
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: list[Any], *, wait: bool = True) -> None:
+        """Run tokens of several rows, equally many of each, into a cache of all of them."""
+        self._prefill([list(tokens) for tokens in prompts], cache, wait)
+
+    def _prefill(self, rows: list[list[int]], cache: list[Any], wait: bool) -> None:
+        self._model(self._mx.array(rows), cache=cache)
+        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""

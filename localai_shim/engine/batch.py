@@ -42,8 +42,8 @@ class Model(Protocol):
         """Run prompt tokens into a row's cache, and wait for it unless told not to."""
         ...
 
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache) -> None:
-        """Run tokens of several rows that are equally many into a cache of all of them, and wait for it."""
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache, *, wait: bool = True) -> None:
+        """Run tokens of several rows that are equally many into a cache of all of them."""
         ...
 
     def forward(self, tokens: Any, cache: RowCache) -> Any:
@@ -216,6 +216,13 @@ class Batch:
     def drop(self, gone: Collection[Row]) -> None:
         """Remove those of these rows that run, without a word to their sinks."""
         self._keep([i for i, row in enumerate(self.rows) if row not in gone])
+
+    def wait(self) -> None:
+        """Wait for the step that is in flight, if one is."""
+        if self._draw is not None:
+            mx.eval(*self._draw.arrays())
+        elif self._logits is not None:
+            mx.eval(self._logits)
 
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: what it has said is known then. False if it has ended meanwhile."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import mlx.core as mx
 
 from ..core import Prompt, common_length
 from .batch import Model, Row
@@ -15,6 +18,7 @@ from .prefix_cache import PrefixCache
 
 _SHORT = 128  # tokens; prompts up to here are run together: 8 of 32 tokens in 0.57 of the time, of 128 in 0.79 (CPU)
 _SHARED = 64  # tokens that two waiting prompts begin with alike, for which one is made to wait for the other
+_MOMENT = 0.0002  # seconds; who waits for longer has waited for a step that was in flight
 _CLOSE = 16  # tokens before the end of a prompt; a snapshot that near is as good as one at the end
 
 
@@ -77,10 +81,14 @@ class Prefiller:
         model: what runs them.
         meter: what counts.
         prefixes: None: nothing is kept.
+        wait_for_step: returns when the decode step that is in flight has run.
     """
 
-    def __init__(self, model: Model, meter: Meter, prefixes: PrefixCache | None) -> None:
+    def __init__(
+        self, model: Model, meter: Meter, prefixes: PrefixCache | None, wait_for_step: Callable[[], None]
+    ) -> None:
         self._model, self._meter, self._prefixes = model, meter, prefixes
+        self._wait_for_step = wait_for_step
         self._padding: int | None = None
 
     def foresee(self, job: PrefillJob) -> None:
@@ -106,15 +114,32 @@ class Prefiller:
             stops.add(end)
         job.stops = sorted(stop for stop in stops if job.done < stop <= end)
 
-    def run(self, job: PrefillJob, most: int, *, wait: bool) -> int:
-        """Run the next tokens of a prompt, at most so many; returns how many."""
-        assert job.cache is not None
+    def run(self, job: PrefillJob, most: int, *, wait: bool) -> tuple[int, float | None]:
+        """Run the next tokens of a prompt, at most so many: how many, and the seconds that it took, if waited for."""
+        cache = job.cache
+        assert cache is not None
         size = min(job.left, most, job.stops[0] - job.done if job.stops else job.left)
-        self._model.prefill(job.tokens[job.done : job.done + size], job.cache, wait=wait or size < job.left)
+        tokens = job.tokens[job.done : job.done + size]
+        seconds = None
+        if wait or size < job.left:
+            seconds = self._timed(lambda: self._model.prefill(tokens, cache, wait=False), cache)
+        else:
+            self._model.prefill(tokens, cache, wait=False)
         job.done += size
         self._meter.prefilled_tokens += size
         self._keep(job)
-        return size
+        return size, seconds
+
+    def _timed(self, launch: Callable[[], None], cache: RowCache) -> float:
+        """Run a pass and wait for it: its seconds, without what was left of the step that is in flight before it."""
+        start = time.monotonic()
+        launch()
+        launched = time.monotonic()
+        self._wait_for_step()
+        if time.monotonic() - launched > _MOMENT:
+            start = time.monotonic()
+        mx.eval(cache[-1].state)  # all other layers come before
+        return time.monotonic() - start
 
     def follows(self, job: PrefillJob, other: PrefillJob) -> bool:
         """Whether a job should wait for another one, for what both begin with; if so, it is among its followers."""
@@ -157,28 +182,28 @@ class Prefiller:
         lengths = [tokens, *(job.left for job in jobs)]
         return 2 * min(lengths) >= max(lengths) and len(lengths) * max(lengths) <= most
 
-    def run_together(self, jobs: Sequence[PrefillJob]) -> int:
-        """Run short prompts that have come equally far to their ends; returns how many tokens that were.
+    def run_together(self, jobs: Sequence[PrefillJob]) -> tuple[int, float | None]:
+        """Run short prompts that have come equally far to their ends: how many tokens that were, and the seconds.
 
         Should it fail, each is to be run alone, and the one that is to blame fails alone.
         """
-        ends = [job.tokens[job.done : -1] for job in jobs]
-        width = max(map(len, ends))
+        width = max(job.left for job in jobs)
+        # Padded at the right: causal attention never looks there, and it is cut off the caches.
+        ends = [[*job.tokens[job.done : -1], *[0] * (width - job.left)] for job in jobs]
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
-            cache = cache or self._model.new_cache()
-            # Padded at the right: causal attention never looks there, and it is cut off the caches.
-            self._model.prefill_batch([[*tokens, *[0] * (width - len(tokens))] for tokens in ends], cache)
-            rows = unstack(cache, [len(job.tokens) - 1 for job in jobs])
+            all_rows = cache or self._model.new_cache()
+            seconds = self._timed(lambda: self._model.prefill_batch(ends, all_rows, wait=False), all_rows)
+            rows = unstack(all_rows, [len(job.tokens) - 1 for job in jobs])
         except Exception:
             for job in jobs:
                 job.alone = True
-            return 0
+            return 0, None
         for job, row in zip(jobs, rows, strict=True):
             self._meter.prefilled_tokens += job.left
             job.cache, job.done = row, len(job.tokens) - 1
             self._keep(job)
-        return width * len(jobs)
+        return width * len(jobs), seconds
 
     def _keep(self, job: PrefillJob) -> None:
         if job.stops and job.done == job.stops[0] and self._prefixes is not None and job.cache is not None:

@@ -61,7 +61,7 @@ class Scheduler:
         self._model, self._batch, self._emit, self._prefixes = model, batch, emit, prefixes
         self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
         self._memory, self._meter = memory, meter
-        self._prefiller = Prefiller(model, meter, prefixes)
+        self._prefiller = Prefiller(model, meter, prefixes, batch.wait)
         self._waiting = Waiting()
         self._begun: list[PrefillJob] = []
         self._jobs: dict[Row, PrefillJob] = {}
@@ -114,7 +114,7 @@ class Scheduler:
             except Exception as error:
                 self._fail(job, error)
             self._release()
-            if time.monotonic() + self._max_stall / 4 >= deadline:
+            if not self._pace.is_enough(deadline - time.monotonic()):
                 break
         if self._joining:
             self._join()
@@ -267,14 +267,13 @@ class Scheduler:
         # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
         # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
         alone = left is None and len(self._jobs) == len(job.rows) and not self._joining
-        start = time.monotonic()
         together = self._gather(job, most)
         if len(together) > 1:
-            size = self._prefiller.run_together(together)
+            size, seconds = self._prefiller.run_together(together)
         else:
-            size = self._prefiller.run(job, most, wait=not alone)
-        if size and not alone:
-            self._pace.note(size, time.monotonic() - start, job.done)
+            size, seconds = self._prefiller.run(job, most, wait=not alone)
+        if seconds is not None:
+            self._pace.note(size, seconds, job.done)
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
         """Jobs to run in one pass: with a short prompt, others that are as short."""

@@ -14,6 +14,7 @@ import pytest
 from mlx_lm.models.cache import KVCache
 
 from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.engine import prefill as prefill_module
 from localai_shim.engine import scheduler as scheduler_module
 from localai_shim.engine.batch import Batch, Row
 from localai_shim.engine.kv import RowCache
@@ -63,7 +64,7 @@ class Recording:
     def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
         self.prefill_batch([tokens], cache)
 
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache) -> None:
+    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache, *, wait: bool = True) -> None:
         rows = [list(tokens) for tokens in prompts]
         self.before(rows)
         self.passes.append(rows)
@@ -95,7 +96,8 @@ class World:
         memory: int | None = None,
     ) -> None:
         self.clock, self.meter = Clock(), Meter()
-        patch.setattr(scheduler_module, "time", self.clock)
+        for module in (scheduler_module, prefill_module):
+            patch.setattr(module, "time", self.clock)
         self.model = Recording(self.clock, seconds_per_token)
         self.events: dict[Row, list[Event]] = {}
         self.order: list[Row] = []

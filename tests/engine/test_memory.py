@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import mlx.core as mx
 import pytest
 
@@ -20,6 +22,7 @@ SAMPLED = SamplingParams(temperature=0.9, top_p=0.9, seed=1, presence_penalty=0.
 
 def room_for(token_count: int) -> EngineOptions:
     """Memory for about so many tokens of tiny qwen3, and no prefix cache in it."""
+    gc.collect()  # what earlier tests left must not go while the model is loaded
     bytes_needed = int(token_count * PER_TOKEN / 0.9) + 1
     return EngineOptions(memory_limit=mx.get_active_memory() + WEIGHTS + bytes_needed, prefix_cache_bytes=0)
 
@@ -28,6 +31,7 @@ def room_for(token_count: int) -> EngineOptions:
 def _weights() -> None:
     """How much the tiny model takes, so that limits can be set that leave a known rest."""
     global WEIGHTS
+    gc.collect()
     before = mx.get_active_memory()
     engine = engine_for("qwen3")
     engine.wait()

@@ -33,7 +33,7 @@ class Passes:
             self.passes.append([list(ids)])
             prefill(ids, cache, **more)
 
-        def several(prompts: Sequence[Sequence[int]], cache: Any) -> None:
+        def several(prompts: Sequence[Sequence[int]], cache: Any, **more: Any) -> None:
             self.passes.append([list(ids) for ids in prompts])
             prefill_batch(prompts, cache)
             for layer in leaves(read_row(cache)):
