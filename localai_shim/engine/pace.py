@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _FIRST = 64  # tokens that are taken to fit into a stall before anything is known
-_EARLY = 1024  # tokens of a prompt up to which what attention costs does not count for much
+_EARLY = 256  # tokens of a prompt up to which what attention to earlier ones costs does not count for much
 _MEMORY = 0.9  # what a pass counts for, as a share of the one after it
 _SPREAD = 0.2  # of their mean; passes whose sizes differ by less do not say what a pass without tokens takes
 _DELAYED = 3  # times what was foreseen; a pass that took longer counts as if it had taken so long
@@ -30,7 +30,7 @@ class Pace:
         """A pass of so many tokens, which took so long, brought a prompt to this length."""
         if self._sums[0]:
             seconds = min(seconds, _DELAYED * (self._fixed + tokens * self._per_token))
-        if end <= _EARLY:
+        if end <= max(_EARLY, tokens):
             self._fit(tokens, seconds)
         now = max(seconds - self._fixed, 0.2 * seconds) / tokens
         self._per_token = 0.3 * self._per_token + 0.7 * now
