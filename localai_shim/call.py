@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl
 
 import anyio
 import openai
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI
     from .runtime import Runtime
 
-_SUPPORTED = "chat.completions.create/parse/stream, completions.create, models.list and models.retrieve"
+_SUPPORTED = "chat.completions, responses, conversations, completions and models"
 
 
 class Call:
@@ -34,30 +35,28 @@ class Call:
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
+        self._query = query(options)
         self.body: dict[str, Any] = {}
 
-    def immediate(self) -> Any:
-        """The answer of an endpoint that needs no model; None for the others.
+    def local(self) -> Callable[[], Any] | None:
+        """What answers where no model has to run; it may read files. None for the other endpoints.
 
         Raises:
             RequestError: no such endpoint or model.
         """
         if self.client.is_closed():
             raise EngineClosedError("this client was closed")
+        for part in self._parts:
+            if part is not None and not isinstance(part, Mapping):
+                raise BadRequest.wrong_type("body", "an object", part)
+            self.body.update(part or {})
         if (self.method, self.path) in _GENERATING:
-            for part in self._parts:
-                if part is not None and not isinstance(part, Mapping):
-                    raise BadRequest.wrong_type("body", "an object", part)
-                self.body.update(part or {})
             return None
-        from .endpoints import models
+        from .routes import find
 
-        if self.method == "get" and self.path == "/models":
-            data = [model.to_dict() for model in models.listing(self.runtime.names())]
-            return {"object": "list", "data": data}
-        if self.method == "get" and self.path.startswith("/models/"):
-            name = unquote(self.path.removeprefix("/models/"))
-            return models.retrieve(name, self.runtime.names(), only=self.runtime.only)
+        route = find(self.method, self.path)
+        if route is not None:
+            return partial(route, self.runtime, self.body, self._query)
         raise NotFound(
             f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process and "
             f"never uses the network. It supports {_SUPPORTED}.",
@@ -85,7 +84,12 @@ class Call:
     def prepare(self, engine: EngineLike) -> Any:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         served = self.runtime.served(engine)
-        return _GENERATING[self.method, self.path]()(self.body, served)
+        return _GENERATING[self.method, self.path]()(self.body, served, self.runtime.store)
+
+    @staticmethod
+    def follows(answer: Any) -> bool:
+        """Whether an answer is a stream of events to follow."""
+        return hasattr(answer, "source")
 
     def remaining(self, since: float) -> float | None:
         """Seconds left for the whole answer."""
@@ -112,6 +116,12 @@ class Call:
     def whole(self, answer: Any) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
+
+
+def query(options: Any) -> dict[str, Any]:
+    """A request's query, from wherever it was given."""
+    given = {**dict(parse_qsl(str(options.url).partition("?")[2])), **(options.params or {})}
+    return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
 
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
@@ -143,7 +153,28 @@ def _completions() -> Callable[..., Any]:
     return completions.prepare
 
 
+def _responses() -> Callable[..., Any]:
+    from .endpoints import responses
+
+    return responses.prepare
+
+
+def _input_tokens() -> Callable[..., Any]:
+    from .endpoints import response_counts
+
+    return response_counts.prepare_count
+
+
+def _compact() -> Callable[..., Any]:
+    from .endpoints import response_counts
+
+    return response_counts.prepare_compaction
+
+
 _GENERATING: dict[tuple[str, str], Callable[[], Callable[..., Any]]] = {
     ("post", "/chat/completions"): _chat,
     ("post", "/completions"): _completions,
+    ("post", "/responses"): _responses,
+    ("post", "/responses/input_tokens"): _input_tokens,
+    ("post", "/responses/compact"): _compact,
 }

@@ -32,14 +32,16 @@ def _make_runtime(
     models: Mapping[str, ModelPath | None] | None,
     engine: EngineLike | None,
     keep_alive: float,
+    store: ModelPath | None,
     options: dict[str, Any],
 ) -> Runtime:
     from .adapters.backend import require_backend
 
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
+    path = None if store is None else os.fspath(store)
     if engine is not None:
-        return Runtime({}, engine=engine, keep_alive=keep_alive)
+        return Runtime({}, engine=engine, keep_alive=keep_alive, store_path=path)
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     require_backend()
@@ -48,7 +50,7 @@ def _make_runtime(
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
     sources = {name: Source(path, **options) for name, path in paths.items()}
-    runtime = Runtime(sources, only=models is not None, keep_alive=keep_alive)
+    runtime = Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=path)
     runtime.start()
     return runtime
 
@@ -93,6 +95,8 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         prefix_cache_bytes: most bytes that finished prompts and turns may hold, for later ones to go on from; 0 keeps
             none (default: a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise).
         cache_dir: a folder in which these survive the process; several processes may share it.
+        store: a file (SQLite) in which responses, conversations and stored completions survive the process; several
+            clients and processes may share it. None keeps them in memory, the latest 256 MiB.
         keep_alive: seconds for which the model stays loaded after its last client closed (default 60).
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
@@ -125,6 +129,7 @@ class LocalOpenAI(openai.OpenAI):
         kv_group_size: int | None = None,
         prefix_cache_bytes: int | None = None,
         cache_dir: ModelPath | None = None,
+        store: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
         http_client: Any = None,
         **options: Any,
@@ -143,7 +148,7 @@ class LocalOpenAI(openai.OpenAI):
                 prefix_cache_bytes=prefix_cache_bytes,
                 cache_dir=cache_dir,
             )
-            runtime = _make_runtime(model, models, engine, keep_alive, local)
+            runtime = _make_runtime(model, models, engine, keep_alive, store, local)
             http_client = sdk.LocalHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
         super().__init__(**_sdk_options(options, http_client))
@@ -193,13 +198,21 @@ class LocalOpenAI(openai.OpenAI):
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
     def _respond(self, call: Call) -> Any:
-        from .generation import SyncEvents, SyncGeneration
+        from .generation import SyncEvents, SyncFollowing, SyncGeneration
 
-        answer = call.immediate()
-        if answer is not None:
-            return call.whole(answer)
+        def follow(source: Any, after: int = -1) -> Any:
+            events = SyncFollowing(source, after, call.timeout, call.fail)
+            return sdk.LocalStreamResponse(events, request=call.request)
+
+        local = call.local()
+        if local is not None:
+            answer = local()
+            return follow(answer.source, answer.after) if call.follows(answer) else call.whole(answer)
         engine = call.engine()
         prepared = call.prepare(engine)
+        if prepared.background:
+            run = call.runtime.background().start(engine, prepared)
+            return follow(run) if prepared.stream else call.whole(run.queued)
         since = time.monotonic()
         generation = SyncGeneration(engine, prepared.requests)
         assembler = prepared.assembler
@@ -208,6 +221,7 @@ class LocalOpenAI(openai.OpenAI):
             return sdk.LocalStreamResponse(events, request=call.request)
         while not assembler.finished:
             assembler.collect(*generation.next(call.remaining(since)))
+        assembler.save()
         return call.whole(assembler.result())
 
     def stats(self, model: str = "") -> EngineStats:
@@ -242,6 +256,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         kv_group_size: int | None = None,
         prefix_cache_bytes: int | None = None,
         cache_dir: ModelPath | None = None,
+        store: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
         http_client: Any = None,
         **options: Any,
@@ -260,7 +275,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
                 prefix_cache_bytes=prefix_cache_bytes,
                 cache_dir=cache_dir,
             )
-            runtime = _make_runtime(model, models, engine, keep_alive, local)
+            runtime = _make_runtime(model, models, engine, keep_alive, store, local)
             http_client = sdk.LocalAsyncHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
         super().__init__(**_sdk_options(options, http_client))
@@ -311,23 +326,34 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
 
     async def _respond(self, call: Call) -> Any:
         from .engine.sinks import AsyncSink, make_async_sink
-        from .generation import AsyncEvents, AsyncGeneration
+        from .generation import AsyncEvents, AsyncFollowing, AsyncGeneration, save
 
-        if (answer := call.immediate()) is not None:
-            return call.whole(answer)
+        def follow(source: Any, after: int = -1) -> Any:
+            events = AsyncFollowing(source, after, call.timeout, call.fail, make_async_sink())
+            return sdk.LocalStreamResponse(events, request=call.request)
+
+        local = call.local()
+        if local is not None:
+            answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
+            return follow(answer.source, answer.after) if call.follows(answer) else call.whole(answer)
         engine = call.engine()
 
-        def start(sink: AsyncSink) -> tuple[Any, AsyncGeneration]:
+        def start(sink: AsyncSink) -> tuple[Any, Any]:
             prepared = call.prepare(engine)
+            if prepared.background:
+                return prepared, call.runtime.background().start(engine, prepared)
             # Submitted from here: the engine starts while the event loop is still being told. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
             return prepared, AsyncGeneration(engine, prepared.requests, sink)
 
         if not engine.is_ready:
             await anyio.to_thread.run_sync(engine.wait, abandon_on_cancel=True)
-        prepared, generation = await anyio.to_thread.run_sync(
+        prepared, started = await anyio.to_thread.run_sync(
             partial(start, make_async_sink()), abandon_on_cancel=True, limiter=preparing()
         )
+        if prepared.background:
+            return follow(started) if prepared.stream else call.whole(started.queued)
+        generation: AsyncGeneration = started
         since = time.monotonic()
         assembler = prepared.assembler
         if prepared.stream:
@@ -335,6 +361,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
             return sdk.LocalStreamResponse(events, request=call.request)
         while not assembler.finished:
             assembler.collect(*await generation.next(call.remaining(since)))
+        await save(assembler)
         return call.whole(assembler.result())
 
     def stats(self, model: str = "") -> EngineStats:

@@ -9,8 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .core import EngineLike, Event, GenerationRequest, Ticket, Token
+import anyio
+import anyio.to_thread
+import openai
+
+from .core import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
 from .engine.sinks import AsyncSink, SyncSink
+from .errors import RequestError
 
 
 class _Generation:
@@ -104,12 +109,23 @@ class AsyncGeneration(_Generation):
         self.cancel()
 
 
+_RAISED = (TimeoutError, EngineClosedError, RequestError, openai.OpenAIError)
+
+
+def _told(assembler: Any, error: BaseException) -> Sequence[Any] | None:
+    """The events by which a stream says that its answer failed; None where the consumer gets an exception."""
+    if not isinstance(error, Exception) or isinstance(error, _RAISED) or assembler.finished:
+        return None
+    told: Sequence[Any] | None = assembler.fail(error)
+    return told
+
+
 class SyncEvents:
     """Chunks of a streamed answer; `fail` turns what goes wrong into the SDK's exception."""
 
     def __init__(self, generation: SyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
         self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
-        self._ready: deque[Any] = deque()
+        self._ready: deque[Any] = deque(assembler.begin())
         self._closed = False
 
     def __iter__(self) -> SyncEvents:
@@ -121,9 +137,17 @@ class SyncEvents:
             if self._closed or self._assembler.finished:
                 raise StopIteration
             try:
-                ready.extend(self._assembler.feed(*self._generation.next(self._timeout)))
+                told = self._assembler.feed(*self._generation.next(self._timeout))
+                if self._assembler.finished:
+                    self._assembler.save()
+                ready.extend(told)
             except BaseException as error:
                 self.close()
+                failed = _told(self._assembler, error)
+                if failed is not None:
+                    self._assembler.save()
+                    ready.extend(failed)
+                    continue
                 failure = self._fail(error)
                 if failure is error:
                     raise
@@ -137,12 +161,97 @@ class SyncEvents:
         self._generation.cancel()
 
 
+class SyncFollowing:
+    """The events of a response in the background; leaving does not stop it."""
+
+    def __init__(self, source: Any, after: int, timeout: float | None, fail: Any) -> None:
+        self._source, self._timeout, self._fail = source, timeout, fail
+        self._sink = SyncSink()
+        self._closed = False
+        source.follow(self._sink, after)
+
+    def __iter__(self) -> SyncFollowing:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise StopIteration
+        try:
+            _, event = self._sink.get(self._timeout)
+        except BaseException as error:
+            self.close()
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        if event is None:
+            self.close()
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._closed = True
+        self._source.leave(self._sink)
+
+    __del__ = close
+
+
+class AsyncFollowing:
+    """As `SyncFollowing`, async."""
+
+    def __init__(self, source: Any, after: int, timeout: float | None, fail: Any, sink: AsyncSink) -> None:
+        self._source, self._timeout, self._fail, self._sink = source, timeout, fail, sink
+        self._closed = False
+        source.follow(sink, after)
+
+    def __aiter__(self) -> AsyncFollowing:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._closed:
+            raise StopAsyncIteration
+        try:
+            if not self._sink.ready:
+                await self._sink.wait(self._timeout)
+            _, event = self._sink.pop()
+        except BaseException as error:
+            self.close()
+            failure = self._fail(error)
+            if failure is error:
+                raise
+            raise failure from error
+        if event is None:
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._closed = True
+        self._source.leave(self._sink)
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
+        self._sink.close()
+
+    __del__ = close
+
+
+async def save(assembler: Any) -> None:
+    """Keep a finished answer that is to be kept, off the event loop."""
+    if assembler.keeps:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(assembler.save)
+
+
 class AsyncEvents:
     """As `SyncEvents`, async."""
 
     def __init__(self, generation: AsyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
         self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
-        self._ready: deque[Any] = deque()
+        self._ready: deque[Any] = deque(assembler.begin())
         self._closed = False
 
     def __aiter__(self) -> AsyncEvents:
@@ -156,9 +265,17 @@ class AsyncEvents:
             try:
                 if not generation.ready:
                     await generation.wait(self._timeout)
-                ready.extend(self._assembler.feed(*generation.take()))
+                told = self._assembler.feed(*generation.take())
+                if self._assembler.finished:
+                    await save(self._assembler)
+                ready.extend(told)
             except BaseException as error:
                 self.close()
+                failed = _told(self._assembler, error)
+                if failed is not None:
+                    await save(self._assembler)
+                    ready.extend(failed)
+                    continue
                 failure = self._fail(error)
                 if failure is error:
                     raise

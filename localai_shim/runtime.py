@@ -15,8 +15,10 @@ from .builtin import CHECKPOINT
 from .core import EngineClosedError, EngineLike, ModelLoadError
 
 if TYPE_CHECKING:
+    from .background import Background
     from .endpoints.generation import ServedModel
     from .engine.engine import Engine
+    from .state.store import Store
 
 BUILTIN_NAME = "localai-shim-builtin"
 KEEP_ALIVE = 60.0
@@ -191,6 +193,7 @@ class Runtime:
         only: serve these names and no others; otherwise the first one serves every name.
         engine: serve every name with this engine, which stays the caller's to close.
         keep_alive: seconds for which engines stay loaded after the last client closed.
+        store_path: the file in which responses and conversations are kept; None: memory.
     """
 
     def __init__(
@@ -200,6 +203,7 @@ class Runtime:
         only: bool = False,
         engine: EngineLike | None = None,
         keep_alive: float = KEEP_ALIVE,
+        store_path: str | None = None,
     ) -> None:
         self.sources = dict(sources)
         self.only = only
@@ -207,7 +211,9 @@ class Runtime:
         self._engines: dict[Source, Engine[Any]] = {}
         self._lock = threading.RLock()
         self._closed = False
-        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive)
+        self._store_path = store_path
+        self._state: list[_State] = []  # one, once something is stored
+        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
         self._finalizer.atexit = False
 
     def start(self) -> None:
@@ -241,6 +247,30 @@ class Runtime:
             if made is None:
                 made = _served[engine] = getattr(model, "served", None) or _describe(model)
             return made
+
+    def store(self) -> Store:
+        """Where responses and conversations are kept.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        return self._stored().store
+
+    def background(self) -> Background:
+        """What runs responses in the background."""
+        return self._stored().background
+
+    def _stored(self) -> _State:
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("this client was closed")
+            if not self._state:
+                from .background import Background
+                from .state.store import Store
+
+                store = Store(self._store_path)
+                self._state.append(_State(store, Background(store, shared=self._store_path is not None)))
+            return self._state[0]
 
     def names(self) -> dict[str, int]:
         """Names of the models that this client lists, with their time of creation."""
@@ -286,7 +316,19 @@ def _describe(model: Any) -> ServedModel:
     )
 
 
-def _release_all(engines: dict[Source, Engine[Any]], keep_alive: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a client keeps beyond its engines."""
+
+    store: Store
+    background: Background
+
+
+def _release_all(engines: dict[Source, Engine[Any]], keep_alive: float, state: list[_State]) -> None:
+    while state:
+        kept = state.pop()
+        kept.background.close()
+        kept.store.close()
     while engines:
         source, engine = engines.popitem()
         _release(source, engine, keep_alive)

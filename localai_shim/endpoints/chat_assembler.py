@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from openai.types import CompletionUsage
@@ -17,12 +17,13 @@ from ..output.text import Delta, TextParser
 from ..output.tool_calls import CallDelta
 from ..prompt.template import ChatTokenizer
 from . import generation as common
+from .assembler import Assembler
 from .generation import ServedModel
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
 
-class ChatAssembler:
+class ChatAssembler(Assembler):
     """Turns the events of one request into chunks, or into one completion.
 
     Beyond OpenAI's fields, messages and deltas have `reasoning_content` where the model thought, and
@@ -36,6 +37,7 @@ class ChatAssembler:
         include_usage: end a stream with a chunk that has the usage and no choices.
         metadata: echoed in a whole completion.
         legacy: answer with a `function_call` instead of `tool_calls`.
+        keep: stores the completion, once it is finished; may block.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class ChatAssembler:
         include_usage: bool,
         metadata: dict[str, str] | None,
         legacy: bool = False,
+        keep: Callable[[ChatCompletion], None] | None = None,
     ) -> None:
         self.id = common.new_id("chatcmpl")
         self._created = common.now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
         self._legacy = legacy
+        self.keep = keep
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
         self._constant: dict[str, Any] = {
@@ -74,6 +78,8 @@ class ChatAssembler:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._parsers[index].feed(token)
         choice = self._choices[index]
+        if self.keep is not None:
+            choice.take(delta)
         fields = self._delta_fields(choice, delta)
         chunks: list[ChatCompletionChunk] = []
         if fields or delta.tokens:
@@ -165,7 +171,7 @@ class ChatAssembler:
     ) -> ChatCompletionChunk:
         logprobs = None
         if tokens:
-            logprobs = {"content": _token_logprobs(tokens, self._model.tokenizer), "refusal": None}
+            logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
         choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
         return self._make_chunk([choice])
 
@@ -190,7 +196,7 @@ class ChatAssembler:
     def _choice(self, index: int, choice: _ChoiceState) -> Choice:
         logprobs = None
         if self._logprobs:
-            logprobs = ChoiceLogprobs(content=_token_logprobs(choice.tokens, self._model.tokenizer), refusal=None)
+            logprobs = ChoiceLogprobs(content=token_logprobs(choice.tokens, self._model.tokenizer), refusal=None)
         return Choice(index=index, finish_reason=choice.finish_reason, logprobs=logprobs, message=self._message(choice))
 
     def _message(self, choice: _ChoiceState) -> ChatCompletionMessage:
@@ -278,7 +284,7 @@ def _whole_call(call: dict[str, Any]) -> dict[str, Any]:
     return {"id": call["id"], "type": kind, kind: {"name": call[kind]["name"], text: "".join(call[kind]["arguments"])}}
 
 
-def _token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
+def token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
     out = []
     for token, _ in tokens:
         raw = tokenizer.token_bytes(token.id)

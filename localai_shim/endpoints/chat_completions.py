@@ -5,9 +5,9 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import GenerationRequest, Prompt
 from ..errors import BadRequest
@@ -20,6 +20,11 @@ from .generation import ServedModel
 from .structured import read_answer_format
 from .thinking import read_thinking
 from .tooling import read_tool_plan
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
+
+    from ..state.store import Store
 
 _REFUSED = {
     "audio": "Local text models do not speak.",
@@ -35,9 +40,10 @@ class ChatCall:
     requests: list[GenerationRequest]
     stream: bool
     assembler: ChatAssembler
+    background: bool = False
 
 
-def prepare(body: Mapping[str, Any], model: ServedModel) -> ChatCall:
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> ChatCall:
     """Validate a request body and render its prompt.
 
     Raises:
@@ -53,10 +59,11 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> ChatCall:
     logprobs, top_logprobs = _read_logprobs(fields)
     sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
     limits = common.read_limits(fields, _read_max_tokens(fields, model))
-    thinking = read_thinking(fields, _read_template_variables(fields, model), model)
+    thinking = read_thinking(fields, common.read_template_variables(fields, model), model)
     tools = read_tool_plan(fields, model)
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)
+    keep = _keeper(fields.require("messages"), store) if fields.boolean("store") else None
     salt = common.read_cache_salt(fields)
     fields.finish()
     rendered = (messages, thinking.variables, tools.rendered)
@@ -71,11 +78,23 @@ def prepare(body: Mapping[str, Any], model: ServedModel) -> ChatCall:
         include_usage=include_usage,
         metadata=metadata,
         legacy=tools.legacy,
+        keep=keep,
     )
     requests = common.make_requests(
         prompt, n, sampling, limits, model, param="messages", splitter=answer.splitter, guide=answer.guide
     )
     return ChatCall(requests, stream, assembler)
+
+
+def _keeper(messages: list[Any], store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
+    """What stores a completion, with the messages that it answers."""
+
+    def keep(completion: ChatCompletion) -> None:
+        from .stored_completions import save_completion
+
+        save_completion(store(), completion.to_dict(mode="json"), messages)
+
+    return keep
 
 
 def _read_logprobs(fields: Fields) -> tuple[bool, int]:
@@ -102,29 +121,11 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
     return default if given is None and isinstance(default, int) and default > 0 else given
 
 
-def _read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
-    variables = fields.mapping("chat_template_kwargs") or {}
-    model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
-    verbosity = fields.choice("verbosity", ("low", "medium", "high"))
-    if verbosity in ("low", "high"):
-        if not model.tokenizer.knows("verbosity"):
-            raise BadRequest(
-                f"Unsupported value: 'verbosity' does not support '{verbosity}' with this model. Supported values are: "
-                "'medium'. Ask for brevity or detail in a message.",
-                param="verbosity",
-                code="unsupported_value",
-            )
-        variables.setdefault("verbosity", verbosity)
-    return variables
-
-
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     """Fields that cannot change the answer of a local model; returns the metadata to echo."""
     common.read_accepted(fields)
     fields.choice("service_tier", common.SERVICE_TIERS)
     fields.mapping("prediction")  # speeds up what OpenAI serves; the answer is the same without
-    if fields.boolean("store"):
-        raise BadRequest.unsupported("store", "Stored completions: This version of localai_shim does not support it.")
     _check_modalities(fields.get("modalities", ["text"]))
     return common.read_metadata(fields)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
@@ -15,8 +15,12 @@ from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from . import generation as common
+from .assembler import Assembler
 from .fields import Fields
 from .generation import ServedModel
+
+if TYPE_CHECKING:
+    from ..state.store import Store
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _REFUSED = {
@@ -31,9 +35,10 @@ class CompletionCall:
     requests: list[GenerationRequest]
     stream: bool
     assembler: CompletionAssembler
+    background: bool = False
 
 
-def prepare(body: Mapping[str, Any], model: ServedModel) -> CompletionCall:
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CompletionCall:
     """Validate a request body and tokenise its prompts.
 
     Raises:
@@ -143,7 +148,7 @@ def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
     return best_of
 
 
-class CompletionAssembler:
+class CompletionAssembler(Assembler):
     """Turns the events of one request into chunks, or into one completion.
 
     Args:

@@ -121,6 +121,23 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     return out
 
 
+def read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
+    """vLLM's `chat_template_kwargs`, and `verbosity`, which some templates know."""
+    variables = fields.mapping("chat_template_kwargs") or {}
+    model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
+    verbosity = fields.choice("verbosity", ("low", "medium", "high"))
+    if verbosity in ("low", "high"):
+        if not model.tokenizer.knows("verbosity"):
+            raise BadRequest(
+                f"Unsupported value: 'verbosity' does not support '{verbosity}' with this model. Supported values are: "
+                "'medium'. Ask for brevity or detail in a message.",
+                param="verbosity",
+                code="unsupported_value",
+            )
+        variables.setdefault("verbosity", verbosity)
+    return variables
+
+
 def read_stop(fields: Fields) -> list[str]:
     """`stop`: a string or up to four."""
     value = fields.get("stop")

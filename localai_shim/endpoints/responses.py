@@ -1,0 +1,333 @@
+"""POST /responses.
+
+Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/responses) and the SDK's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core import GenerationRequest, Prompt
+from ..errors import BadRequest
+from ..prompt.items import item_messages
+from ..prompt.messages import template_messages
+from . import generation as common
+from .answer_plan import AnswerPlan
+from .fields import Fields, listed
+from .generation import ServedModel
+from .reasoning_items import unseal
+from .response_assembler import ResponseAssembler
+from .response_state import Context, keeper, read_context, read_input
+from .response_tools import flat_paths, nested_choice, nested_format, nested_tools
+from .structured import AnswerFormat, read_answer_format
+from .thinking import ThinkingPlan, read_thinking
+from .tooling import ToolPlan, read_tool_plan
+
+if TYPE_CHECKING:
+    from ..state.store import Store
+
+_REFUSED = {
+    "prompt": "Prompt templates are kept by OpenAI; write the prompt into 'instructions' and 'input'.",
+    "moderation": "There is no moderation model in this process.",
+    "context_management": "Compact a conversation with responses.compact, or pass truncation='auto'.",
+    "access_programs": "It concerns models that OpenAI hosts.",
+    "image": "It concerns models that OpenAI hosts.",
+}
+_LOGPROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+_HOSTED = (  # what hosted tools would add; there are none
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
+SUMMARIES = ("auto", "concise", "detailed")
+_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
+
+@dataclass(slots=True)
+class ResponseCall:
+    """A validated request, and the assembler of its answer."""
+
+    requests: list[GenerationRequest]
+    stream: bool
+    assembler: ResponseAssembler
+    background: bool
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request says of the answer; counting tokens needs no more."""
+
+    context: Context
+    instructions: str | None
+    thinking: ThinkingPlan
+    tools: ToolPlan
+    format: AnswerFormat | None
+    truncates: bool
+    echo: dict[str, Any]
+    """Fields of the response."""
+
+
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> ResponseCall:
+    """Validate a request body and render its prompt.
+
+    Args:
+        store: where responses and conversations are; asked for only where they are needed.
+
+    Raises:
+        RequestError: with the field, its value and what to do.
+    """
+    fields = Fields(body)
+    with flat_paths(effort=fields.has("reasoning")):
+        return _prepare(fields, model, store)
+
+
+def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> ResponseCall:
+    fields.string("model")
+    stream, background, kept = _read_manner(fields)
+    include = _read_include(fields)
+    top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
+    logprobs = _LOGPROBS in include or top_logprobs > 0
+    sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
+    limits = common.read_limits(fields, _read_max_tokens(fields, model))
+    salt = common.read_cache_salt(fields)
+    plan = read_plan(fields, model, store)
+    echo = {
+        **plan.echo,
+        **_read_without_effect(fields),
+        "background": background,
+        "max_output_tokens": fields.get("max_output_tokens"),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_logprobs": top_logprobs,
+        "store": kept,
+    }
+    fields.finish()
+    tokens, rendered = render(plan, model, limits.max_tokens or 1)
+    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+    answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
+    assembler = ResponseAssembler(
+        model=model,
+        parser=answer.parser(limits, with_tokens=logprobs),
+        prompt=prompt,
+        fields=echo,
+        logprobs=logprobs,
+        summary=bool(echo["reasoning"].get("summary")),
+        encrypted=_ENCRYPTED in include,
+        background=background,
+        keep=keeper(plan.context, store, kept=kept) if kept or plan.context.conversation else None,
+    )
+    requests = common.make_requests(
+        prompt, 1, sampling, limits, model, param="input", splitter=answer.splitter, guide=answer.guide
+    )
+    return ResponseCall(requests, stream, assembler, background, plan.context)
+
+
+def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:
+    """What creating a response and counting its tokens have in common."""
+    fields.refuse(_REFUSED)
+    instructions = fields.string("instructions")
+    reasoning = _read_reasoning(fields)
+    text = fields.mapping("text") or {}
+    format = _read_format(fields, text)
+    variables = common.read_template_variables(
+        Fields({"chat_template_kwargs": fields.get("chat_template_kwargs"), "verbosity": text.get("verbosity")}), model
+    )
+    names = ("reasoning_effort", "enable_thinking", "thinking_budget")
+    wanted = {name: fields.get(name) for name in names}
+    if reasoning.get("effort") is not None:
+        wanted["reasoning_effort"] = reasoning["effort"]
+    thinking = read_thinking(Fields(wanted), variables, model)
+    tools, tool_echo = _read_tools(fields, model)
+    truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
+    context = read_input(fields, read_context(fields, store), store)
+    echo = {
+        "instructions": instructions,
+        "reasoning": {name: reasoning.get(name) for name in ("effort", "summary")},
+        "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
+        "truncation": truncation,
+        "previous_response_id": context.previous,
+        "conversation": {"id": context.conversation} if context.conversation else None,
+        **tool_echo,
+    }
+    if not context.items and instructions is None:
+        raise BadRequest.missing("input")
+    return Plan(context, instructions, thinking, tools, format, truncation == "auto", echo)
+
+
+def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[Any, ...]]:
+    """The prompt's tokens, and what they were rendered from.
+
+    Args:
+        room: tokens to leave in the context, where the oldest items may go for it.
+    """
+    context = plan.context
+
+    def attempt(items: Sequence[dict[str, Any]], given: int) -> tuple[list[int], tuple[Any, ...]]:
+        messages = item_messages(items, plan.instructions, unseal, given)
+        checked = template_messages(messages, knows_developer=model.tokenizer.knows_developer)
+        rendered = (checked, plan.thinking.variables, plan.tools.rendered)
+        return model.tokenizer.render(*rendered), rendered
+
+    made = attempt(context.items, len(context.stored))
+    most = model.context_length
+    if not plan.truncates or most is None or len(made[0]) + room <= most:
+        return made
+    items = context.items
+    starts = [i for i in range(1, len(items)) if _begins(items[i])] or list(range(1, len(items)))
+    low, high = 0, len(starts)
+    while low < high:  # the fewest items that have to go
+        middle = (low + high) // 2
+        tried = attempt(_from(items, starts[middle]), 0)
+        if len(tried[0]) + room <= most:
+            made, high = tried, middle
+        else:
+            low = middle + 1
+    return made
+
+
+def _begins(item: dict[str, Any]) -> bool:
+    return bool(item["type"] == "message" and item["role"] == "user")
+
+
+def _from(items: Sequence[dict[str, Any]], start: int) -> list[dict[str, Any]]:
+    """Items without the oldest ones; system messages stay, results whose calls go do not."""
+    head = [item for item in items[:start] if item["type"] == "message" and item["role"] in ("system", "developer")]
+    gone = {item["call_id"] for item in items[:start] if item["type"] in ("function_call", "custom_tool_call")}
+    results = ("function_call_output", "custom_tool_call_output")
+    return head + [item for item in items[start:] if not (item["type"] in results and item["call_id"] in gone)]
+
+
+# -- fields ------------------------------------------------------------------------------------------------------
+
+
+def _read_manner(fields: Fields) -> tuple[bool, bool, bool]:
+    """Whether the response is streamed, runs in the background, and is stored."""
+    stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
+    kept = fields.boolean("store")
+    if background and kept is False:
+        raise BadRequest(
+            "Invalid value for 'store': a response in the background has to be stored to be found again.",
+            param="store",
+            code="invalid_value",
+        )
+    options = fields.mapping("stream_options")
+    if options is not None and not stream:
+        raise BadRequest(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    inner = Fields({f"stream_options.{key}": value for key, value in (options or {}).items()})
+    inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
+    inner.finish()
+    return stream, background, kept is not False
+
+
+def _read_include(fields: Fields) -> list[str]:
+    value = fields.get("include")
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise BadRequest.wrong_type("include", "an array of strings", value)
+    known = (_LOGPROBS, _ENCRYPTED, *_HOSTED)
+    for i, name in enumerate(value):
+        if name not in known:
+            raise BadRequest(
+                f"Invalid value: {name!r}. Supported values are: {listed(known)}.",
+                param=f"include[{i}]",
+                code="invalid_value",
+            )
+    return list(value)
+
+
+def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
+    given = common.read_max_tokens(fields, "max_output_tokens", model)
+    default = model.generation_defaults.get("max_new_tokens")
+    return default if given is None and isinstance(default, int) and default > 0 else given
+
+
+def _read_reasoning(fields: Fields) -> dict[str, Any]:
+    value = fields.mapping("reasoning") or {}
+    inner = Fields({f"reasoning.{key}": given for key, given in value.items()})
+    effort = inner.get("reasoning.effort")
+    if effort is not None and fields.has("reasoning_effort"):
+        raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning_effort")
+    old = inner.choice("reasoning.generate_summary", SUMMARIES)  # deprecated
+    summary = inner.choice("reasoning.summary", SUMMARIES) or old
+    inner.choice("reasoning.context", ("auto",))  # which reasoning is read again is the template's affair
+    inner.choice("reasoning.mode", ("standard",))
+    inner.finish()
+    return {"effort": effort, "summary": summary}
+
+
+def _read_format(fields: Fields, text: dict[str, Any]) -> AnswerFormat | None:
+    inner = Fields({f"text.{key}": value for key, value in text.items()})
+    inner.get("text.format"), inner.get("text.verbosity")
+    inner.finish()
+    guided = {name: fields.get(name) for name in _GUIDED}
+    return read_answer_format(Fields({"response_format": nested_format(text.get("format")), **guided}))
+
+
+def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, Any]]:
+    """The tools, and what the response says of them.
+
+    Functions are strict where they do not say otherwise, as documented, and where the model's format and their schema
+    allow it.
+    """
+    tools, choice, parallel = (fields.get(name) for name in ("tools", "tool_choice", "parallel_tool_calls"))
+    fields.boolean("parallel_tool_calls")
+    fields.integer("max_tool_calls", 0, 2**31)  # of hosted tools, of which there are none
+    echo = {
+        "tools": [],
+        "tool_choice": "auto" if choice is None else choice,
+        "parallel_tool_calls": parallel is not False,
+        "max_tool_calls": fields.get("max_tool_calls"),
+    }
+    if tools is None or tools == []:
+        if choice is not None and choice not in ("auto", "none"):
+            read_tool_plan(Fields({"tool_choice": nested_choice(choice)}), model)
+        return ToolPlan(), echo
+
+    def attempt(strict: bool) -> ToolPlan:
+        nested = {"tools": nested_tools(tools, strict=strict), "tool_choice": nested_choice(choice)}
+        plan = read_tool_plan(Fields({**nested, "parallel_tool_calls": parallel}), model)
+        if strict and plan.held and plan.grammar is not None:
+            plan.grammar("required" if plan.forced else "auto")
+        return plan
+
+    undecided = any(
+        isinstance(tool, dict) and tool.get("type") == "function" and tool.get("strict") is None for tool in tools
+    )
+    strict = undecided
+    try:
+        plan = attempt(strict)
+    except BadRequest:
+        if not undecided:
+            raise
+        strict = False
+        plan = attempt(strict)
+    echo["tools"] = [_told_tool(tool, strict) for tool in tools]
+    return plan, echo
+
+
+def _told_tool(tool: dict[str, Any], strict: bool) -> dict[str, Any]:
+    if tool["type"] != "function":
+        return tool
+    said = strict if tool.get("strict") is None else tool["strict"]
+    return {**tool, "parameters": tool.get("parameters"), "strict": said}
+
+
+def _read_without_effect(fields: Fields) -> dict[str, Any]:
+    """Fields that cannot change the answer of a local model, and are echoed."""
+    common.read_accepted(fields)
+    fields.choice("service_tier", common.SERVICE_TIERS)
+    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+    return {
+        "metadata": common.read_metadata(fields) or {},
+        "service_tier": "default",
+        **{name: fields.get(name) for name in names if fields.has(name)},
+    }

@@ -1,0 +1,200 @@
+"""Items of the Responses API as the messages that chat templates read.
+
+An item is a message, a call, a result, or reasoning; a template wants them as turns: what the model said, thought and
+called at once is one message of the assistant, and the results of its calls come right behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import BadRequest
+
+Item = dict[str, Any]
+Message = dict[str, Any]
+_CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_RESULTS = {result: call for call, result in _CALLS.items()}
+_SUMMARY = "Summary of the conversation so far:\n\n"
+
+
+def item_messages(
+    items: Sequence[Item], instructions: str | None, unseal: Callable[[str], str | None], given: int = 0
+) -> list[Message]:
+    """The conversation as chat messages, in OpenAI's form.
+
+    Args:
+        items: checked ones, oldest first: what was stored, and then what the request brings.
+        instructions: the system message that they begin with.
+        unseal: reads `encrypted_content`.
+        given: how many of them were stored; errors count from there.
+
+    Raises:
+        BadRequest: a result without its call, a call without its result, an item twice, or one that text models cannot
+            read.
+    """
+    _check_ids(items)
+    turns = _Turns(unseal)
+    for i, item in enumerate(items):
+        turns.add(item, f"input[{i - given}]" if i >= given else "input")
+    messages = turns.finish()
+    if instructions is not None:
+        messages = [{"role": "system", "content": instructions}, *messages]
+    return messages
+
+
+def _check_ids(items: Sequence[Item]) -> None:
+    seen: set[str] = set()
+    for item in items:
+        key = item.get("id")
+        if key is None:
+            continue
+        if key in seen:
+            raise BadRequest(
+                f"Duplicate item found with id {key}. Remove duplicate items from your input and try again.",
+                param="input",
+                code="duplicate_item",
+            )
+        seen.add(key)
+
+
+class _Turns:
+    """Messages so far, and the assistant's turn that is not over yet."""
+
+    def __init__(self, unseal: Callable[[str], str | None]) -> None:
+        self._unseal = unseal
+        self._messages: list[Message] = []
+        self._turn: Message | None = None
+        self._calls: dict[str, tuple[Message, str]] = {}  # call id -> the turn that made it, and its kind
+        self._results: dict[str, Message] = {}
+        self._cut: set[str] = set()  # calls that were not written to their end
+
+    def add(self, item: Item, path: str) -> None:
+        kind = item["type"]
+        if kind == "message" and item["role"] == "assistant":
+            self._assistant()["content"] += "".join(_text(part, path) for part in item["content"])
+        elif kind == "message":
+            self._turn = None
+            content = "".join(_text(part, f"{path}.content[{j}]") for j, part in enumerate(item["content"]))
+            self._messages.append({"role": item["role"], "content": content})
+        elif kind == "reasoning":
+            self._add_reasoning(item)
+        elif kind in _CALLS:
+            self._add_call(item, kind)
+        elif kind in _RESULTS:
+            self._add_result(item, kind, path)
+        elif kind == "compaction":
+            self._turn = None
+            self._messages.append({"role": "user", "content": _SUMMARY + self._opened(item, path)})
+        else:
+            raise BadRequest(
+                f"Items of type '{kind}' are not supported by this client.",
+                param=f"{path}.type",
+                code="unsupported_value",
+            )
+
+    def finish(self) -> list[Message]:
+        """All messages, with results behind the calls that they answer."""
+        out: list[Message] = []
+        for message in self._messages:
+            calls = [call for call in message.get("tool_calls", ()) if not self._is_lost(call["id"])]
+            if "tool_calls" in message:
+                message = {**message, "tool_calls": calls} if calls else _without_calls(message)
+                if not (calls or message["content"] or message.get("reasoning_content")):
+                    continue
+            out.append(message)
+            out += [self._result(call["id"]) for call in calls]
+        return out
+
+    def _is_lost(self, call_id: str) -> bool:
+        """Whether a call was cut off, so that nobody could answer it."""
+        return call_id in self._cut and call_id not in self._results
+
+    def _result(self, call_id: str) -> Message:
+        if call_id not in self._results:
+            kind = "function call" if self._calls[call_id][1] == "function_call" else "custom tool call"
+            raise BadRequest(f"No tool output found for {kind} {call_id}.", param="input", code="missing_tool_output")
+        return self._results[call_id]
+
+    def _assistant(self) -> Message:
+        if self._turn is None:
+            self._turn = {"role": "assistant", "content": ""}
+            self._messages.append(self._turn)
+        return self._turn
+
+    def _add_reasoning(self, item: Item) -> None:
+        parts = [part["text"] for part in item.get("content") or item.get("summary") or ()]
+        text = "\n\n".join(parts)
+        if not text and item.get("encrypted_content"):
+            text = self._unseal(item["encrypted_content"]) or ""
+        if not text:
+            return
+        turn = self._turn
+        if turn is not None and (turn["content"] or turn.get("tool_calls")):
+            self._turn = None  # it thinks again: a turn of its own
+        turn = self._assistant()
+        before = turn.get("reasoning_content")
+        turn["reasoning_content"] = f"{before}\n\n{text}" if before else text
+
+    def _add_call(self, item: Item, kind: str) -> None:
+        call_id = item["call_id"]
+        if call_id in self._calls:
+            raise BadRequest(
+                f"Duplicate tool call found with call_id {call_id}.", param="input", code="duplicate_item"
+            )
+        turn = self._assistant()
+        call: dict[str, Any] = {"id": call_id}
+        if kind == "function_call":
+            call |= {"type": "function", "function": {"name": item["name"], "arguments": item["arguments"]}}
+        else:
+            call |= {"type": "custom", "custom": {"name": item["name"], "input": item["input"]}}
+        turn.setdefault("tool_calls", []).append(call)
+        self._calls[call_id] = turn, kind
+        if item.get("status") == "incomplete":
+            self._cut.add(call_id)
+
+    def _add_result(self, item: Item, kind: str, path: str) -> None:
+        self._turn = None
+        call_id = item["call_id"]
+        what = "function call" if kind == "function_call_output" else "custom tool call"
+        if call_id not in self._calls or self._calls[call_id][1] != _RESULTS[kind]:
+            raise BadRequest(
+                f"No tool call found for {what} output with call_id {call_id}.",
+                param="input",
+                code="missing_tool_call",
+            )
+        if call_id in self._results:
+            raise BadRequest(
+                f"Duplicate {what} output found with call_id {call_id}.", param="input", code="duplicate_item"
+            )
+        output = item["output"]
+        if not isinstance(output, str):
+            output = "".join(_text(part, f"{path}.output[{j}]") for j, part in enumerate(output))
+        self._results[call_id] = {"role": "tool", "tool_call_id": call_id, "content": output}
+
+    def _opened(self, item: Item, path: str) -> str:
+        text = self._unseal(item["encrypted_content"])
+        if text is None:
+            raise BadRequest(
+                f"Invalid '{path}.encrypted_content': it was not made by this client.",
+                param=f"{path}.encrypted_content",
+                code="invalid_encrypted_content",
+            )
+        return text
+
+
+def _without_calls(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key != "tool_calls"}
+
+
+def _text(part: dict[str, Any], path: str) -> str:
+    kind = part["type"]
+    if kind == "refusal":
+        return str(part["refusal"])
+    if "text" in part:
+        return str(part["text"])
+    raise BadRequest(
+        f"Content parts of type '{kind}' are not supported by this model: it reads text only.",
+        param=f"{path}.type",
+        code="unsupported_value",
+    )
