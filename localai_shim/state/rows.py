@@ -105,7 +105,9 @@ def put(connection: sqlite3.Connection, seq: int, part: str, item: tuple[str | N
 
 def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared) -> None:
     """Put these in the place of all pieces of a part."""
-    connection.execute("DELETE FROM pieces WHERE object = ? AND part = ?", (seq, part))
+    query = "SELECT seq FROM pieces WHERE object = ? AND part = ?"
+    old = connection.execute(query, (seq, part)).fetchall()  # a DELETE by part takes 20 us, also where there is nothing
+    connection.executemany("DELETE FROM pieces WHERE seq = ?", old)
     for item in items:
         put(connection, seq, part, item)
 
