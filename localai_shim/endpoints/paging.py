@@ -1,0 +1,91 @@
+"""Lists that come in pages: `after`, `limit` and `order` of the query, and the list object of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import BadRequest, NotFound
+from .fields import Fields, listed
+
+if TYPE_CHECKING:
+    from ..state.store import Page
+
+Order = Literal["asc", "desc"]
+
+_DEFAULT_LIMIT, _LARGEST_LIMIT = 20, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which part of a list is wanted.
+
+    Attributes:
+        after: id of the last object of the page before; None: from the beginning.
+        limit: most objects in the page.
+        descending: newest first.
+    """
+
+    after: str | None
+    limit: int
+    descending: bool
+
+
+def read_paging(query: Mapping[str, Any], *, default_order: Order, others: Collection[str] = ()) -> Paging:
+    """Read the url parameters of a list.
+
+    Args:
+        query: the parameters; numbers may be text, as they are in a url.
+        default_order: where the caller does not say.
+        others: parameters that the endpoint reads besides.
+
+    Raises:
+        BadRequest: a parameter is wrong or unknown.
+    """
+    fields = Fields(query)
+    fields.refuse({"before": "Pass 'after' with the opposite 'order'."})
+    check_query(query, ("after", "limit", "order", *others))
+    order = fields.choice("order", ("asc", "desc")) or default_order
+    limit = Fields({"limit": _number(query.get("limit"))}).integer("limit", 1, _LARGEST_LIMIT)
+    return Paging(fields.string("after"), limit or _DEFAULT_LIMIT, order == "desc")
+
+
+def check_query(query: Mapping[str, Any], known: Collection[str] = ()) -> None:
+    """Refuse url parameters that the endpoint does not have; null means absent, `name[]` is `name`.
+
+    Raises:
+        BadRequest: there is one.
+    """
+    for name, value in query.items():
+        if value is not None and name.removesuffix("[]") not in known:
+            knows = (
+                f"This endpoint knows: {listed(sorted(known))}."
+                if known
+                else "This endpoint has no parameters in the url."
+            )
+            raise BadRequest(f"Unknown parameter: '{name}'. {knows}", param=name, code="unknown_parameter")
+
+
+def list_object(page: Page) -> dict[str, Any]:
+    """The JSON of a page. An empty one has null ids, as OpenAI's have."""
+    ids = [item.get("id") for item in page.data] or [None]
+    return {
+        "object": "list",
+        "data": page.data,
+        "first_id": ids[0],
+        "last_id": ids[-1],
+        "has_more": page.has_more,
+    }
+
+
+def unknown_after(kind: str, after: str | None) -> NotFound:
+    """The error for an `after` that is not in the list. `kind` as it begins a sentence, such as 'Item'."""
+    return NotFound(f"{kind} with id '{after}' not found.", param="after", code=f"{kind.split()[-1].lower()}_not_found")
+
+
+def _number(value: Any) -> Any:
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
