@@ -19,6 +19,12 @@ FORBIDDEN = {
     "engine": {"openai", "mlx_lm", "mlx_vlm", "transformers", "localai_shim.client", "localai_shim.endpoints"},
     "adapters": {"openai", "localai_shim.client", "localai_shim.endpoints", "localai_shim.engine"},
     "endpoints": {"mlx", "mlx_lm", "mlx_vlm", "transformers", "localai_shim.engine", "localai_shim.adapters"},
+    "state": {
+        *("openai", "mlx", "mlx_lm", "mlx_vlm", "numpy", "anyio", "transformers"),
+        *("localai_shim.client", "localai_shim.runtime", "localai_shim.call", "localai_shim.sdk"),
+        *("localai_shim.endpoints", "localai_shim.engine", "localai_shim.adapters"),
+        *("localai_shim.prompt", "localai_shim.output"),
+    },
     "prompt": {"openai", "mlx", "mlx_lm", "mlx_vlm", "localai_shim.engine", "localai_shim.endpoints"},
     "output": {"openai", "mlx", "mlx_lm", "mlx_vlm", "localai_shim.engine", "localai_shim.endpoints"},
 }

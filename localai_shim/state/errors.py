@@ -1,0 +1,25 @@
+"""What can go wrong with the store."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The store cannot be used: no database, a newer schema, a full disk, closed. The message says which, and why."""
+
+
+class MissingError(StoreError):
+    """An object that has to be there is not."""
+
+    def __init__(self, kind: str, id: str) -> None:
+        super().__init__(f"there is no {kind} with the id {id!r}")
+        self.kind = kind
+        """A kind of object, or "item"."""
+        self.id = id
+
+
+class DuplicateError(StoreError):
+    """The conversation has an item with this id already."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is an item with the id {id!r} already")
+        self.id = id

@@ -1,0 +1,153 @@
+"""Reading and writing rows, inside of a transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .errors import DuplicateError, MissingError
+from .texts import Encoded, decode, encode
+
+BODY = ""  # the part that is an object itself
+EVENTS = "event"
+ITEMS = "items"
+"""The part in which an id comes once."""
+
+
+def key(id: str) -> str:
+    """An id as it is stored: SQLite takes no lone surrogates, and callers ask for ids of any kind."""
+    return json.dumps(id)[1:-1]
+
+
+def unkey(key: str) -> str:
+    """The id that is stored as this."""
+    return str(json.loads(f'"{key}"'))
+
+
+Prepared = list[tuple[str | None, Encoded]]
+"""(id, JSON) of items."""
+
+
+def prepare(items: Iterable[dict[str, Any]]) -> Prepared:
+    """What takes time is done before a transaction begins."""
+    return [(_id(item), encode(item)) for item in items]
+
+
+def _id(item: dict[str, Any]) -> str | None:
+    id = item.get("id")
+    return key(id) if isinstance(id, str) else None
+
+
+def find(connection: sqlite3.Connection, kind: str, id: str) -> int | None:
+    """An object's seq; deleted ones are not found."""
+    query = "SELECT seq FROM objects WHERE kind = ? AND id = ? AND NOT deleted"
+    row = connection.execute(query, (kind, key(id))).fetchone()
+    return None if row is None else int(row[0])
+
+
+def require(connection: sqlite3.Connection, kind: str, id: str) -> int:
+    """As `find`; MissingError where there is none."""
+    seq = find(connection, kind, id)
+    if seq is None:
+        raise MissingError(kind, id)
+    return seq
+
+
+def ancestor(connection: sqlite3.Connection, key: str) -> int:
+    """The seq of a response that another one goes on from, deleted or not; MissingError where there is none."""
+    row = connection.execute("SELECT seq FROM objects WHERE kind = 'response' AND id = ?", (key,)).fetchone()
+    if row is None:
+        raise MissingError("response", unkey(key))
+    return int(row[0])
+
+
+def read(connection: sqlite3.Connection, text: str) -> dict[str, Any]:
+    """A piece's JSON with its large strings put back."""
+
+    def fetch(digest: bytes) -> bytes:
+        return bytes(connection.execute("SELECT content FROM texts WHERE hash = ?", (digest,)).fetchone()[0])
+
+    value: dict[str, Any] = decode(text, fetch)
+    return value
+
+
+def read_all(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+    """The pieces whose JSON is the query's first column."""
+    return [read(connection, row[0]) for row in connection.execute(query, values).fetchall()]
+
+
+def body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
+    """An object itself."""
+    return read_all(connection, "SELECT json FROM pieces WHERE object = ? AND part = ?", (seq, BODY))[0]
+
+
+def put(connection: sqlite3.Connection, seq: int, part: str, item: tuple[str | None, Encoded], number: int = 0) -> None:
+    """Add a piece to an object.
+
+    Raises:
+        DuplicateError: `part` is ITEMS, and the object has one with this id there.
+    """
+    id, encoded = item
+    if part == ITEMS:
+        if id is None:
+            raise ValueError("Items of a conversation need an id.")
+        query = "SELECT 1 FROM pieces WHERE object = ? AND id = ? AND part = 'items'"
+        if connection.execute(query, (seq, id)).fetchone():
+            raise DuplicateError(unkey(id))
+    query = "INSERT INTO pieces(object, part, number, id, json) VALUES (?, ?, ?, ?, ?)"
+    piece = connection.execute(query, (seq, part, number, id, encoded.text)).lastrowid
+    for digest, content in encoded.large.items():
+        connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (digest, content))
+        connection.execute("INSERT INTO uses VALUES (?, ?)", (piece, digest))
+
+
+def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared) -> None:
+    """Put these in the place of all pieces of a part."""
+    query = "SELECT seq FROM pieces WHERE object = ? AND part = ?"
+    old = connection.execute(query, (seq, part)).fetchall()  # a DELETE by part takes 20 us, also where there is nothing
+    connection.executemany("DELETE FROM pieces WHERE seq = ?", old)
+    for item in items:
+        put(connection, seq, part, item)
+
+
+def write_object(connection: sqlite3.Connection, kind: str, id: str, previous: str | None, owner: str | None) -> int:
+    """Insert an object without pieces, or set the owner of the one that is there; its seq."""
+    row = connection.execute("SELECT seq FROM objects WHERE kind = ? AND id = ?", (kind, key(id))).fetchone()
+    if row is not None:
+        connection.execute("UPDATE objects SET owner = ?, deleted = 0 WHERE seq = ?", (owner, row[0]))
+        return int(row[0])
+    query = """INSERT INTO objects(kind, id, previous, owner, children) VALUES (?, ?, ?, ?,
+        (SELECT count(*) FROM objects WHERE ? = 'response' AND previous = ?))"""
+    previous = None if previous is None else key(previous)
+    seq = connection.execute(query, (kind, key(id), previous, owner, kind, key(id))).lastrowid
+    assert seq is not None
+    return seq
+
+
+def delete(connection: sqlite3.Connection, seq: int) -> None:
+    """Remove an object; of one that others go on from, all but what they need."""
+    if connection.execute("SELECT children FROM objects WHERE seq = ?", (seq,)).fetchone()[0]:
+        connection.execute("UPDATE objects SET deleted = 1, owner = NULL WHERE seq = ?", (seq,))
+        connection.execute("DELETE FROM pieces WHERE object = ? AND part NOT IN ('input', 'output')", (seq,))
+    else:
+        remove(connection, seq)
+
+
+def remove(connection: sqlite3.Connection, seq: int) -> None:
+    """Remove an object that none goes on from, and the deleted ones that were kept for it."""
+    while True:
+        previous = connection.execute("SELECT previous FROM objects WHERE seq = ?", (seq,)).fetchone()[0]
+        connection.execute("DELETE FROM objects WHERE seq = ?", (seq,))
+        query = "SELECT seq FROM objects WHERE kind = 'response' AND id = ? AND deleted AND children = 0"
+        row = connection.execute(query, (previous,)).fetchone()
+        if row is None:
+            return
+        seq = row[0]
+
+
+def pages(connection: sqlite3.Connection) -> int:
+    """How many of the database's pages hold something."""
+    (total,), (free,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count"))
+    return int(total) - int(free)

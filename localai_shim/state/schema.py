@@ -1,0 +1,135 @@
+"""The tables, and how a connection to them is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+
+from .errors import StoreError
+
+VERSION = 1
+"""PRAGMA user_version. Files of a newer one are refused."""
+APPLICATION_ID = 0x4C4F4149
+"""PRAGMA application_id: tells our files from other programs'."""
+
+BUSY_TIMEOUT = 30.0  # seconds that a transaction waits for those of other processes
+
+SCHEMA = (
+    # seq is the order of creation. `deleted` ones are there for those that go on from them only (`children` of them).
+    # `used` is the time of the last use, on a clock that ticks once per call; in memory only.
+    """CREATE TABLE objects(
+        seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, previous TEXT, owner TEXT,
+        deleted INTEGER NOT NULL DEFAULT 0, children INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL DEFAULT 0,
+        UNIQUE(kind, id))""",
+    "CREATE INDEX objects_kind ON objects(kind)",
+    "CREATE INDEX objects_previous ON objects(previous) WHERE previous IS NOT NULL",
+    "CREATE INDEX objects_owner ON objects(owner) WHERE owner IS NOT NULL",
+    """CREATE TRIGGER child_added AFTER INSERT ON objects WHEN new.previous IS NOT NULL BEGIN
+        UPDATE objects SET children = children + 1 WHERE kind = 'response' AND id = new.previous; END""",
+    """CREATE TRIGGER child_removed AFTER DELETE ON objects WHEN old.previous IS NOT NULL BEGIN
+        UPDATE objects SET children = children - 1, used = max(used, old.used)
+        WHERE kind = 'response' AND id = old.previous; END""",
+    # What objects consist of: their bodies, items and events, in the order (number, seq).
+    """CREATE TABLE pieces(
+        seq INTEGER PRIMARY KEY, object INTEGER NOT NULL REFERENCES objects ON DELETE CASCADE, part TEXT NOT NULL,
+        number INTEGER NOT NULL, id TEXT, json TEXT NOT NULL)""",
+    "CREATE INDEX pieces_object ON pieces(object, part, number)",
+    "CREATE INDEX pieces_id ON pieces(id) WHERE id IS NOT NULL",
+    "CREATE UNIQUE INDEX pieces_unique ON pieces(object, id) WHERE part = 'items'",
+    # Large strings, by the SHA-256 of their contents, and the pieces that they are in.
+    "CREATE TABLE texts(hash BLOB PRIMARY KEY, content BLOB NOT NULL)",
+    """CREATE TABLE uses(
+        piece INTEGER NOT NULL REFERENCES pieces ON DELETE CASCADE, hash BLOB NOT NULL,
+        PRIMARY KEY(piece, hash)) WITHOUT ROWID""",
+    "CREATE INDEX uses_hash ON uses(hash)",
+    """CREATE TRIGGER text_unused AFTER DELETE ON uses BEGIN
+        DELETE FROM texts WHERE hash = old.hash AND NOT EXISTS (SELECT 1 FROM uses WHERE hash = old.hash); END""",
+)
+# What may be removed to make room: what nobody works on or goes on from.
+MEMORY_SCHEMA = ("CREATE INDEX objects_used ON objects(used) WHERE children = 0 AND owner IS NULL",)
+
+_creating = threading.Lock()
+
+
+def connect(path: str | None) -> sqlite3.Connection:
+    """Open a database, and make the tables where it is new.
+
+    Args:
+        path: None: in memory.
+
+    Raises:
+        StoreError: the file is another program's, or of a newer schema.
+        sqlite3.Error, OSError: it cannot be opened, or is no database.
+    """
+    if path is not None:
+        _create(path)
+    connection = sqlite3.connect(
+        path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _is_new(connection)  # before anything is changed in another program's file
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        if path is not None:
+            _use_wal(connection)
+        _make_tables(connection, SCHEMA if path is not None else SCHEMA + MEMORY_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(path: str) -> None:
+    """Make an empty file that nobody else may read, where there is none.
+
+    A file that is there is not opened: closing it would end the locks that this process holds on it.
+    https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
+    """
+    with _creating, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """A log that is written before a commit returns; what was committed survives the process.
+
+    It is flushed to the disk at checkpoints only: a power cut may take the latest commits, and breaks nothing.
+    """
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:  # SQLite's own timeout does not cover this statement
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _make_tables(connection: sqlite3.Connection, schema: tuple[str, ...]) -> None:
+    connection.execute("BEGIN IMMEDIATE")  # fails where the file cannot be written
+    if _is_new(connection):
+        for statement in schema:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Whether there is nothing in the database; StoreError where what is in there cannot be used."""
+
+    def value(query: str) -> int:
+        return int(connection.execute(query).fetchone()[0])
+
+    application, version = value("PRAGMA application_id"), value("PRAGMA user_version")
+    if (application, version) == (0, 0) and not value("SELECT count(*) FROM sqlite_master"):
+        return True
+    if application != APPLICATION_ID:
+        raise StoreError("it is another program's database")
+    if version > VERSION:
+        raise StoreError(f"it was made by a newer version (schema {version}, this version knows {VERSION})")
+    return False

@@ -1,0 +1,374 @@
+"""Stored responses, conversations and chat completions, in memory or in a file. Knows nothing of the API beyond ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import rows
+from .database import Database
+from .errors import DuplicateError, MissingError, StoreError
+from .texts import encode
+
+__all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
+
+Kind = Literal["response", "conversation", "chat.completion"]
+Json = dict[str, Any]
+Items = list[Json]  # inside of Store, `list` is a method
+Owners = list[tuple[str, str]]
+
+DEFAULT_LIMIT = 256 * 2**20
+"""Bytes that a store in memory may take."""
+
+_LARGEST = 2**63 - 1  # SQLite's integers
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A piece of a list."""
+
+    data: list[Json]
+    has_more: bool
+
+
+class Store:
+    """All methods are atomic, may be called from any thread, and are durable when they return.
+
+    Args:
+        path: a file, which several stores and processes may have open; it is made where it is not there, for its
+            owner's eyes only. What a method has written survives the process however it ends (a power cut may take the
+            latest writes, and breaks nothing). None: in memory, as long as this object lives.
+        limit: bytes; in memory only. The least recently used objects make room. Those that a process works on or that
+            a stored response goes on from are not removed, nor is what was used just now, however large.
+
+    Raises:
+        StoreError: here and from every method: the store cannot be used. The message says which, and why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT) -> None:
+        absolute = None if path is None else os.path.abspath(os.path.expanduser(os.fspath(path)))
+        self._database = Database(absolute)
+        self._limit = limit if path is None else None
+        self._clock = 0  # ticks once per call, under the database's lock
+        with self._database.transaction(write=False) as connection:
+            self._empty = rows.pages(connection)
+            self._page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
+
+    def close(self) -> None:
+        """Idempotent. Garbage collection does it, too."""
+        self._database.close()
+
+    # Objects
+
+    def save(
+        self,
+        kind: Kind,
+        id: str,
+        body: Json,
+        *,
+        parts: Mapping[str, Sequence[Json]] = {},
+        previous: str | None = None,
+        conversation: str | None = None,
+        append: Sequence[Json] = (),
+        owner: str | None = None,
+        unless: Collection[str] = (),
+    ) -> bool:
+        """Insert an object, or replace the one with this id.
+
+        Args:
+            kind: the object's.
+            id: the object's.
+            body: the object.
+            parts: named lists of items, such as "input" and "output"; the others stay as they are.
+            previous: the response that this one goes on from; counts when the object is new.
+            conversation: the conversation that `append` is appended to, in the same transaction.
+            append: items with ids.
+            owner: the process that still works on the object. None: nobody does.
+            unless: values of the body's "status": if the stored object has one of them, nothing is changed.
+
+        Returns:
+            False if nothing was changed.
+
+        Raises:
+            MissingError: the conversation is not there; nothing is changed.
+            DuplicateError: the conversation has an item with the id of one of `append`; nothing is changed.
+        """
+        encoded = encode(body)
+        prepared = {part: rows.prepare(items) for part, items in parts.items()}
+        appended = rows.prepare(append)
+        with self._write() as connection:
+            if unless:
+                found = rows.find(connection, kind, id)
+                if found is not None and rows.body(connection, found).get("status") in unless:
+                    return False
+            seq = rows.write_object(connection, kind, id, previous, owner)
+            rows.replace(connection, seq, rows.BODY, [(None, encoded)])
+            for part, items in prepared.items():
+                rows.replace(connection, seq, part, items)
+            self._use(connection, seq)
+            if conversation is not None:
+                self._append(connection, "conversation", conversation, rows.ITEMS, appended)
+        return True
+
+    def get(self, kind: Kind, id: str) -> Json | None:
+        """A copy of an object, or None."""
+        with self._read() as connection:
+            seq = rows.find(connection, kind, id)
+            if seq is None:
+                return None
+            self._use(connection, seq)
+            return rows.body(connection, seq)
+
+    def update(self, kind: Kind, id: str, change: Callable[[Json], Json]) -> Json | None:
+        """Replace an object by what `change` makes of it, while no other thread or process comes between.
+
+        Args:
+            kind: the object's.
+            id: the object's.
+            change: must not use the store. If it raises, nothing is changed.
+
+        Returns:
+            The new object; None if there is none.
+        """
+        with self._write() as connection:
+            seq = rows.find(connection, kind, id)
+            if seq is None:
+                return None
+            changed = change(rows.body(connection, seq))
+            rows.replace(connection, seq, rows.BODY, [(None, encode(changed))])
+            self._use(connection, seq)
+            return changed
+
+    def delete(self, kind: Kind, id: str) -> bool:
+        """Remove an object; False if it was not there. The items of a response stay while others go on from it."""
+        with self._write() as connection:
+            seq = rows.find(connection, kind, id)
+            if seq is not None:
+                rows.delete(connection, seq)
+            return seq is not None
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        after: str | None,
+        limit: int,
+        descending: bool,
+        where: Callable[[Json], bool] | None = None,
+    ) -> Page:
+        """Objects in the order in which they were first saved.
+
+        Args:
+            kind: the objects'.
+            after: the id of the one before the page.
+            limit: how many objects a page has at most.
+            descending: newest first.
+            where: which objects to list. Must not use the store.
+
+        Raises:
+            MissingError: there is no object with the id `after`.
+        """
+        with self._read() as connection:
+            beyond, order, start = _direction(descending)
+            if after is not None:
+                start = rows.require(connection, kind, after)
+            query = f"""SELECT json FROM objects JOIN pieces ON object = objects.seq AND part = ?
+                WHERE kind = ? AND NOT deleted AND objects.seq {beyond} ? ORDER BY objects.seq {order}"""
+            found: Items = []
+            with contextlib.closing(connection.execute(query, (rows.BODY, kind, start))) as cursor:
+                while len(found) <= limit and (row := cursor.fetchone()) is not None:
+                    body = rows.read(connection, row[0])
+                    if where is None or where(body):
+                        found.append(body)
+            return Page(found[:limit], len(found) > limit)
+
+    # Items
+
+    def items(self, kind: Kind, id: str, part: str = rows.ITEMS) -> Items:
+        """The items of a part, in order; none where there is no such part.
+
+        Raises:
+            MissingError: the object is not there.
+        """
+        with self._read() as connection:
+            seq = self._require(connection, kind, id)
+            query = "SELECT json FROM pieces WHERE object = ? AND part = ? ORDER BY number, seq"
+            return rows.read_all(connection, query, (seq, part))
+
+    def page(self, kind: Kind, id: str, part: str, *, after: str | None, limit: int, descending: bool) -> Page:
+        """Some of the items of a part, in order.
+
+        Args:
+            kind: the object's.
+            id: the object's.
+            part: which of its lists.
+            after: the id of the item before the page. Where several items have it, the page begins after all of them.
+            limit: how many items a page has at most.
+            descending: newest first.
+
+        Raises:
+            MissingError: the object is not there; or (kind "item") the part has no item with the id `after`.
+        """
+        with self._read() as connection:
+            seq = self._require(connection, kind, id)
+            beyond, order, start = _direction(descending)
+            if after is not None:
+                farthest = "min" if descending else "max"
+                query = f"SELECT {farthest}(seq) FROM pieces WHERE object = ? AND part = ? AND id = ?"
+                (start,) = connection.execute(query, (seq, part, rows.key(after))).fetchone()
+                if start is None:
+                    raise MissingError("item", after)
+            query = f"""SELECT json FROM pieces WHERE object = ? AND part = ? AND number = 0 AND seq {beyond} ?
+                ORDER BY seq {order} LIMIT ?"""
+            found = rows.read_all(connection, query, (seq, part, start, min(limit + 1, _LARGEST)))
+            return Page(found[:limit], len(found) > limit)
+
+    def item(self, kind: Kind, id: str, item_id: str) -> Json | None:
+        """The item with this id, in any part of an object; None also where the object is not there."""
+        with self._read() as connection:
+            seq = rows.find(connection, kind, id)
+            if seq is None:
+                return None
+            self._use(connection, seq)
+            query = "SELECT json FROM pieces WHERE object = ? AND id = ? ORDER BY seq DESC LIMIT 1"
+            found = rows.read_all(connection, query, (seq, rows.key(item_id)))
+            return found[0] if found else None
+
+    def append(self, kind: Kind, id: str, items: Sequence[Json], *, part: str = rows.ITEMS) -> None:
+        """Add items at the end of a part; all or none.
+
+        Raises:
+            MissingError: the object is not there.
+            DuplicateError: the part is "items", in which an id comes once, and has one with the id of a new one.
+            ValueError: the part is "items", and one has no id.
+        """
+        prepared = rows.prepare(items)
+        with self._write() as connection:
+            self._append(connection, kind, id, part, prepared)
+
+    def remove_item(self, kind: Kind, id: str, item_id: str) -> bool:
+        """Remove the items with this id from all parts of an object; False if there is none, or no such object."""
+        with self._write() as connection:
+            seq = rows.find(connection, kind, id)
+            query = "DELETE FROM pieces WHERE object = ? AND id = ?"
+            return connection.execute(query, (seq, rows.key(item_id))).rowcount > 0
+
+    def find_item(self, item_id: str) -> Json | None:
+        """The newest item with this id in any object that is not deleted."""
+        with self._read() as connection:
+            query = """SELECT json FROM pieces JOIN objects ON objects.seq = object
+                WHERE pieces.id = ? AND NOT deleted ORDER BY pieces.seq DESC LIMIT 1"""
+            found = rows.read_all(connection, query, (rows.key(item_id),))
+            return found[0] if found else None
+
+    # Chains
+
+    def chain(self, id: str) -> Items:
+        """All items of a response and of those that it goes on from, oldest first: of each "input", then "output".
+
+        Those of responses that were deleted are among them.
+
+        Raises:
+            MissingError: there is no such response; or one that it goes on from was gone when it was saved.
+        """
+        with self._read() as connection:
+            at: int | None = self._require(connection, "response", id)
+            chain: dict[int, None] = {}  # in order, newest first
+            while at is not None and at not in chain:
+                chain[at] = None
+                (previous,) = connection.execute("SELECT previous FROM objects WHERE seq = ?", (at,)).fetchone()
+                at = None if previous is None else rows.ancestor(connection, previous)
+            query = """SELECT json FROM pieces WHERE object = ? AND part IN ('input', 'output')
+                ORDER BY part, number, seq"""
+            return [item for seq in reversed(chain) for item in rows.read_all(connection, query, (seq,))]
+
+    # Events of responses in background
+
+    def add_events(self, id: str, events: Sequence[Json]) -> None:
+        """Keep events of a response as long as it is there.
+
+        Args:
+            id: the response's.
+            events: each with its "sequence_number".
+
+        Raises:
+            MissingError: the response is not there.
+        """
+        encoded = [(event["sequence_number"], encode(event)) for event in events]
+        with self._write() as connection:
+            seq = self._require(connection, "response", id)
+            for number, event in encoded:
+                rows.put(connection, seq, rows.EVENTS, (None, event), number)
+
+    def events(self, id: str, after: int = -1) -> Items:
+        """The events of a response with a larger sequence number than `after`, in order.
+
+        Raises:
+            MissingError: the response is not there.
+        """
+        with self._read() as connection:
+            seq = self._require(connection, "response", id)
+            query = "SELECT json FROM pieces WHERE object = ? AND part = ? AND number > ? ORDER BY number, seq"
+            return rows.read_all(connection, query, (seq, rows.EVENTS, max(-1, min(after, _LARGEST))))
+
+    # Processes
+
+    def owned(self) -> Owners:
+        """(id, owner) of the responses that a process works on, in the order in which they were first saved."""
+        with self._read() as connection:
+            query = "SELECT id, owner FROM objects WHERE kind = 'response' AND owner IS NOT NULL ORDER BY seq"
+            return [(rows.unkey(id), owner) for id, owner in connection.execute(query).fetchall()]
+
+    # Inside of transactions
+
+    @contextlib.contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        with self._database.transaction(write=False) as connection:
+            self._clock += 1
+            yield connection
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._database.transaction(write=True) as connection:
+            self._clock += 1
+            yield connection
+            if self._limit is not None:
+                self._make_room(connection, self._limit)
+
+    def _use(self, connection: sqlite3.Connection, seq: int) -> None:
+        """Note that an object was used now."""
+        if self._limit is not None:
+            connection.execute("UPDATE objects SET used = ? WHERE seq = ?", (self._clock, seq))
+
+    def _make_room(self, connection: sqlite3.Connection, limit: int) -> None:
+        """Remove what was used least recently.
+
+        Objects that others go on from are never candidates, so that those need not be marked with each use; when the
+        last one that goes on from them is removed, they take over its time.
+        """
+        query = """SELECT seq FROM objects WHERE children = 0 AND owner IS NULL AND used < ?
+            ORDER BY used LIMIT 1"""
+        while (rows.pages(connection) - self._empty) * self._page_size > limit:
+            row = connection.execute(query, (self._clock,)).fetchone()
+            if row is None:
+                return
+            rows.remove(connection, row[0])
+
+    def _require(self, connection: sqlite3.Connection, kind: Kind, id: str) -> int:
+        seq = rows.require(connection, kind, id)
+        self._use(connection, seq)
+        return seq
+
+    def _append(self, connection: sqlite3.Connection, kind: Kind, id: str, part: str, items: rows.Prepared) -> None:
+        seq = self._require(connection, kind, id)
+        for item in items:
+            rows.put(connection, seq, part, item)
+
+
+def _direction(descending: bool) -> tuple[str, str, int]:
+    """How what comes later in a list compares, in which order it comes, and what is before all."""
+    return ("<", "DESC", _LARGEST) if descending else (">", "ASC", -1)
