@@ -164,14 +164,15 @@ def _token(fields: ItemFields) -> dict[str, Any]:
     fields.require(fields.at("logprob"))
     logprob = fields.number(fields.at("logprob"), -_LARGEST, _LARGEST)
     values = fields.array("bytes")
-    numbers = ItemFields({str(i): value for i, value in enumerate(values)}, fields.at("bytes"))
-    codes = [_integer(numbers, str(i), 255) for i in range(len(values))]
-    return {"token": fields.text("token"), "logprob": logprob, "bytes": codes}
+    for i, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadRequest.wrong_type(f"{fields.at('bytes')}[{i}]", "an integer", value)
+    return {"token": fields.text("token"), "logprob": logprob, "bytes": values}
 
 
-def _integer(fields: ItemFields, name: str, largest: int = _LARGEST) -> int:
+def _integer(fields: ItemFields, name: str) -> int:
     fields.require(fields.at(name))
-    return fields.integer(fields.at(name), 0, largest) or 0
+    return fields.integer(fields.at(name), 0, _LARGEST) or 0
 
 
 _READERS: dict[str, Callable[[ItemFields], dict[str, Any]]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..errors import BadRequest, NotFound
 from ..state.store import DuplicateError, MissingError, Page, Store
@@ -18,7 +18,7 @@ from .includes import read_include, shown
 from .item_resources import duplicate_item, item_resources
 from .paging import check_query, list_object, read_paging, unknown_after
 
-_KIND = "conversation"
+_KIND: Final = "conversation"
 _MOST_ITEMS = 20
 
 
@@ -28,8 +28,9 @@ def create(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, 
     metadata = read_metadata(fields) or {}
     items = _read_items(store, fields) if fields.has("items") else []
     fields.finish()
-    body = {"id": f"conv_{secrets.token_hex(24)}", "object": _KIND, "created_at": now(), "metadata": metadata}
-    store.save(_KIND, body["id"], body, parts={"items": items})
+    conversation_id = f"conv_{secrets.token_hex(24)}"
+    body = {"id": conversation_id, "object": _KIND, "created_at": now(), "metadata": metadata}
+    store.save(_KIND, conversation_id, body, parts={"items": items})
     return body
 
 

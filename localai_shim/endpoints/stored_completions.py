@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..errors import BadRequest, NotFound
 from ..state.store import MissingError, Store
@@ -16,7 +16,7 @@ from .fields import Fields
 from .generation import read_metadata
 from .paging import check_query, list_object, read_paging, unknown_after
 
-_KIND = "chat.completion"
+_KIND: Final = "chat.completion"
 _METADATA_KEY = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 _PARTS = {"text", "input_text", "output_text"}
 _MESSAGE_FIELDS = ("name", "tool_calls", "tool_call_id", "function_call")
@@ -115,8 +115,8 @@ def _metadata_names(query: Mapping[str, Any]) -> list[str]:
 def _read_metadata_filter(query: Mapping[str, Any]) -> dict[str, str]:
     wanted: dict[str, Any] = {}
     for name in _metadata_names(query):
-        if key := _METADATA_KEY.fullmatch(name):
-            wanted[key[1]] = query[name]
+        if match := _METADATA_KEY.fullmatch(name):
+            wanted[match[1]] = query[name]
         else:
             wanted.update(Fields(query).mapping(name) or {})
     for key, value in wanted.items():
