@@ -1,4 +1,4 @@
-"""Legal Responses streams of every kind, written with the SDK's own classes, independently of what the package makes."""
+"""Legal Responses streams of every kind, written with the SDK's own classes, not with the package's."""
 
 from __future__ import annotations
 

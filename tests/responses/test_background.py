@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import openai
 import pytest
 
@@ -309,7 +310,7 @@ async def test_a_slow_and_a_gone_follower_hold_nobody_up() -> None:
         others = [(await start(client)).id for _ in range(8)]
         for id in others:
             while (await client.responses.retrieve(id)).status not in ENDED:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
         events = [event async for event in slow]
         assert events[-1].type == "response.completed"
     engine.close()
@@ -322,5 +323,3 @@ def test_a_timeout_leaves_the_response_alone(hanging: tuple[LocalOpenAI, Scripte
         for _ in client.with_options(timeout=0.05).responses.retrieve(id, stream=True):
             pass
     assert client.responses.retrieve(id).status == "in_progress" and engine.stats().running == 1
-
-
