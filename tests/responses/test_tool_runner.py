@@ -30,7 +30,7 @@ TOOL: Any = {
     "strict": True,
 }
 MODES: list[dict[str, Any]] = [{}, {"stream": True}, {"stream": True, "eager": True}]
-ASK: Any = {"model": "m", "input": "What is the weather in Paris and in Rome?", "tools": [TOOL]}
+ASK: Any = {"model": "m", "input": "What is the weather in Paris and in Rome?"}
 
 
 def decide(request: Any, prompt: str, before: int) -> str:
