@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from ..errors import BadRequest, NotFound
 from .fields import Fields
+from .includes import read_include
 from .paging import list_object, read_paging
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def retrieve(
 ) -> Response | Followed:
     """GET /responses/{id}, with `stream` and `starting_after` for those in the background."""
     fields.finish()
+    read_include(query)  # what the response was to include is there, and nothing else was kept
     wanted = Fields(query)
-    wanted.get("include"), wanted.get("include[]"), wanted.get("include_obfuscation")
+    wanted.get("include"), wanted.get("include[]"), _boolean(wanted, "include_obfuscation")
     stream = _boolean(wanted, "stream")
     after = _integer(wanted, "starting_after")
     wanted.finish()
@@ -111,7 +113,8 @@ def input_items(
     from ..state.store import MissingError
 
     fields.finish()
-    paging = read_paging(dict(query), default_order="desc", others=("include", "include[]"))
+    read_include(query)
+    paging = read_paging(query, default_order="desc", others=("include",))
     try:
         page = store.page(
             "response", id, "input", after=paging.after, limit=paging.limit, descending=paging.descending
