@@ -313,9 +313,11 @@ def _read_without_effect(fields: Fields) -> dict[str, Any]:
     """Fields that cannot change the answer of a local model, and are echoed."""
     common.read_accepted(fields)
     fields.choice("service_tier", common.SERVICE_TIERS)
-    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+    names = ("user", "safety_identifier", "prompt_cache_key")
+    retention = fields.get("prompt_cache_retention")
     return {
         "metadata": common.read_metadata(fields) or {},
         "service_tier": "default",
+        "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
         **{name: fields.get(name) for name in names if fields.has(name)},
     }

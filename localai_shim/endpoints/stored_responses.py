@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from ..errors import BadRequest, NotFound
 from .fields import Fields
 from .includes import read_include
-from .paging import list_object, read_paging
+from .paging import list_object, read_paging, unknown_after
 
 if TYPE_CHECKING:
     from ..background import Background, Run
@@ -121,7 +121,7 @@ def input_items(
         )
     except MissingError as error:
         if error.kind == "item":
-            raise NotFound(f"Item with id '{paging.after}' not found.", param="after") from None
+            raise unknown_after("Item", paging.after) from None
         raise no_response(id) from None
     return list_object(page)
 
