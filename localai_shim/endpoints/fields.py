@@ -93,9 +93,9 @@ class Fields:
         """Refuse what was not read: a misspelt field must not be ignored in silence."""
         for name in self._body:
             if name not in self._read:
-                known = listed(sorted(self._read))
+                knows = f"knows: {listed(sorted(self._read))}" if self._read else "takes no body"
                 raise BadRequest(
-                    f"Unknown parameter: '{name}'. This endpoint knows: {known}.", param=name, code="unknown_parameter"
+                    f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
                 )
 
 

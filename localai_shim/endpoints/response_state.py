@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest, NotFound
+from ..prompt.messages import encodable
 from .fields import Fields
 from .item_resources import item_resource, item_resources
 
@@ -117,8 +118,7 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
     if value is None:
         return context
     if isinstance(value, str):
-        value = [{"role": "user", "content": value}]
-        return replace(context, given=[item_resource(value[0], "input")])
+        return replace(context, given=[item_resource({"role": "user", "content": encodable(value, "input")}, "input")])
     if not isinstance(value, list | tuple):
         raise BadRequest.wrong_type("input", "one of a string or an array of items", value)
     if not value and not context.stored:

@@ -32,15 +32,20 @@ def flat_paths(*, effort: bool = False) -> Iterator[None]:
         yield
     except BadRequest as error:
         path = error.param or ""
+        if error.code == "unknown_parameter" and path.isidentifier():  # a field of the other API
+            raise
+        code = error.code
+        if path == "response_format" and error.message.startswith("Invalid schema"):
+            path, code = "response_format.json_schema.schema", "invalid_json_schema"
         new = path
         for pattern, replacement in _RENAMED:
             new = pattern.sub(replacement, new)
         if effort and path == "reasoning_effort":
             new = "reasoning.effort"
-        if new == path:
+        message = error.message.replace(f"'{path}'", f"'{new}'").replace("'response_format'", "'text.format'")
+        if (new, message) == (error.param, error.message):
             raise
-        message = error.message.replace(f"'{path}'", f"'{new}'").replace("response_format", "text.format")
-        raise BadRequest(message, param=new, code=error.code) from error.__cause__
+        raise BadRequest(message, param=new, code=code) from error.__cause__
 
 
 def nested_format(format: Any) -> Any:

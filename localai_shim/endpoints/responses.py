@@ -15,8 +15,9 @@ from ..prompt.items import item_messages
 from ..prompt.messages import template_messages
 from . import generation as common
 from .answer_plan import AnswerPlan
-from .fields import Fields, listed
+from .fields import Fields
 from .generation import ServedModel
+from .includes import ENCRYPTED, LOGPROBS, read_include
 from .reasoning_items import unseal
 from .response_assembler import ResponseAssembler
 from .response_state import Context, keeper, read_context, read_input
@@ -35,15 +36,6 @@ _REFUSED = {
     "access_programs": "It concerns models that OpenAI hosts.",
     "image": "It concerns models that OpenAI hosts.",
 }
-_LOGPROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
-_HOSTED = (  # what hosted tools would add; there are none
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "message.input_image.image_url",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-)
 SUMMARIES = ("auto", "concise", "detailed")
 _GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
@@ -92,7 +84,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
     stream, background, kept = _read_manner(fields)
     include = _read_include(fields)
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
-    logprobs = _LOGPROBS in include or top_logprobs > 0
+    logprobs = LOGPROBS in include or top_logprobs > 0
     sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
     limits = common.read_limits(fields, _read_max_tokens(fields, model))
     salt = common.read_cache_salt(fields)
@@ -118,7 +110,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
         fields=echo,
         logprobs=logprobs,
         summary=bool(echo["reasoning"].get("summary")),
-        encrypted=_ENCRYPTED in include,
+        encrypted=ENCRYPTED in include,
         background=background,
         keep=keeper(plan.context, store, kept=kept) if kept or plan.context.conversation else None,
     )
@@ -227,21 +219,11 @@ def _read_manner(fields: Fields) -> tuple[bool, bool, bool]:
     return stream, background, kept is not False
 
 
-def _read_include(fields: Fields) -> list[str]:
+def _read_include(fields: Fields) -> frozenset[str]:
     value = fields.get("include")
-    if value is None:
-        return []
-    if not isinstance(value, list | tuple):
+    if isinstance(value, str):  # which a url may have
         raise BadRequest.wrong_type("include", "an array of strings", value)
-    known = (_LOGPROBS, _ENCRYPTED, *_HOSTED)
-    for i, name in enumerate(value):
-        if name not in known:
-            raise BadRequest(
-                f"Invalid value: {name!r}. Supported values are: {listed(known)}.",
-                param=f"include[{i}]",
-                code="invalid_value",
-            )
-    return list(value)
+    return read_include({"include": value})
 
 
 def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
@@ -255,7 +237,7 @@ def _read_reasoning(fields: Fields) -> dict[str, Any]:
     inner = Fields({f"reasoning.{key}": given for key, given in value.items()})
     effort = inner.get("reasoning.effort")
     if effort is not None and fields.has("reasoning_effort"):
-        raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning_effort")
+        raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
     old = inner.choice("reasoning.generate_summary", SUMMARIES)  # deprecated
     summary = inner.choice("reasoning.summary", SUMMARIES) or old
     inner.choice("reasoning.context", ("auto",))  # which reasoning is read again is the template's affair
@@ -269,7 +251,11 @@ def _read_format(fields: Fields, text: dict[str, Any]) -> AnswerFormat | None:
     inner.get("text.format"), inner.get("text.verbosity")
     inner.finish()
     guided = {name: fields.get(name) for name in _GUIDED}
-    return read_answer_format(Fields({"response_format": nested_format(text.get("format")), **guided}))
+    given = text.get("format")
+    format = read_answer_format(Fields({"response_format": nested_format(given), **guided}))
+    if given is not None and given["type"] == "json_schema" and given.get("schema") is None:
+        raise BadRequest.missing("text.format.schema")
+    return format
 
 
 def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, Any]]:
@@ -291,6 +277,8 @@ def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str,
         if choice is not None and choice not in ("auto", "none"):
             read_tool_plan(Fields({"tool_choice": nested_choice(choice)}), model)
         return ToolPlan(), echo
+    if not isinstance(tools, list | tuple):
+        raise BadRequest.wrong_type("tools", "an array of objects", tools)
 
     def attempt(strict: bool) -> ToolPlan:
         nested = {"tools": nested_tools(tools, strict=strict), "tool_choice": nested_choice(choice)}
@@ -325,9 +313,11 @@ def _read_without_effect(fields: Fields) -> dict[str, Any]:
     """Fields that cannot change the answer of a local model, and are echoed."""
     common.read_accepted(fields)
     fields.choice("service_tier", common.SERVICE_TIERS)
-    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+    names = ("user", "safety_identifier", "prompt_cache_key")
+    retention = fields.get("prompt_cache_retention")
     return {
         "metadata": common.read_metadata(fields) or {},
         "service_tier": "default",
+        "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
         **{name: fields.get(name) for name in names if fields.has(name)},
     }

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 
 from ..errors import BadRequest, NotFound
 from .fields import Fields
-from .paging import list_object, read_paging
+from .includes import read_include
+from .paging import list_object, read_paging, unknown_after
 
 if TYPE_CHECKING:
     from ..background import Background, Run
@@ -52,8 +53,9 @@ def retrieve(
 ) -> Response | Followed:
     """GET /responses/{id}, with `stream` and `starting_after` for those in the background."""
     fields.finish()
+    read_include(query)  # what the response was to include is there, and nothing else was kept
     wanted = Fields(query)
-    wanted.get("include"), wanted.get("include[]"), wanted.get("include_obfuscation")
+    wanted.get("include"), wanted.get("include[]"), _boolean(wanted, "include_obfuscation")
     stream = _boolean(wanted, "stream")
     after = _integer(wanted, "starting_after")
     wanted.finish()
@@ -109,12 +111,13 @@ def input_items(
     from ..state.store import MissingError
 
     fields.finish()
-    paging = read_paging(dict(query), default_order="desc", others=("include", "include[]"))
+    read_include(query)
+    paging = read_paging(query, default_order="desc", others=("include",))
     try:
         page = store.page("response", id, "input", after=paging.after, limit=paging.limit, descending=paging.descending)
     except MissingError as error:
         if error.kind == "item":
-            raise NotFound(f"Item with id '{paging.after}' not found.", param="after") from None
+            raise unknown_after("Item", paging.after) from None
         raise no_response(id) from None
     return list_object(page)
 
