@@ -200,7 +200,7 @@ RULES: list[tuple[str, str, Change, str]] = [
     ("parts have the text", "text", at("content_part.done", "part.text", "Hallo"), "a part with 'Hallo'"),
     ("items have the text", "text", at("output_item.done", "item.content.0.text", "Hallo"), "content 0 of msg_0"),
     ("items have the parts", "text", at("output_item.done", "item.content", []), "content 0 of msg_0"),
-    ("items have no other parts", "text", at("output_item.done", "item.content", MESSAGE.content * 2), "has 2 of content"),
+    ("items have no others", "text", at("output_item.done", "item.content", MESSAGE.content * 2), "has 2 of content"),
     ("summaries are kept", "reasoning", at("output_item.done", "item.summary.1.text", "?"), "summary 1 of rs_0"),
     ("reasoning is kept", "reasoning", at("output_item.done", "item.content", None), "content 0 of rs_0"),
     ("arguments are kept", "calls", at("output_item.done", "item.arguments", "{}"), "arguments 0 of fc_0"),
