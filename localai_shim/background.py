@@ -173,7 +173,10 @@ class Background:
             thread = self._thread
         error = EngineClosedError("the client was closed while this response ran")
         for run in list(self._runs.values()):
-            _stop(run, self._runs, self._store, partial(run.assembler.fail, error))
+            try:
+                _stop(run, self._runs, self._store, partial(run.assembler.fail, error))
+            except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
+                log.exception("a response in the background could not be stored")
         _owners.discard(self.owner)
         if thread is not None:
             self._inbox.put(None)
