@@ -22,7 +22,9 @@ require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import TextModel
+from localai_shim.endpoints.response_assembler import ResponseAssembler
 from localai_shim.prompt.template import ChatTokenizer
+from tests.responses.legal import check_stream
 from tests.tiny import CORPUS, make_tokenizer, tiny
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
@@ -96,6 +98,29 @@ def revalidate(made: Any) -> None:
     """The object is what its own class demands, whole: every required field is there and of the right type."""
     again = type(made).model_validate(made.model_dump(), strict=True)
     assert again == made
+
+
+@pytest.fixture(autouse=True)
+def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test makes of the Responses API: its events are held against the grammar of legal streams."""
+    told: dict[int, tuple[ResponseAssembler, list[Any]]] = {}
+
+    def noting(method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: ResponseAssembler, *args: Any) -> Any:
+            events = method(self, *args)
+            told.setdefault(id(self), (self, []))[1].extend(events)
+            return events
+
+        return wrapped
+
+    for name in ("begin", "start", "feed", "fail", "cancel"):
+        monkeypatch.setattr(ResponseAssembler, name, noting(getattr(ResponseAssembler, name)))
+    yield
+    for _, events in list(told.values()):
+        events = list(events)
+        ended = bool(events) and events[-1].type in ("response.completed", "response.incomplete", "response.failed")
+        if events:  # a whole answer that fails has but the end of a stream, which nobody sees
+            check_stream(events, complete=ended)
 
 
 @pytest.fixture(scope="session")

@@ -168,9 +168,14 @@ class ResponseAssembler(Assembler):
         return self._told()
 
     def cancel(self) -> list[Any]:
-        """End because somebody wants it to; there is no event for that but the end of the stream."""
+        """End because somebody wants it to; returns the events that say so.
+
+        There is no event of its own for that: of the three last ones `response.failed` claims the least, and its
+        response has the status.
+        """
         self._close("incomplete")
         self._end("cancelled")
+        self._tell("response.failed", response=self.result())
         return self._told()
 
     def result(self) -> types.Response:

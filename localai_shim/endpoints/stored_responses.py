@@ -78,9 +78,7 @@ def retrieve(
     return Followed(StoredEvents(store.events(id)), -1 if after is None else after)
 
 
-def delete(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str
-) -> dict[str, Any]:
+def delete(store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str) -> dict[str, Any]:
     """DELETE /responses/{id}; one that still runs is stopped."""
     fields.finish()
     Fields(query).finish()
@@ -116,9 +114,7 @@ def input_items(
     read_include(query)
     paging = read_paging(query, default_order="desc", others=("include",))
     try:
-        page = store.page(
-            "response", id, "input", after=paging.after, limit=paging.limit, descending=paging.descending
-        )
+        page = store.page("response", id, "input", after=paging.after, limit=paging.limit, descending=paging.descending)
     except MissingError as error:
         if error.kind == "item":
             raise unknown_after("Item", paging.after) from None

@@ -139,9 +139,7 @@ class _Turns:
     def _add_call(self, item: Item, kind: str) -> None:
         call_id = item["call_id"]
         if call_id in self._calls:
-            raise BadRequest(
-                f"Duplicate tool call found with call_id {call_id}.", param="input", code="duplicate_item"
-            )
+            raise BadRequest(f"Duplicate tool call found with call_id {call_id}.", param="input", code="duplicate_item")
         turn = self._assistant()
         call: dict[str, Any] = {"id": call_id}
         if kind == "function_call":

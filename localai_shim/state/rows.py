@@ -55,12 +55,13 @@ def require(connection: sqlite3.Connection, kind: str, id: str) -> int:
     return seq
 
 
-def ancestor(connection: sqlite3.Connection, key: str) -> int:
-    """The seq of a response that another one goes on from, deleted or not; MissingError where there is none."""
-    row = connection.execute("SELECT seq FROM objects WHERE kind = 'response' AND id = ?", (key,)).fetchone()
+def link(connection: sqlite3.Connection, key: str) -> tuple[int, str | None]:
+    """A response's seq, deleted or not, and the key of the one that it goes on from; or MissingError."""
+    query = "SELECT seq, previous FROM objects WHERE kind = 'response' AND id = ?"
+    row: tuple[int, str | None] | None = connection.execute(query, (key,)).fetchone()
     if row is None:
         raise MissingError("response", unkey(key))
-    return int(row[0])
+    return row
 
 
 def read(connection: sqlite3.Connection, text: str) -> dict[str, Any]:

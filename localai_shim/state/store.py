@@ -276,15 +276,14 @@ class Store:
             MissingError: there is no such response; or one that it goes on from was gone when it was saved.
         """
         with self._read() as connection:
-            at: int | None = self._require(connection, "response", id)
-            chain: dict[int, None] = {}  # in order, newest first
+            self._require(connection, "response", id)
+            chain: dict[str, int] = {}  # newest first
+            at: str | None = rows.key(id)
             while at is not None and at not in chain:
-                chain[at] = None
-                (previous,) = connection.execute("SELECT previous FROM objects WHERE seq = ?", (at,)).fetchone()
-                at = None if previous is None else rows.ancestor(connection, previous)
+                chain[at], at = rows.link(connection, at)
             query = """SELECT json FROM pieces WHERE object = ? AND part IN ('input', 'output')
                 ORDER BY part, number, seq"""
-            return [item for seq in reversed(chain) for item in rows.read_all(connection, query, (seq,))]
+            return [item for seq in reversed(chain.values()) for item in rows.read_all(connection, query, (seq,))]
 
     # Events of responses in background
 

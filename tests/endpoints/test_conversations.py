@@ -213,6 +213,8 @@ def test_items_go_to_the_end_and_come_back_as_a_list(call: Calls) -> None:
     same(ConversationItemList, made)
     assert (made["first_id"], made["last_id"], made["has_more"]) == ("msg_0", "rs_1", False)
     assert made["data"][2] == REASONING
+    again = call(conversations.create_items, call.new(), items=[REASONING])
+    assert "encrypted_content" not in again["data"][0], "not without being asked for"
     assert call.ids(conversation_id, order="asc")[1:] == ["msg_0", "msg_1", "rs_1"]
 
 

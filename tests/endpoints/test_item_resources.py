@@ -226,6 +226,12 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_value",
         "'30m' and '12h'",
     ),
+    (
+        user({**TEXT, "prompt_cache_breakpoint": {"mode": "explicit", "size": 5}}),
+        ".content[0].prompt_cache_breakpoint.size",
+        "unknown_parameter",
+        "size",
+    ),
     (user({"type": "input_image"}), ".content[0].image_url", "missing_required_parameter", "image_url"),
     (user({**IMAGE, "detail": "max"}), ".content[0].detail", "invalid_value", "'low', 'high', 'auto', and 'original'"),
     (user({**IMAGE, "image_url": "a.png"}), ".content[0].image_url", "invalid_value", "Expected a valid URL"),
@@ -278,6 +284,12 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "expected an integer, but got a decimal",
     ),
     (
+        assistant({**SAID, "logprobs": [{**LOGPROB, "bytes": [True]}]}),
+        ".content[0].logprobs[0].bytes[0]",
+        "invalid_type",
+        "but got a boolean",
+    ),
+    (
         assistant({**SAID, "logprobs": [{**LOGPROB, "top_logprobs": [LOGPROB]}]}),
         ".content[0].logprobs[0].top_logprobs[0].top_logprobs",
         "unknown_parameter",
@@ -309,6 +321,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({**CALL, "arguments": {}}, ".arguments", "invalid_type", "expected a string, but got an object"),
     ({**CALL, "async": 1}, ".async", "invalid_type", "expected a boolean"),
     ({**CALL, "caller": {"type": "me"}}, ".caller.type", "invalid_value", "'direct' and 'program'"),
+    ({**CALL, "caller": {"type": "direct", "caller_id": "p"}}, ".caller.caller_id", "unknown_parameter", "caller_id"),
     ({**CALL, "caller": "me"}, ".caller", "invalid_type", "an object"),
     ({**CALL, "namespace": "crm"}, ".namespace", "unsupported_parameter", "no namespaces"),
     ({**OUTPUT, "output": {"a": 1}}, ".output", "invalid_type", "one of a string or array of objects"),

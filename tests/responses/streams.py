@@ -1,4 +1,4 @@
-"""Legal Responses streams of every kind, written with the SDK's own classes, independently of what the package makes."""
+"""Legal Responses streams of every kind, written with the SDK's own classes and with nothing of the package."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Script:
         """A message whose second token adds no text yet."""
         at = self.item("message", role="assistant", content=[])
         at, part = {**at, "content_index": 0}, {"type": "output_text", "annotations": [], "text": "", "logprobs": []}
-        each = [one.model_dump() for one in LOGPROBS]
+        each: Any = [one.model_dump() for one in LOGPROBS]
         self.emit(sdk.ResponseContentPartAddedEvent, "response.content_part.added", part=part, **at)
         for delta, one in zip(("He", "", "llo"), each, strict=True):
             fields = {"delta": delta, "logprobs": [one], **at}

@@ -105,6 +105,11 @@ def insert(index: int, *made: Any) -> Change:
     return change
 
 
+def insert_created(events: list[Any]) -> None:
+    """Begin anew in the middle."""
+    events[0] = STREAMS["text"][0].model_copy(update={"sequence_number": events[0].sequence_number})
+
+
 E = sdk.response_error.ResponseError(code="server_error", message="broken")
 U = sdk.ResponseUsage.model_validate(USAGE)
 REASON = sdk.response.IncompleteDetails(reason="content_filter")
@@ -195,7 +200,7 @@ RULES: list[tuple[str, str, Change, str]] = [
     ("parts have the text", "text", at("content_part.done", "part.text", "Hallo"), "a part with 'Hallo'"),
     ("items have the text", "text", at("output_item.done", "item.content.0.text", "Hallo"), "content 0 of msg_0"),
     ("items have the parts", "text", at("output_item.done", "item.content", []), "content 0 of msg_0"),
-    ("items have no other parts", "text", at("output_item.done", "item.content", [TEXT, TEXT]), "content 0 of msg_0"),
+    ("items have no others", "text", at("output_item.done", "item.content", MESSAGE.content * 2), "has 2 of content"),
     ("summaries are kept", "reasoning", at("output_item.done", "item.summary.1.text", "?"), "summary 1 of rs_0"),
     ("reasoning is kept", "reasoning", at("output_item.done", "item.content", None), "content 0 of rs_0"),
     ("arguments are kept", "calls", at("output_item.done", "item.arguments", "{}"), "arguments 0 of fc_0"),
@@ -210,6 +215,7 @@ RULES: list[tuple[str, str, Change, str]] = [
     ("logprobs come later", "logprobs", at("content_part.added", "part.logprobs", LOGPROBS), "logprobs before any"),
     ("annotations count up", "annotations", at("output_text.annotation.added", "annotation_index", 0, 1), "0, not 1"),
     ("annotations add up", "annotations", drop(6, 7), "annotations is"),
+    ("annotations are there", "annotations", at("output_text.annotation.added", "annotation", None), "no annotation"),
     ("items of completed ones", "text", final("output.0.status", "incomplete"), "and msg_0 is incomplete"),
     ("a cut item is the last", "calls", at("output_item.done", "item.status", "incomplete"), "is the last"),
     ("a cut part, a cut item", "incomplete summary", at("output_item.done", "item.status", "completed"), "one part of"),
@@ -284,6 +290,7 @@ def test_no_two_events_change_places(name: str) -> None:
     [
         ("text", 4, at("output_text.done", "text", "Help"), "text is 'Help'"),
         ("text", 4, at("output_text.delta", "item_id", "msg_9"), "is about item msg_0, and output 0 is msg_9"),
+        ("text", 4, insert_created, "comes at the beginning only"),
         ("text", 6, at("content_part.done", "content_index", 1), "content 1 of msg_0"),
         ("text", 7, final("output.0.content.0.text", "Hallo"), "output 0 is not"),
         ("calls", 3, at("function_call_arguments.done", "arguments", " 1"), "text is ' 1'"),
