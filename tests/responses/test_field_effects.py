@@ -368,24 +368,3 @@ def test_room_is_made_for_the_answer(model_path: Path) -> None:
         whole = ask(narrow, input=items, max_output_tokens=64)
     assert cut.usage.input_tokens < count == whole.usage.input_tokens
     assert whole.usage.total_tokens <= 96 and cut.usage.input_tokens + 64 <= 96
-
-
-def test_a_conversation_is_read_and_gets_the_answer(play: Play) -> None:
-    client, engine = play("Blue.", "Because.")
-    conversation = client.conversations.create(items=[user("You are asked for colours.")])
-    first = ask(client, input="Which?", conversation=conversation.id, store=False)
-    assert first.conversation is not None and first.conversation.id == conversation.id
-    ask(client, input="Why?", conversation={"id": conversation.id})
-    texts = ["You are asked for colours.", "Which?", "Blue.", "Why?"]
-    assert [engine.prompts[1].index(text) for text in texts] == sorted(engine.prompts[1].index(text) for text in texts)
-    items: list[Any] = client.conversations.items.list(conversation.id, order="asc").data
-    assert [item.content[0].text for item in items] == [*texts, "Because."]
-
-
-def test_a_response_goes_on_from_a_deleted_one(play: Play) -> None:
-    client, engine = play(*["Hi."] * 3)
-    first = ask(client, input="Remember this.")
-    second = ask(client, previous_response_id=first.id)
-    client.responses.delete(first.id)
-    ask(client, previous_response_id=second.id)
-    assert "Remember this." in engine.prompts[2]

@@ -107,6 +107,12 @@ TEXT: list[Row] = [
     ({"text": {"style": 1}}, "text.style", "unknown_parameter", "'text.style'"),
     ({"text": {"verbosity": "x"}}, "text.verbosity", "invalid_value", "'low', 'medium', and 'high'"),
     ({"text": {"verbosity": "low"}}, "text.verbosity", "unsupported_value", "'text.verbosity' does not support 'low'"),
+    (
+        {"text": {"verbosity": "medium"}, "extra_body": {"verbosity": "medium"}},
+        "text.verbosity",
+        None,
+        "'text.verbosity' or 'verbosity', not both",
+    ),
     ({"text": {"format": "json_object"}}, "text.format", "invalid_type", "'text.format': expected an object"),
     ({"text": {"format": {}}}, "text.format.type", "missing_required_parameter", "'text.format.type'"),
     (_format(type="xml"), "text.format.type", "invalid_value", "'json_object', and 'json_schema'"),
@@ -364,14 +370,6 @@ def test_what_is_not_there_is_not_found(client: LocalOpenAI, kwargs: dict[str, A
         with pytest.raises(openai.NotFoundError) as caught:
             client.responses.create(**{**CREATE, **kwargs}, stream=stream)
         assert (caught.value.param, caught.value.code, caught.value.status_code) == (param, code, 404)
-
-
-def test_a_response_that_was_not_stored_cannot_be_gone_on_from(client: LocalOpenAI) -> None:
-    made = client.responses.create(**CREATE, store=False)
-    with pytest.raises(openai.NotFoundError, match=f"Previous response with id '{made.id}' not found"):
-        client.responses.create(**CREATE, previous_response_id=made.id)
-    with pytest.raises(openai.NotFoundError, match="not found"):
-        client.responses.retrieve(made.id)
 
 
 def test_a_deleted_conversation_cannot_be_gone_on_from(client: LocalOpenAI) -> None:
