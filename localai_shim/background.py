@@ -243,7 +243,8 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
 def _finish(run: Run, runs: dict[str, Run], store: Store, told: Sequence[Any]) -> None:
     """Store a response that has ended, and tell its followers. Called with the lock held."""
     try:
-        if save_response(store, run.call.context, run.response()):
+        gone = store.get("response", run.id) is None  # another process has deleted it
+        if not gone and save_response(store, run.call.context, run.response()):
             store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *told]])
     finally:
         run.publish(told)

@@ -40,6 +40,9 @@ def _make_runtime(
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
     path = None if store is None else os.fspath(store)
+    given = [name for name, value in options.items() if value]
+    if engine is not None and given:
+        raise ValueError(f"`engine` runs already: `{given[0]}` would not be heeded")
     if engine is not None:
         return Runtime({}, engine=engine, keep_alive=keep_alive, store_path=path)
     if models is not None and not models:
@@ -229,6 +232,7 @@ class LocalOpenAI(openai.OpenAI):
 
         Raises:
             ValueError: there is no such model.
+            EngineClosedError: the client was closed.
         """
         return _engine_of(self._runtime, model).stats()
 
@@ -369,6 +373,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
 
         Raises:
             ValueError: there is no such model.
+            EngineClosedError: the client was closed.
         """
         return _engine_of(self._runtime, model).stats()
 

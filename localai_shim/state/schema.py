@@ -70,7 +70,9 @@ def connect(path: str | None) -> sqlite3.Connection:
         path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
     try:
+        connection.execute("BEGIN")  # one look, while another connection may be making the tables
         _is_new(connection)  # before anything is changed in another program's file
+        connection.execute("COMMIT")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         if path is not None:
