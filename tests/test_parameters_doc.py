@@ -25,6 +25,7 @@ from openai.resources.responses.input_tokens import AsyncInputTokens, InputToken
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import MESSAGES
+from tests.engine.harness import eventually
 
 PAGE = Path(__file__).parent.parent / "docs" / "parameters.md"
 NEWEST = int(openai.__version__.split(".")[0]) >= 3
@@ -189,7 +190,9 @@ def bound(client: LocalOpenAI, method: str) -> Callable[..., Any]:
     elif method in ("responses.compact", "responses.input_tokens.count"):
         given |= {"model": "m", "input": "Hello there"}
     elif resource.startswith("responses"):
-        given["response_id"] = create(client, "responses.create", background=name == "cancel").id
+        made = create(client, "responses.create", background=name == "cancel")
+        assert eventually(lambda: client.responses.retrieve(made.id).status == "incomplete")
+        given["response_id"] = made.id
     elif method != "conversations.create":
         made = client.conversations.create(items=[{"role": "user", "content": "Hello"}])
         given["conversation_id"] = made.id

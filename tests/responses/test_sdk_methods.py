@@ -67,6 +67,7 @@ def test_parse_gives_an_object_of_the_class(builtin: LocalOpenAI) -> None:
     assert isinstance(again.output_parsed, Person)
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of openai 2, about objects of its own
 def test_what_parse_returned_can_be_sent_back(builtin: LocalOpenAI) -> None:
     made = builtin.responses.parse(model="m", input=ANN, text_format=Person, store=False)
     items: Any = [{"role": "user", "content": ANN}, *made.output, {"role": "user", "content": "Thank you."}]
