@@ -79,7 +79,7 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
     fields = Fields(body)
     with flat_paths():
         fields.string("model")
-        fields.refuse({name: "A summary calls no tools." for name in ("tools", "tool_choice")})
+        fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
         common.read_accepted(fields)
         fields.choice("service_tier", common.SERVICE_TIERS)
         sampling = common.read_sampling(fields, model, top_logprobs=None)

@@ -13,6 +13,7 @@ from openai.types.responses import Response
 
 from localai_shim import LocalOpenAI
 from localai_shim.adapters.scripted import ScriptedEngine
+from localai_shim.endpoints.reasoning_items import unseal
 from tests.conftest import refused
 from tests.responses.legal import check_response, check_stream
 
@@ -368,3 +369,22 @@ def test_room_is_made_for_the_answer(model_path: Path) -> None:
         whole = ask(narrow, input=items, max_output_tokens=64)
     assert cut.usage.input_tokens < count == whole.usage.input_tokens
     assert whole.usage.total_tokens <= 96 and cut.usage.input_tokens + 64 <= 96
+
+
+def test_a_compaction_stands_for_what_was_said(play: Play) -> None:
+    client, engine = play("They spoke of Rome.", "Yes.")
+    made = client.responses.compact(
+        model="m", input=[user("Where is Rome?"), {"role": "assistant", "content": "Italy."}]
+    )
+    [item] = made.output
+    assert (made.object, item.type) == ("response.compaction", "compaction")
+    ask(client, input=[item.to_dict(), user("And Paris?")])
+    assert "They spoke of Rome." in engine.prompts[1] and "Italy." not in engine.prompts[1]
+    with refused("tools", "unsupported_parameter", "A summary calls no tools"):
+        client.responses.compact(model="m", input="Hello", extra_body={"tools": [PING]})
+
+
+def test_a_compaction_follows_a_format(builtin: LocalOpenAI) -> None:
+    options = ["Nothing was said.", "Hello was said."]
+    made: Any = builtin.responses.compact(model="m", input="Hello", extra_body={"guided_choice": options})
+    assert unseal(made.output[0].encrypted_content) in options
