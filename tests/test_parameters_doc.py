@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,40 @@ import openai
 import pytest
 from openai.resources.chat.completions import AsyncCompletions as AsyncChatCompletions
 from openai.resources.chat.completions import Completions as ChatCompletions
+from openai.resources.chat.completions.messages import AsyncMessages, Messages
 from openai.resources.completions import AsyncCompletions, Completions
+from openai.resources.conversations import AsyncConversations, Conversations
+from openai.resources.conversations.items import AsyncItems, Items
 from openai.resources.models import AsyncModels, Models
+from openai.resources.responses import AsyncResponses, Responses
+from openai.resources.responses.input_items import AsyncInputItems, InputItems
+from openai.resources.responses.input_tokens import AsyncInputTokens, InputTokens
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import MESSAGES
+from tests.engine.harness import eventually
 
 PAGE = Path(__file__).parent.parent / "docs" / "parameters.md"
 NEWEST = int(openai.__version__.split(".")[0]) >= 3
 OWN = "LocalOpenAI"
 
-METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "chat.completions.create": (ChatCompletions.create, AsyncChatCompletions.create),
-    "completions.create": (Completions.create, AsyncCompletions.create),
-    "models.list": (Models.list, AsyncModels.list),
-    "models.retrieve": (Models.retrieve, AsyncModels.retrieve),
+RESOURCES: dict[str, tuple[type, type, str]] = {
+    "chat.completions": (ChatCompletions, AsyncChatCompletions, "create retrieve list update delete"),
+    "chat.completions.messages": (Messages, AsyncMessages, "list"),
+    "completions": (Completions, AsyncCompletions, "create"),
+    "responses": (Responses, AsyncResponses, "create retrieve delete cancel compact"),
+    "responses.input_items": (InputItems, AsyncInputItems, "list"),
+    "responses.input_tokens": (InputTokens, AsyncInputTokens, "count"),
+    "conversations": (Conversations, AsyncConversations, "create retrieve update delete"),
+    "conversations.items": (Items, AsyncItems, "create list retrieve delete"),
+    "models": (Models, AsyncModels, "list retrieve"),
 }
+METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    f"{resource}.{name}": (getattr(sync, name), getattr(asynchronous, name))
+    for resource, (sync, asynchronous, names) in RESOURCES.items()
+    for name in names.split()
+}
+CREATING = ("chat.completions.create", "completions.create", "responses.create")
 
 
 def read_tables() -> dict[str, dict[str, str]]:
@@ -81,13 +101,18 @@ def test_each_status_is_one_of_three() -> None:
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, Any] = {
+    "access_programs": {"cyber": "standard"},
     "audio": {"voice": "alloy", "format": "wav"},
+    "context_management": [{"type": "compaction"}],
     "echo": True,
+    "image": {"context_compression": "enabled"},
     "moderation": {"model": "omni-moderation-latest"},
+    "personality": "friendly",
+    "prompt": {"id": "pmpt_1"},
     "suffix": "!",
     "web_search_options": {},
 }
-REFUSED_ROWS = [(method, name) for method in list(METHODS)[:2] for name in rows(method, "refused")]
+REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "refused")]
 
 
 def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
@@ -96,13 +121,30 @@ def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
         return client.chat.completions.create(
             **{"model": "m", "messages": MESSAGES, "max_tokens": 8, "temperature": 0, **kwargs}
         )
-    return client.completions.create(**{"model": "m", "prompt": "Hello", "max_tokens": 8, "temperature": 0, **kwargs})
+    if method == "completions.create":
+        kwargs = {"prompt": "Hello", "max_tokens": 8, "temperature": 0, **kwargs}
+        return client.completions.create(**{"model": "m", **kwargs})
+    if method == "responses.create":
+        if "max_tokens" in kwargs:
+            kwargs["max_output_tokens"] = kwargs.pop("max_tokens")
+        kwargs = {"max_output_tokens": 8, "temperature": 0, **kwargs}
+        if "stream_options" in kwargs:
+            return list(client.responses.create(**{"model": "m", "input": "Hello there", "stream": True, **kwargs}))[
+                -1
+            ].response
+    call = getattr(operator.attrgetter(method.rpartition(".")[0])(client), method.rpartition(".")[2])
+    return call(**{"model": "m", "input": "Hello there", **kwargs})
+
+
+def said(made: Any) -> list[Any]:
+    """What an answer says, without ids."""
+    return [made.output_text, made.usage.total_tokens] if made.object == "response" else made.choices
 
 
 @pytest.mark.parametrize(("method", "name"), REFUSED_ROWS)
 def test_what_is_refused_raises_and_names_the_parameter(client: LocalOpenAI, method: str, name: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        create(client, method, **{name: REFUSED[name]})
+        create(client, method, extra_body={name: REFUSED[name]})
     assert (caught.value.param, caught.value.code) == (name, "unsupported_parameter")
     assert isinstance(caught.value.body, dict) and f"'{name}'" in caught.value.body["message"]
 
@@ -112,6 +154,7 @@ def test_what_is_refused_raises_and_names_the_parameter(client: LocalOpenAI, met
 ACCEPTED: dict[str, list[Any]] = {
     "extra_headers": [{"x-mine": "1"}],
     "extra_query": [{"page": "2"}],
+    "max_tool_calls": [1],
     "metadata": [{}, {"topic": "tests"}],
     "modalities": [["text"]],
     "prediction": [{"type": "content", "content": "Hello"}],
@@ -120,10 +163,10 @@ ACCEPTED: dict[str, list[Any]] = {
     "prompt_cache_retention": ["in_memory", "24h"],
     "safety_identifier": ["me"],
     "service_tier": ["auto", "default", "flex", "priority"],
-    "store": [False],
+    "stream_options": [{"include_obfuscation": False}],
     "user": ["me"],
 }
-ACCEPTED_ROWS = [(method, name) for method in list(METHODS)[:2] for name in rows(method, "accepted")]
+ACCEPTED_ROWS = [(method, name) for method in CREATING for name in rows(method, "accepted")]
 
 
 @pytest.mark.parametrize(("method", "name"), ACCEPTED_ROWS)
@@ -131,7 +174,70 @@ def test_what_is_accepted_changes_nothing(client: LocalOpenAI, method: str, name
     plain = create(client, method)
     for value in ACCEPTED[name]:
         made = create(client, method, **{name: value})
-        assert made.choices == plain.choices and made.usage.total_tokens == plain.usage.total_tokens
+        assert said(made) == said(plain) and made.usage.total_tokens == plain.usage.total_tokens
+
+
+STORED = [method for method in METHODS if method not in CREATING and not method.startswith("models")]
+SAME = ("retrieve", "list", "count")  # what can be asked again and again
+
+
+def bound(client: LocalOpenAI, method: str) -> Callable[..., Any]:
+    """A method that concerns stored objects, with what it needs, made for it."""
+    resource, _, name = method.rpartition(".")
+    given: dict[str, Any] = {}
+    if resource.startswith("chat"):
+        given["completion_id"] = create(client, "chat.completions.create", store=True).id
+    elif method in ("responses.compact", "responses.input_tokens.count"):
+        given |= {"model": "m", "input": "Hello there"}
+    elif resource.startswith("responses"):
+        made = create(client, "responses.create", background=name == "cancel")
+        assert eventually(lambda: client.responses.retrieve(made.id).status == "incomplete")
+        given["response_id"] = made.id
+    elif method != "conversations.create":
+        made = client.conversations.create(items=[{"role": "user", "content": "Hello"}])
+        given["conversation_id"] = made.id
+        if "item_id" in parameters(METHODS[method][0]):
+            given["item_id"] = client.conversations.items.list(made.id).data[0].id
+    if method == "chat.completions.list":
+        given = {}
+    if method == "responses.compact":
+        given["extra_body"] = {"guided_choice": ["We said hello."]}
+    if name == "update":
+        given["metadata"] = {"topic": "tests"}
+    if method == "conversations.items.create":
+        given["items"] = [{"role": "user", "content": "Hello again"}]
+    return partial(getattr(operator.attrgetter(resource)(client), name), **given)
+
+
+ACCEPTED_STORED: dict[str, Any] = {
+    **{name: values[-1] for name, values in ACCEPTED.items()},
+    "include": ["reasoning.encrypted_content"],
+    "include_obfuscation": False,
+    "timeout": 60,
+}
+STORED_ROWS = [(method, name) for method in STORED for name in rows(method, "accepted")]
+
+
+@pytest.mark.parametrize(("method", "name"), STORED_ROWS)
+def test_what_is_accepted_changes_nothing_of_what_is_stored(client: LocalOpenAI, method: str, name: str) -> None:
+    call = bound(client, method)
+    made = call(**{name: ACCEPTED_STORED[name]})
+    if method.endswith(SAME):
+        assert made.model_dump() == call().model_dump()
+    else:
+        assert type(made) is type(bound(client, method)())
+
+
+EXTRA_ROWS = [
+    (method, name) for method in STORED for name in ("extra_query", "extra_body") if name in rows(method, "honoured")
+]
+
+
+@pytest.mark.parametrize(("method", "name"), EXTRA_ROWS)
+def test_what_an_endpoint_does_not_know_is_refused(client: LocalOpenAI, method: str, name: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        bound(client, method)(**{name: {"colour": "red"}})
+    assert (caught.value.param, caught.value.code) == ("colour", "unknown_parameter")
 
 
 @pytest.mark.parametrize("name", ["extra_headers", "extra_query", "extra_body", "timeout"])
@@ -148,6 +254,7 @@ CHANGES: dict[str, Any] = {
     "frequency_penalty": 2,
     "logit_bias": {"80": 100},
     "max_completion_tokens": 3,
+    "max_output_tokens": 3,
     "max_tokens": 3,
     "n": 2,
     "presence_penalty": 2,
@@ -159,6 +266,8 @@ CHANGES: dict[str, Any] = {
     "min_p": 1.0,
     "repetition_penalty": 5,
     "response_format": {"type": "json_object"},
+    "text": {"format": {"type": "json_object"}},
+    "instructions": "Be brief.",
     "guided_json": {"type": "integer"},
     "guided_regex": "[0-9]{3}",
     "guided_choice": ["yes", "no"],
@@ -168,21 +277,20 @@ CHANGES: dict[str, Any] = {
 
 CHANGES_ROWS = [
     (method, name)
-    for method in list(METHODS)[:2]
+    for method in CREATING
     for name in CHANGES
-    if name in TABLES[method] or (name in EXTRA and (method.startswith("chat") or not name.startswith("guided")))
-]
+    if name in TABLES[method] or (name in EXTRA and (method != "completions.create" or not name.startswith("guided")))
+] + [("responses.create", name) for name in ("frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop")]
 
 
 @pytest.mark.parametrize(("method", "name"), CHANGES_ROWS)
 def test_what_is_honoured_changes_the_answer(client: LocalOpenAI, method: str, name: str) -> None:
-    assert (TABLES[method] | EXTRA)[name] == "honoured"
-    base: dict[str, Any] = {"temperature": 1, "max_tokens": 40, "seed": 4, "extra_body": {"ignore_eos": True}}
+    assert (TABLES["chat.completions.create"] | TABLES[method] | EXTRA)[name] == "honoured"
+    base: dict[str, Any] = {"temperature": 1, "max_tokens": 40, "extra_body": {"ignore_eos": True, "seed": 4}}
     changed = {**base, "extra_body": {**base["extra_body"], name: CHANGES[name]}}
     if name == "max_completion_tokens":
         changed["max_tokens"] = None
-    plain = [choice.model_dump() for choice in create(client, method, **base).choices]
-    assert [choice.model_dump() for choice in create(client, method, **changed).choices] != plain
+    assert said(create(client, method, **changed)) != said(create(client, method, **base))
 
 
 # -- the constructor --------------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
     fields = Fields(body)
     with flat_paths():
         fields.string("model")
+        fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
         common.read_accepted(fields)
         fields.choice("service_tier", common.SERVICE_TIERS)
         sampling = common.read_sampling(fields, model, top_logprobs=None)
@@ -91,7 +92,7 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
         plan.context.given.append(item_resource({"role": "user", "content": _ASK}, "input"))
         tokens, rendered = render(plan, model, 1)
         prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
-        answer = AnswerPlan(model, plan.tools, None, plan.thinking, model.tokenizer.prompt_end(tokens))
+        answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
         requests = common.make_requests(
             prompt, 1, sampling, limits, model, param="input", splitter=answer.splitter, guide=answer.guide
         )

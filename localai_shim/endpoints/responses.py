@@ -127,8 +127,9 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     reasoning = _read_reasoning(fields)
     text = fields.mapping("text") or {}
     format = _read_format(fields, text)
+    verbosity = _read_verbosity(fields, text)
     variables = common.read_template_variables(
-        Fields({"chat_template_kwargs": fields.get("chat_template_kwargs"), "verbosity": text.get("verbosity")}), model
+        Fields({"chat_template_kwargs": fields.get("chat_template_kwargs"), "verbosity": verbosity}), model
     )
     names = ("reasoning_effort", "enable_thinking", "thinking_budget")
     wanted = {name: fields.get(name) for name in names}
@@ -141,7 +142,7 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     echo = {
         "instructions": instructions,
         "reasoning": {name: reasoning.get(name) for name in ("effort", "summary")},
-        "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
+        "text": {"format": text.get("format") or {"type": "text"}, "verbosity": verbosity or "medium"},
         "truncation": truncation,
         "previous_response_id": context.previous,
         "conversation": {"id": context.conversation} if context.conversation else None,
@@ -256,6 +257,14 @@ def _read_format(fields: Fields, text: dict[str, Any]) -> AnswerFormat | None:
     if given is not None and given["type"] == "json_schema" and given.get("schema") is None:
         raise BadRequest.missing("text.format.schema")
     return format
+
+
+def _read_verbosity(fields: Fields, text: dict[str, Any]) -> Any:
+    """`text.verbosity`; the SDK's `responses.parse` also has it as an argument of its own."""
+    own, inner = fields.get("verbosity"), text.get("verbosity")
+    if own is not None and inner is not None:
+        raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
+    return inner if own is None else own
 
 
 def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, Any]]:

@@ -59,7 +59,6 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"verbosity": "low"}, "verbosity", "unsupported_value", "'verbosity'"),
     ({"service_tier": "gold"}, "service_tier", "invalid_value", "'gold'. Supported values are: 'auto'"),
     ({"prompt_cache_retention": "forever"}, "prompt_cache_retention", "invalid_value", "'forever'"),
-    ({"store": True}, "store", "unsupported_parameter", "Stored completions"),
     ({"store": "no"}, "store", "invalid_type", "expected a boolean"),
     ({"metadata": {str(i): "x" for i in range(17)}}, "metadata", "object_above_max_properties", "at most 16"),
     ({"metadata": {"k" * 65: "x"}}, "metadata", "string_above_max_length", "maximum length 64"),
