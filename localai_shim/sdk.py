@@ -77,9 +77,16 @@ class LocalStreamResponse(httpx.Response):
         self.local_events = events
 
 
+_DONE = b"data: [DONE]\n\n"
+
+
+def _is_named(event: Any) -> bool:
+    """Events of responses have names, and no `[DONE]` behind the last one."""
+    return isinstance(getattr(event, "type", None), str)
+
+
 def _sse(event: Any) -> bytes:
-    kind = getattr(event, "type", None)
-    name = f"event: {kind}\n" if isinstance(kind, str) else ""
+    name = f"event: {event.type}\n" if _is_named(event) else ""
     return f"{name}data: {event.to_json(indent=None)}\n\n".encode()
 
 
@@ -88,9 +95,11 @@ class _SyncSSE(httpx.SyncByteStream):
         self._events = events
 
     def __iter__(self) -> Iterator[bytes]:
+        event = None
         for event in self._events:
             yield _sse(event)
-        yield b"data: [DONE]\n\n"
+        if not _is_named(event):
+            yield _DONE
 
     def close(self) -> None:
         self._events.close()
@@ -101,9 +110,11 @@ class _AsyncSSE(httpx.AsyncByteStream):
         self._events = events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        event = None
         async for event in self._events:
             yield _sse(event)
-        yield b"data: [DONE]\n\n"
+        if not _is_named(event):
+            yield _DONE
 
     async def aclose(self) -> None:
         await self._events.aclose()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -151,10 +150,10 @@ def test_importing_loads_neither_mlx_nor_transformers_and_reads_no_model() -> No
 def test_importing_takes_less_than_a_fifth_longer_than_the_sdk() -> None:
     code = "import time; t = time.process_time(); import {}; print(time.process_time() - t)"
     times: dict[str, list[float]] = {"openai": [], "localai_shim": []}
-    for _ in range(3):
+    for _ in range(4):
         for name in times:  # alternating, so that both see the same machine
             times[name].append(float(run(code.format(name)).stdout))
-    ours, sdk = (statistics.median(times[name]) for name in ("localai_shim", "openai"))
+    ours, sdk = (min(times[name]) for name in ("localai_shim", "openai"))  # what disturbs makes it longer only
     assert ours < 1.2 * sdk, times
 
 
