@@ -15,6 +15,7 @@ from anyio.lowlevel import RunVar
 from . import sdk
 from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError, QueueFullError
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
+from .state.errors import StoreError
 
 if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI
@@ -140,7 +141,8 @@ def preparing() -> anyio.CapacityLimiter:
 
 
 def _server_error(error: BaseException) -> RequestError:
-    return RequestError(f"{error}" if isinstance(error, EngineError) else f"localai_shim failed: {error!r}")
+    known = isinstance(error, EngineError | StoreError)
+    return RequestError(f"{error}" if known else f"localai_shim failed: {error!r}")
 
 
 def _chat() -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def _make_runtime(
     if engine is not None and given:
         raise ValueError(f"`engine` runs already: `{given[0]}` would not be heeded")
     if engine is not None:
-        return Runtime({}, engine=engine, keep_alive=keep_alive, store_path=path)
+        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=path))
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     require_backend()
@@ -53,8 +53,22 @@ def _make_runtime(
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
     sources = {name: Source(path, **options) for name, path in paths.items()}
-    runtime = Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=path)
+    runtime = _with_store(Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=path))
     runtime.start()
+    return runtime
+
+
+def _with_store(runtime: Runtime) -> Runtime:
+    """Open the file now, if there is one: better than to fail when the first answer is to be stored."""
+    if runtime.store_path is None:
+        return runtime
+    from .state.errors import StoreError
+
+    try:
+        runtime.store()
+    except StoreError as error:
+        runtime.close()
+        raise ValueError(f"`store`: {error}") from error
     return runtime
 
 
@@ -108,7 +122,7 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
     Raises:
         BackendMissingError: MLX has no back end; the message names the extra to install.
         FileNotFoundError: `model` is a path and nothing is there.
-        ValueError: arguments that contradict each other.
+        ValueError: arguments that contradict each other, or a `store` that cannot be used.
     """
 
 

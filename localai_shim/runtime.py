@@ -211,7 +211,7 @@ class Runtime:
         self._engines: dict[Source, Engine[Any]] = {}
         self._lock = threading.RLock()
         self._closed = False
-        self._store_path = store_path
+        self.store_path = store_path
         self._state: list[_State] = []  # one, once something is stored
         self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
         self._finalizer.atexit = False
@@ -268,8 +268,8 @@ class Runtime:
                 from .background import Background
                 from .state.store import Store
 
-                store = Store(self._store_path)
-                self._state.append(_State(store, Background(store, shared=self._store_path is not None)))
+                store = Store(self.store_path)
+                self._state.append(_State(store, Background(store, shared=self.store_path is not None)))
             return self._state[0]
 
     def names(self) -> dict[str, int]:

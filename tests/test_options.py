@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.adapters.scripted import ScriptedEngine
 from localai_shim.core import GenerationRequest
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
@@ -46,6 +47,14 @@ def cached(answer: Any) -> int:
 def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(tiny("qwen3"), **options)
+
+
+@pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
+def test_options_beside_an_engine_that_runs_already_are_refused(make: Any) -> None:
+    engine = ScriptedEngine(["yes"])
+    with pytest.raises(ValueError, match="`max_rows` would not be heeded"):
+        make(engine=engine, max_rows=3)
+    engine.close()
 
 
 @pytest.mark.parametrize(

@@ -220,12 +220,22 @@ def test_a_file_keeps_all_of_it_for_the_next_client(tmp_path: Path) -> None:
 def test_a_file_that_is_no_store_is_said_so(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no database\n" * 100)
-    with (
-        LocalOpenAI(engine=ScriptedEngine(["one"]), store=path) as client,
-        pytest.raises(openai.APIStatusError) as caught,
-    ):
-        ask(client)
-    assert "notes.txt" in caught.value.message
+    engine = ScriptedEngine(["one"])
+    for place in (path, tmp_path, tmp_path / "nowhere" / "state.db"):
+        with pytest.raises(ValueError, match=r"`store`.*cannot be used") as caught:
+            LocalOpenAI(engine=engine, store=place)
+        assert place.name in str(caught.value)
+    engine.close()
+
+
+def test_a_file_that_breaks_later_fails_what_needs_it_and_says_why(tmp_path: Path) -> None:
+    engine = ScriptedEngine(lambda request, prompt, before: "yes")
+    with LocalOpenAI(engine=engine, store=tmp_path / "state.db") as client:
+        client._runtime.store().close()
+        with pytest.raises(openai.InternalServerError, match=r"state\.db cannot be used: it is closed"):
+            ask(client)
+        assert ask(client, store=False).output_text == "yes"
+    engine.close()
 
 
 def test_several_clients_and_threads_share_a_file(tmp_path: Path) -> None:
