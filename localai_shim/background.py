@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from openai.types.responses import Response
 
     from .endpoints.responses import ResponseCall
-    from .engine.sinks import AsyncSink, SyncSink
     from .state.store import Store
 
 log = logging.getLogger("localai_shim")
@@ -57,7 +56,7 @@ class Run:
         self.queued = self.assembler.result()
         """The response as it was when it was queued."""
         self.events: list[Any] = list(self.assembler.begin())
-        self._sinks: list[SyncSink | AsyncSink] = []
+        self._sinks: dict[int, Any] = {}
 
     @property
     def id(self) -> str:
@@ -75,23 +74,22 @@ class Run:
             if self.ended:
                 _put(sink, [None])
             else:
-                self._sinks.append(sink)
+                self._sinks[id(sink)] = sink
 
     def leave(self, sink: Any) -> None:
-        """The sink wants no more."""
-        with self.lock, contextlib.suppress(ValueError):
-            self._sinks.remove(sink)
+        """The sink wants no more. Takes no lock: it may be called by the garbage collector, on any thread."""
+        self._sinks.pop(id(sink), None)
 
     def publish(self, events: Sequence[Any]) -> None:
         """Called with the lock held."""
         self.events += events
-        for sink in self._sinks:
+        for sink in list(self._sinks.values()):
             _put(sink, events)
 
     def end(self) -> None:
         """Called with the lock held."""
         self.ended = True
-        for sink in self._sinks:
+        for sink in list(self._sinks.values()):
             _put(sink, [None])
         self._sinks.clear()
 
@@ -151,6 +149,8 @@ class Background:
             save_response(self._store, call.context, run.response(), owner=self.owner)
             with run.lock:  # no token is taken before there is a ticket to cancel with
                 run.ticket = engine.submit(call.requests, _Inflow(self._inbox, run))
+                if run.ended:  # the client was closed meanwhile
+                    engine.cancel(run.ticket)
         except BaseException:
             self._runs.pop(run.id, None)
             self._store.delete("response", run.id)
@@ -167,19 +167,18 @@ class Background:
         return run is not None and _stop(run, self._runs, self._store, run.assembler.cancel)
 
     def close(self) -> None:
-        """Fail what still runs, and end the thread."""
+        """Fail what still runs, and wait for the thread to end."""
         with self._lock:
             self._closed = True
             thread = self._thread
-        error = EngineClosedError("the client was closed while this response ran")
-        for run in list(self._runs.values()):
-            try:
-                _stop(run, self._runs, self._store, partial(run.assembler.fail, error))
-            except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
-                log.exception("a response in the background could not be stored")
-        _owners.discard(self.owner)
+        self.stop()
         if thread is not None:
-            self._inbox.put(None)
+            thread.join()
+
+    def stop(self) -> None:
+        """As `close`, but do not wait, nor take a lock: the garbage collector may call it, on any thread."""
+        self._inbox.put(None)
+        _owners.discard(self.owner)
 
 
 def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[Any]]) -> bool:
@@ -203,6 +202,7 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
                 _look(run, runs, store)
             continue
         if message is None:
+            _stop_all(runs, store)
             return
         try:
             _take(*message, runs, store)
@@ -210,6 +210,15 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
             log.exception("a response in the background failed")
             run = message[0]
             _stop(run, runs, store, partial(run.assembler.fail, RuntimeError("it could not be stored")))
+
+
+def _stop_all(runs: dict[str, Run], store: Store) -> None:
+    error = EngineClosedError("the client was closed while this response ran")
+    for run in list(runs.values()):
+        try:
+            _stop(run, runs, store, partial(run.assembler.fail, error))
+        except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
+            log.exception("a response in the background could not be stored")
 
 
 def _look(run: Run, runs: dict[str, Run], store: Store) -> None:

@@ -285,6 +285,10 @@ class Runtime:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
         with self._lock:
             self._closed = True
+            kept, self._state[:] = list(self._state), []
+        for state in kept:
+            state.background.close()
+            state.store.close()
         self._finalizer()
 
 
@@ -326,9 +330,7 @@ class _State:
 
 def _release_all(engines: dict[Source, Engine[Any]], keep_alive: float, state: list[_State]) -> None:
     while state:
-        kept = state.pop()
-        kept.background.close()
-        kept.store.close()
+        state.pop().background.stop()  # the store closes when the last of them lets it go
     while engines:
         source, engine = engines.popitem()
         _release(source, engine, keep_alive)

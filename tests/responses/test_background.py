@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import subprocess
@@ -217,6 +218,18 @@ def test_closing_the_client_ends_what_runs(tmp_path: Path) -> None:
     with LocalOpenAI(engine=engine, store=tmp_path / "state.db") as again:
         made = again.responses.retrieve(id)
         assert made.status == "failed" and made.error is not None and "closed" in made.error.message
+    engine.close()
+
+
+def test_a_client_that_nobody_has_any_more_lets_them_go() -> None:
+    engine = ScriptedEngine(lambda request, prompt, before: Reply(WORDS, interval=math.inf))
+    client = LocalOpenAI(engine=engine)
+    start(client)
+    assert eventually(lambda: engine.stats().running == 1)
+    del client
+    gc.collect()
+    assert eventually(lambda: engine.stats().running == 0)
+    assert eventually(lambda: not any(thread.name == "localai_shim:background" for thread in threading.enumerate()))
     engine.close()
 
 
