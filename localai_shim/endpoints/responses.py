@@ -103,6 +103,8 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
     tokens, rendered = render(plan, model, limits.max_tokens or 1)
     prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
     answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
+    # One in the background is kept by what runs it, which must not hold on to the client.
+    keeps = not background and (kept or plan.context.conversation is not None)
     assembler = ResponseAssembler(
         model=model,
         parser=answer.parser(limits, with_tokens=logprobs),
@@ -112,7 +114,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
         summary=bool(echo["reasoning"].get("summary")),
         encrypted=ENCRYPTED in include,
         background=background,
-        keep=keeper(plan.context, store, kept=kept) if kept or plan.context.conversation else None,
+        keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
     requests = common.make_requests(
         prompt, 1, sampling, limits, model, param="input", splitter=answer.splitter, guide=answer.guide

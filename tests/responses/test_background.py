@@ -223,13 +223,15 @@ def test_closing_the_client_ends_what_runs(tmp_path: Path) -> None:
 
 def test_a_client_that_nobody_has_any_more_lets_them_go() -> None:
     engine = ScriptedEngine(lambda request, prompt, before: Reply(WORDS, interval=math.inf))
+    before = set(threading.enumerate())
     client = LocalOpenAI(engine=engine)
     start(client)
+    assert set(threading.enumerate()) > before
     assert eventually(lambda: engine.stats().running == 1)
     del client
     gc.collect()
     assert eventually(lambda: engine.stats().running == 0)
-    assert eventually(lambda: not any(thread.name == "localai_shim:background" for thread in threading.enumerate()))
+    assert eventually(lambda: not set(threading.enumerate()) - before)
     engine.close()
 
 
