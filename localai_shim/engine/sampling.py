@@ -16,7 +16,7 @@ the guided rows' logits are copied, masked and put in the place of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -55,11 +55,21 @@ class SampledRow(Protocol):
 class Draw:
     """The tokens that one pass drew, possibly still being computed."""
 
-    def __init__(self, tokens: Any, logprob_rows: Ints, logprobs: Any = None, top_ids: Any = None, top: Any = None):
+    def __init__(
+        self,
+        tokens: Any,
+        logprob_rows: Ints,
+        logprobs: Any = None,
+        top_ids: Any = None,
+        top: Any = None,
+        later: Callable[[], tuple[Any, Any, Any]] | None = None,
+    ) -> None:
+        """`later` computes the last three on the host, when they are read: the next step is on its way then."""
         self.tokens = tokens
         """`[rows]` int32, an MLX array."""
         self._logprob_rows = logprob_rows
         self._logprobs, self._top_ids, self._top = logprobs, top_ids, top
+        self._later = later
 
     def arrays(self) -> list[Any]:
         """What has to be evaluated before `read`."""
@@ -67,6 +77,7 @@ class Draw:
 
     def take(self, indices: Sequence[int]) -> Draw:
         """The draw of these rows only, still without waiting for it."""
+        assert self._later is None, "what the host drew is read at once"
         wanted = np.isin(self._logprob_rows, indices)
         rows = np.searchsorted(np.array(indices, dtype=np.int64), self._logprob_rows[wanted])
         kept = mx.array(np.flatnonzero(wanted))
@@ -76,6 +87,9 @@ class Draw:
     def read(self) -> tuple[list[int], dict[int, tuple[float, list[tuple[int, float]]]]]:
         """Token ids, and for the rows that want them (logprob, [(token id, logprob), ...])."""
         tokens: list[int] = self.tokens.tolist()
+        if self._later is not None:
+            self._logprobs, self._top_ids, self._top = self._later()
+            self._later = None
         if self._logprobs is None:
             return tokens, {}
         logprobs = self._logprobs.tolist()
@@ -261,8 +275,8 @@ class Sampler:
         drawn = mx.array(tokens.astype(np.int32))
         if not len(self._logprob_rows):
             return Draw(drawn, self._logprob_rows)
-        rows = self._logprob_rows
-        return Draw(drawn, rows, *draw_host.logprobs(raw[rows], tokens[rows], self._top_n))
+        rows, top_n = self._logprob_rows, self._top_n
+        return Draw(drawn, rows, later=lambda: draw_host.logprobs(raw[rows], tokens[rows], top_n))
 
     # -- device -------------------------------------------------------------------------------------------------
 
