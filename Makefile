@@ -16,7 +16,8 @@ test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python -m pytest
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
-WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py
+WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
+	test_prefix_cache.py test_options.py
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python -m pytest $(WITHOUT_SDK:%=--ignore=tests/%)

@@ -28,7 +28,10 @@ from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 
 PAGE = Path(__file__).parent.parent / "docs" / "parameters.md"
-NEWEST = int(openai.__version__.split(".")[0]) >= 3
+VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
+READ = (3, 54)
+"""The SDK whose signatures were read. What a later one adds is refused as unknown until it gets its row."""
+NEWEST = VERSION == READ
 OWN = "LocalOpenAI"
 
 RESOURCES: dict[str, tuple[type, type, str]] = {
@@ -81,7 +84,7 @@ def rows(heading: str, status: str) -> list[str]:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_parameter_has_its_row(method: str) -> None:
     for function in METHODS[method]:
-        assert parameters(function) <= set(TABLES[method])
+        assert VERSION > READ or parameters(function) <= set(TABLES[method])
         if NEWEST:
             assert parameters(function) == set(TABLES[method])
 
@@ -89,7 +92,7 @@ def test_every_parameter_has_its_row(method: str) -> None:
 def test_every_argument_of_the_clients_has_its_row() -> None:
     for ours, theirs in ((LocalOpenAI, openai.OpenAI), (AsyncLocalOpenAI, openai.AsyncOpenAI)):
         taken = parameters(ours.__init__) | parameters(theirs.__init__)
-        assert taken <= set(CONSTRUCTOR)
+        assert VERSION > READ or taken <= set(CONSTRUCTOR)
         if NEWEST:
             assert taken == set(CONSTRUCTOR)
 
@@ -152,6 +155,7 @@ def test_what_is_refused_raises_and_names_the_parameter(client: LocalOpenAI, met
 # -- accepted ---------------------------------------------------------------------------------------------------------
 
 ACCEPTED: dict[str, list[Any]] = {
+    "background_options": [{"completion_window": "soonest", "continuation_id": "mine"}],
     "extra_headers": [{"x-mine": "1"}],
     "extra_query": [{"page": "2"}],
     "max_tool_calls": [1],
@@ -166,7 +170,12 @@ ACCEPTED: dict[str, list[Any]] = {
     "stream_options": [{"include_obfuscation": False}],
     "user": ["me"],
 }
-ACCEPTED_ROWS = [(method, name) for method in CREATING for name in rows(method, "accepted")]
+ACCEPTED_ROWS = [
+    (method, name)
+    for method in CREATING
+    for name in rows(method, "accepted")
+    if name in parameters(METHODS[method][0])  # older SDKs have fewer
+]
 
 
 @pytest.mark.parametrize(("method", "name"), ACCEPTED_ROWS)

@@ -211,6 +211,7 @@ def _read_manner(fields: Fields) -> tuple[bool, bool, bool]:
             param="store",
             code="invalid_value",
         )
+    _read_background_options(fields, waits=background and not stream)
     options = fields.mapping("stream_options")
     if options is not None and not stream:
         raise BadRequest(
@@ -220,6 +221,21 @@ def _read_manner(fields: Fields) -> tuple[bool, bool, bool]:
     inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
     inner.finish()
     return stream, background, kept is not False
+
+
+def _read_background_options(fields: Fields, *, waits: bool) -> None:
+    """`background_options`: the answer comes as soon as it can, which is within any window."""
+    options = fields.mapping("background_options") or {}
+    inner = Fields({f"background_options.{key}": value for key, value in options.items()})
+    window = inner.choice("background_options.completion_window", ("soonest", "2h", "8h"))
+    if window not in (None, "soonest") and not waits:
+        raise BadRequest(
+            f"Invalid value: '{window}'. A window needs 'background' and no 'stream'.",
+            param="background_options.completion_window",
+            code="invalid_value",
+        )
+    inner.string("background_options.continuation_id")
+    inner.finish()
 
 
 def _read_include(fields: Fields) -> frozenset[str]:

@@ -52,7 +52,7 @@ class Pace:
         be shorter.
         """
         whole = max(self._stall, min(_SHARE * self._fixed, _MOST * self._stall)) * min(1.0, left / self._stall)
-        tokens = max(0, int((whole - self._fixed) / self._per_token))
+        tokens = max(0, round((whole - self._fixed) / self._per_token))
         return tokens // _ROUND * _ROUND or tokens
 
     def is_enough(self, left: float) -> bool:
