@@ -17,7 +17,7 @@ test: $(VENV)/.dev $(SUITE)
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
-	test_prefix_cache.py test_options.py
+	test_prefix_cache.py test_options.py test_process.py
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python -m pytest $(WITHOUT_SDK:%=--ignore=tests/%)
