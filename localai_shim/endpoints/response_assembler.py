@@ -20,11 +20,17 @@ from . import generation as common
 from .assembler import Assembler
 from .chat_assembler import new_call_id, token_logprobs
 from .generation import ServedModel
+from .item_resources import new_item_id
 from .reasoning_items import seal
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "message", "function", "custom"]
-_PREFIXES: dict[Kind, str] = {"reasoning": "rs", "message": "msg", "function": "fc", "custom": "ctc"}
+_TYPES: dict[Kind, str] = {
+    "reasoning": "reasoning",
+    "message": "message",
+    "function": "function_call",
+    "custom": "custom_tool_call",
+}
 _CALL_TYPES: dict[Kind, str] = {
     "function": "response.function_call_arguments",
     "custom": "response.custom_tool_call_input",
@@ -56,9 +62,9 @@ _EVENTS: dict[str, Any] = {
 }
 
 
-def new_item_id(prefix: str) -> str:
-    """A unique id such as `msg_...`."""
-    return f"{prefix}_{secrets.token_hex(24)}"
+def new_response_id() -> str:
+    """A unique id such as `resp_...`."""
+    return f"resp_{secrets.token_hex(24)}"
 
 
 class _Item:
@@ -68,7 +74,7 @@ class _Item:
 
     def __init__(self, kind: Kind, index: int, name: str = "") -> None:
         self.kind, self.index, self.name = kind, index, name
-        self.id = new_item_id(_PREFIXES[kind])
+        self.id = new_item_id(_TYPES[kind])
         self.call_id = new_call_id() if kind in ("function", "custom") else ""
         self.text: list[str] = []
         self.logprobs: list[dict[str, Any]] = []
@@ -106,7 +112,7 @@ class ResponseAssembler(Assembler):
         background: bool = False,
         keep: Callable[[types.Response], None] | None = None,
     ) -> None:
-        self.id = new_item_id("resp")
+        self.id = new_response_id()
         self._model, self._parser, self._prompt = model, parser, prompt
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
         self.keep = keep
@@ -303,8 +309,8 @@ class ResponseAssembler(Assembler):
             return made
         call = {"id": item.id, "call_id": item.call_id, "name": item.name, "status": item.status}
         if item.kind == "custom":
-            return {**call, "type": "custom_tool_call", "input": text}
-        return {**call, "type": "function_call", "arguments": text}
+            return {**call, "type": _TYPES["custom"], "input": text}
+        return {**call, "type": _TYPES["function"], "arguments": text}
 
     # -- the end ------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from .answer_plan import AnswerPlan
 from .assembler import Assembler
 from .fields import Fields
 from .generation import ServedModel
-from .item_resources import item_resource
+from .item_resources import item_resource, new_item_id
 from .reasoning_items import seal
-from .response_assembler import new_item_id, response_usage
+from .response_assembler import new_response_id, response_usage
 from .response_tools import flat_paths
 from .responses import read_plan, render
 
@@ -115,9 +115,9 @@ class _Compaction(Assembler):
         self.finished = delta.finish_reason is not None
 
     def result(self) -> CompactedResponse:
-        item = {"id": new_item_id("cmp"), "type": "compaction", "encrypted_content": seal("".join(self._text))}
+        item = {"id": new_item_id("compaction"), "type": "compaction", "encrypted_content": seal("".join(self._text))}
         fields: dict[str, Any] = {
-            "id": new_item_id("resp"),
+            "id": new_response_id(),
             "object": "response.compaction",
             "created_at": common.now(),
             "output": [item],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest, NotFound
 from ..prompt.messages import encodable
+from .conversations import unknown_conversation
 from .fields import Fields
 from .item_resources import item_resource, item_resources
 
@@ -98,13 +99,7 @@ def _conversation(store: Store, conversation: str) -> list[Item]:
     try:
         return store.items("conversation", conversation)
     except MissingError:
-        raise no_conversation(conversation) from None
-
-
-def no_conversation(conversation: str) -> NotFound:
-    return NotFound(
-        f"Conversation with id '{conversation}' not found.", param="conversation", code="conversation_not_found"
-    )
+        raise unknown_conversation(conversation, "conversation") from None
 
 
 def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> Context:
@@ -177,4 +172,4 @@ def save_response(
             unless=("cancelled",),
         )
     except MissingError:
-        raise no_conversation(context.conversation or "") from None
+        raise unknown_conversation(context.conversation or "", "conversation") from None
