@@ -12,6 +12,7 @@ import os
 import queue
 import secrets
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -194,12 +195,15 @@ def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequen
 
 
 def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> None:
+    looked = time.monotonic()
     while True:
+        if shared and time.monotonic() >= looked + _POLL:  # also while tokens never stop coming
+            for run in list(runs.values()):
+                _look(run, runs, store)
+            looked = time.monotonic()
         try:
             message = inbox.get(timeout=_POLL if shared and runs else None)
         except queue.Empty:
-            for run in list(runs.values()):
-                _look(run, runs, store)
             continue
         if message is None:
             _stop_all(runs, store)
@@ -223,9 +227,12 @@ def _stop_all(runs: dict[str, Run], store: Store) -> None:
 
 def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
     """Stop a response that another process has cancelled."""
-    body = store.get("response", run.id)
-    if body is None or body["status"] == "cancelled":
-        _stop(run, runs, store, run.assembler.cancel)
+    try:
+        body = store.get("response", run.id)
+        if body is None or body["status"] == "cancelled":
+            _stop(run, runs, store, run.assembler.cancel)
+    except Exception:
+        log.exception("a response in the background could not be looked up")
 
 
 def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
@@ -235,7 +242,7 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
             return
         begun = assembler.start()
         if begun:
-            store.update("response", run.id, lambda body: {**body, "status": assembler.status})
+            store.update("response", run.id, _begun)
         if isinstance(event, Token):
             try:
                 told = assembler.feed(0, event)
@@ -252,13 +259,30 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
             run.publish([*begun, *told])
 
 
+def _begun(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "status": "in_progress"} if body["status"] == "queued" else body  # it may be cancelled already
+
+
 def _finish(run: Run, runs: dict[str, Run], store: Store, told: Sequence[Any]) -> None:
     """Store a response that has ended, and tell its followers. Called with the lock held."""
+    told = list(told)
     try:
         gone = store.get("response", run.id) is None  # another process has deleted it
         if not gone and save_response(store, run.call.context, run.response()):
             store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *told]])
-    finally:
-        run.publish(told)
-        run.end()
-        runs.pop(run.id, None)
+    except Exception as error:
+        log.exception("a response in the background could not be stored")
+        told = told[:-1]  # the last one would claim what nobody will find
+        _fail_stored(run.id, store, error)
+    run.publish(told)
+    run.end()
+    runs.pop(run.id, None)
+
+
+def _fail_stored(id: str, store: Store, error: Exception) -> None:
+    """Have a response say that its answer could not be stored, such as into a conversation that is gone."""
+    failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
+    with contextlib.suppress(Exception):  # the store itself may be what fails
+        body = store.update("response", id, lambda body: {**body, **failed})
+        if body is not None:
+            store.save("response", id, body)  # which nobody works on any more

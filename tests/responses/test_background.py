@@ -239,17 +239,24 @@ SCRIPT = """
 import math, os, sys, time
 from localai_shim import LocalOpenAI
 from localai_shim.adapters.scripted import Reply, ScriptedEngine
-engine = ScriptedEngine(lambda request, prompt, before: Reply("one two", interval=math.inf))
+engine = ScriptedEngine(lambda request, prompt, before: Reply("one two" + " more" * 50_000, interval=INTERVAL))
 client = LocalOpenAI(engine=engine, store=sys.argv[1])
 made = client.responses.create(model="m", input="Count", background=True)
-while client.responses.retrieve(made.id).output_text != "one":
+while not client.responses.retrieve(made.id).output_text.startswith("one"):
     time.sleep(0.001)
 print(made.id, flush=True)
 """
 
 
-def run(script: str, path: Path, **more: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", "-c", SCRIPT + textwrap.dedent(script), str(path)]
+def run(script: str, path: Path, interval: str = "math.inf", **more: Any) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        SCRIPT.replace("INTERVAL", interval) + textwrap.dedent(script),
+        str(path),
+    ]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
 
 
@@ -276,7 +283,22 @@ def test_those_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
         assert made.status == "failed" and made.error is not None and "has ended" in made.error.message
 
 
-def test_another_process_can_cancel(tmp_path: Path) -> None:
+def test_a_conversation_that_goes_meanwhile_fails_the_response_and_says_so() -> None:
+    engine = ScriptedEngine(lambda request, prompt, before: Reply(WORDS, interval=0.02))
+    with LocalOpenAI(engine=engine) as client:
+        conversation = client.conversations.create()
+        id = start(client, conversation=conversation.id).id
+        stream = client.responses.retrieve(id, stream=True)
+        client.conversations.delete(conversation.id)
+        assert "response.completed" not in [event.type for event in stream]
+        made = finished(client, id)
+        assert made.status == "failed" and made.error is not None and conversation.id in made.error.message
+        assert not client._runtime.store().owned()
+    engine.close()
+
+
+@pytest.mark.parametrize("interval", ["math.inf", "0.005"], ids=["while it hangs", "while it speaks"])
+def test_another_process_can_cancel(tmp_path: Path, interval: str) -> None:
     script = """
     assert client.responses.retrieve(made.id).status == "in_progress"
     print("running", flush=True)
@@ -285,7 +307,7 @@ def test_another_process_can_cancel(tmp_path: Path) -> None:
     print(client.responses.retrieve(made.id).status, flush=True)
     """
     with (
-        run(script, tmp_path / "state.db") as process,
+        run(script, tmp_path / "state.db", interval=interval) as process,
         LocalOpenAI(engine=ScriptedEngine(["-"]), store=tmp_path / "state.db") as client,
     ):
         assert process.stdout is not None
