@@ -102,17 +102,27 @@ def revalidate(made: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test makes of the Responses API: its events are held against the grammar of legal streams."""
+    """Whatever a test makes of the Responses API: its events are held against the grammar of legal streams.
+
+    Responses in the background that an earlier test left are not this test's.
+    """
     told: dict[int, tuple[ResponseAssembler, list[Any]]] = {}
+    made = ResponseAssembler.__init__
+
+    def making(self: ResponseAssembler, *args: Any, **fields: Any) -> None:
+        made(self, *args, **fields)
+        told[id(self)] = (self, [])
 
     def noting(method: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: ResponseAssembler, *args: Any) -> Any:
             events = method(self, *args)
-            told.setdefault(id(self), (self, []))[1].extend(events)
+            if id(self) in told:
+                told[id(self)][1].extend(events)
             return events
 
         return wrapped
 
+    monkeypatch.setattr(ResponseAssembler, "__init__", making)
     for name in ("begin", "start", "feed", "fail", "cancel"):
         monkeypatch.setattr(ResponseAssembler, name, noting(getattr(ResponseAssembler, name)))
     yield

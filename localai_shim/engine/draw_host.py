@@ -1,7 +1,8 @@
 """Drawing from logits with NumPy, a whole batch at a time.
 
-No row is ever sorted whole: `top_k` needs a partial selection, and a nucleus is found through a histogram of the
-probabilities, of which only the bin that its edge falls into is sorted.
+No row is ever sorted whole: `top_k` needs a partial selection. For `top_p` a token is drawn from the whole distribution
+and kept if it is in the nucleus, which one sum tells. Only for rows where it is not, the nucleus is found: through a
+histogram of the probabilities, of which only the bin that its edge falls into is sorted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .masks import LEAST, Masks
+from .uniform import again
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -31,27 +33,23 @@ def draw_plain(scaled: Floats, u: Doubles) -> Ints:
     """One token per row from the whole distribution.
 
     Args:
-        scaled: logits over temperature, `[rows, vocabulary]`.
+        scaled: logits over temperature, `[rows, vocabulary]`; overwritten.
         u: uniforms, `[rows]`.
     """
-    return _draw_weighted(_weights(scaled), u)
+    return _draw_weighted(_weights(scaled), u)[0]
 
 
 def draw_filtered(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
-    """One token per row from what min_p, top_k (0: all) and top_p keep, in this order."""
+    """One token per row from what min_p, top_k (0: all) and top_p keep, in this order; `scaled` is overwritten."""
     weights = _weights(scaled)
-    tokens = np.empty(len(u), dtype=np.int64)
     few = (top_k > 0) & (top_k < weights.shape[-1])
-    if few.any():
-        tokens[few] = _draw_limited(weights[few], top_k[few], top_p[few], min_p[few], u[few])
+    if not few.any():
+        return _draw_nucleus(weights, top_p, min_p, u)
+    tokens = np.empty(len(u), dtype=np.int64)
+    tokens[few] = _draw_limited(weights[few], top_k[few], top_p[few], min_p[few], u[few])
     if not few.all():
         many = ~few
-        part = weights[many] if few.any() else weights
-        part[part < min_p[many, None]] = 0
-        nuclear = np.flatnonzero(top_p[many] < 1)
-        if len(nuclear):
-            part[nuclear] = _cut_nucleus(part[nuclear], top_p[many][nuclear])
-        tokens[many] = _draw_weighted(part, u[many])
+        tokens[many] = _draw_nucleus(weights[many], top_p[many], min_p[many], u[many])
     return tokens
 
 
@@ -118,13 +116,26 @@ def _added(packed: npt.NDArray[np.uint8], vocabulary: int) -> Floats:
 
 
 def _weights(scaled: Floats) -> Floats:
-    """Probabilities, in units of the likeliest token's."""
-    weights: Floats = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    return weights
+    """Probabilities, in units of the likeliest token's, in the place of the logits."""
+    scaled -= scaled.max(axis=-1, keepdims=True)
+    return np.exp(scaled, out=scaled)
 
 
-def _draw_weighted(weights: Floats, u: Doubles) -> Ints:
-    """Draw in order of the ids: block sums first, then inside the block that the uniform falls into."""
+def _draw_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+    """Draw from what min_p leaves, and once more, from the nucleus alone, where that is outside of it."""
+    if min_p.any():
+        weights[weights < min_p[:, None]] = 0
+    tokens, total = _draw_weighted(weights, u)
+    drawn = weights[np.arange(len(u)), tokens]
+    heavier = (weights * (weights > drawn[:, None])).sum(axis=-1)
+    outside = np.flatnonzero((heavier >= top_p * total) & (top_p < 1))
+    if len(outside):
+        tokens[outside] = _draw_weighted(_cut_nucleus(weights[outside], top_p[outside]), again(u[outside]))[0]
+    return tokens
+
+
+def _draw_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Doubles]:
+    """(tokens, each row's weight in all). In order of the ids: first the block that the uniform falls into."""
     starts = np.arange(0, weights.shape[-1], _BLOCK)
     blocks = np.cumsum(np.add.reduceat(weights, starts, axis=-1), axis=-1, dtype=np.float64)
     target = u * blocks[:, -1]
@@ -135,8 +146,7 @@ def _draw_weighted(weights: Floats, u: Doubles) -> Ints:
     ids = np.minimum(inside, weights.shape[-1] - 1)
     part = np.where(inside < weights.shape[-1], weights[rows[:, None], ids], 0)
     before = np.where(block > 0, blocks[rows, block - 1], 0.0)
-    tokens: Ints = starts[block] + _index(part, before, target)
-    return tokens
+    return starts[block] + _index(part, before, target), blocks[:, -1]
 
 
 def _index(weights: Any, before: Doubles, target: Doubles) -> Ints:

@@ -29,9 +29,19 @@ def uniforms(keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]) ->
         positions: `[rows]`, how many tokens each row has drawn before.
     """
     with np.errstate(over="ignore"):
-        z = keys + (positions + np.uint64(1)) * np.uint64(_GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
+        return _uniform(keys + (positions + np.uint64(1)) * np.uint64(_GOLDEN))
+
+
+def again(u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Another uniform from each one of `uniforms`, for where that one led nowhere."""
+    with np.errstate(over="ignore"):
+        return _uniform((u * 2.0**53).astype(np.uint64) + np.uint64(_GOLDEN))
+
+
+def _uniform(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """`_mix` of an array, as numbers in [0, 1)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
     out: npt.NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return out

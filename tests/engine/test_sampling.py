@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +12,7 @@ import pytest
 from localai_shim.core import SamplingParams
 from localai_shim.engine import draw_device
 from localai_shim.engine.sampling import Sampler
-from localai_shim.engine.uniform import stream_key, uniforms
+from localai_shim.engine.uniform import again, stream_key, uniforms
 
 EOS = [2, 5]
 
@@ -93,14 +93,30 @@ def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.
     return ids[order], np.where(keep, weights, 0)[order]
 
 
-def reference_draw(logits: np.ndarray, row: FakeRow) -> tuple[int, float]:
-    """(token, distance of the uniform from the nearest boundary between two tokens)."""
+def reference_draw(logits: np.ndarray, row: FakeRow, on_device: bool) -> tuple[int, float]:
+    """(token, distance of the uniform from the nearest boundary between two tokens).
+
+    On the host a nucleus is first tried without being known: the whole distribution is drawn from, and once more, with
+    another uniform and from the nucleus alone, where that fell outside of it.
+    """
     if row.sampling.temperature == 0:
         values = adjusted(logits, row)
         two = np.sort(values)[-2:]
         return int(np.argmax(values)), float(two[1] - two[0])
     ids, weights = reference_weights(logits, row)
-    u = uniforms(np.array([row.key], np.uint64), np.array([row.drawn], np.uint64))[0]
+    u = uniforms(np.array([row.key], np.uint64), np.array([row.drawn], np.uint64))
+    if on_device or row.sampling.top_p == 1 or 0 < row.sampling.top_k < len(logits):
+        return invert(ids, weights, u[0])
+    whole = replace(row.sampling, top_p=1.0)
+    first, margin = invert(*reference_weights(logits, replace(row, sampling=whole)), u[0])
+    if weights[ids == first] > 0:
+        return first, margin
+    token, second_margin = invert(ids, weights, again(u)[0])
+    return token, min(margin, second_margin)
+
+
+def invert(ids: np.ndarray, weights: np.ndarray, u: float) -> tuple[int, float]:
+    """Where a uniform falls in a distribution, and how near to a boundary."""
     cumulative = np.cumsum(weights) / weights.sum()
     return int(ids[np.searchsorted(cumulative, u, side="right")]), float(np.abs(cumulative - u).min())
 
@@ -150,7 +166,7 @@ def test_every_mixture_of_parameters_draws_what_the_reference_draws(
         tokens, _ = sampler.draw(mx.array(logits)).read()
         for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
             row.drawn = len(row.history)
-            expected, margin = reference_draw(logits[i], row)
+            expected, margin = reference_draw(logits[i], row, on_device)
             if margin > 1e-5:  # nearer to a boundary, float32 may fall on either side
                 assert token == expected, (i, row.sampling)
                 compared += 1
@@ -215,6 +231,28 @@ def test_uniforms_are_uniform_and_independent_across_seeds_and_positions() -> No
     for shifted in (np.roll(table, 1, axis=0), np.roll(table, 1, axis=1)):
         assert abs(np.corrcoef(table.ravel(), shifted.ravel())[0, 1]) < 0.015
     assert len({stream_key(1, choice) for choice in range(1000)}) == 1000
+
+
+def test_second_uniforms_are_uniform_too_also_where_the_first_were_in_a_narrow_range() -> None:
+    keys = np.array([stream_key(seed) for seed in range(200_000)], dtype=np.uint64)
+    first = uniforms(keys, np.zeros(len(keys), np.uint64))
+    second = again(first)
+    assert second.min() >= 0 and second.max() < 1
+    for some in (second, second[first > 0.9], second[np.argsort(first)[:10_000]]):
+        counts, _ = np.histogram(some, bins=100, range=(0, 1))
+        assert ((counts - len(some) / 100) ** 2 / (len(some) / 100)).sum() < 160
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_tokens_of_a_nucleus_come_as_often_as_they_are_likely(on_device: bool) -> None:
+    logits = np.log(np.array([0.05, 0.4, 0.15, 0.1, 0.3], dtype=np.float32))
+    rows = rows_of([SamplingParams(temperature=1.0, top_p=0.8, seed=seed) for seed in range(200)])
+    sampler = Sampler(rows, [], on_device=on_device)
+    drawn = np.concatenate([sampler.draw(mx.array(np.tile(logits, (200, 1)))).read()[0] for _ in range(100)])
+    share = np.bincount(drawn, minlength=5) / len(drawn)
+    assert share[[0, 3]].tolist() == [0, 0]
+    assert share[[1, 2, 4]] == pytest.approx(np.array([0.4, 0.15, 0.3]) / 0.85, abs=0.01)  # 3 standard deviations
 
 
 def test_only_what_some_row_asks_for_is_computed() -> None:

@@ -226,7 +226,7 @@ def test_a_client_that_nobody_has_any_more_lets_them_go() -> None:
     before = set(threading.enumerate())
     client = LocalOpenAI(engine=engine)
     start(client)
-    assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) - before
     assert eventually(lambda: engine.stats().running == 1)
     del client
     gc.collect()
