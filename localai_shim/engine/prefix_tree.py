@@ -6,6 +6,7 @@ layers cannot be cut (see `kv/parts.py`), nodes may hold a snapshot of these, to
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from ..core import common_length
 from .kv.parts import Segment, Snapshot
 
 Salt = str | None
+_NEVER = 2**63
 _async_eval: Callable[..., None] = mx.async_eval
 
 
@@ -25,6 +27,7 @@ class Node:
         "bytes",
         "children",
         "parent",
+        "queued",
         "salt",
         "saved",
         "segment",
@@ -45,6 +48,8 @@ class Node:
         """By first token."""
         self.used = self.served = 0
         """When tokens of the node were last wanted, and when its snapshot was."""
+        self.queued = _NEVER
+        """The age under which the tree will ask whether to drop it."""
         self.saved = False
         """It is on disk as it is."""
         self.bytes = 0
@@ -93,7 +98,8 @@ class PrefixTree:
         self._whole = whole
         self._roots: dict[Salt, Node] = {}
         self._nodes: dict[Node, None] = {}
-        self._clock = 0
+        self._queue: list[tuple[int, int, Node]] = []  # (age when it was put in or younger, unique number, node)
+        self._queued = self._clock = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -159,6 +165,7 @@ class PrefixTree:
             parent.children[tokens[length]] = node
             self._nodes[node] = None
             self.bytes += node.bytes
+            self._enqueue(parent)
             path.append(node)
         elif snapshot is not None:
             node = path[-1]
@@ -166,12 +173,13 @@ class PrefixTree:
             self.bytes += node.weigh()
         self._touch(path)
         path[-1].served = self._clock
+        self._enqueue(path[-1])
         return path[-1]
 
     def shrink(self, budget: int) -> None:
         """Let go of what was not wanted for the longest time, until the rest fits."""
         while self.bytes > budget and self._nodes:
-            node = min(self._nodes, key=_age)
+            node = self._oldest()
             if not node.children:
                 self._remove(node)
             else:  # the tokens are part of younger rows
@@ -179,6 +187,25 @@ class PrefixTree:
                 self.bytes += node.weigh()
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, node: Node) -> None:
+        """Have a node asked for at its age; ages that grow need nothing, see `_oldest`."""
+        age = _age(node)
+        if age < node.queued:
+            node.queued = age
+            self._queued += 1
+            heapq.heappush(self._queue, (age, self._queued, node))
+
+    def _oldest(self) -> Node:
+        """The node of which something can be dropped and was not wanted for the longest time."""
+        while True:
+            age, _, node = heapq.heappop(self._queue)
+            if age != node.queued or node not in self._nodes:
+                continue  # it was put in again with a lower age, or is gone
+            node.queued = _NEVER
+            if _age(node) == age:
+                return node
+            self._enqueue(node)
 
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node in two; returns the first half."""
@@ -208,6 +235,7 @@ class PrefixTree:
                 del self._roots[parent.salt]
                 return
             if not self._whole or parent.snapshot is not None:
+                self._enqueue(parent)
                 return
             node = parent
 
@@ -241,9 +269,6 @@ def _views(node: Node, start: int, stop: int) -> Segment:
     if start == 0 and stop >= len(node.tokens):
         return node.segment
     return [array[..., start:stop, :] for array in node.segment]
-
-
-_NEVER = 2**63
 
 
 def _age(node: Node) -> int:

@@ -326,6 +326,22 @@ def test_joining_and_leaving_copy_nothing_but_the_row_itself() -> None:
     step(cache)
 
 
+def test_a_device_is_waited_for_as_often_however_many_layers_and_rows_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[Any] = []
+    evaluate = mx.eval
+    cache, joined = kv.join(None, [synthetic(100) for _ in range(8)])
+    step(cache)
+    cache.leave(joined[:4])
+    row = synthetic(100)
+    monkeypatch.setattr(mx, "eval", lambda *arrays: (waits.append(arrays), evaluate(*arrays)))
+    cache.join([row, row, row])
+    assert len(waits) == 3
+    cache.read(joined[-1])
+    assert len(waits) == 4
+
+
 def test_growing_has_one_layer_twice_and_no_more() -> None:
     cache, _ = kv.join(None, [synthetic(1000) for _ in range(8)])
     step(cache)

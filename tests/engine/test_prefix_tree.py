@@ -10,7 +10,7 @@ import pytest
 
 from localai_shim.adapters.caches import KeyValues, Ring, States
 from localai_shim.engine.kv.parts import Segment, Snapshot
-from localai_shim.engine.prefix_tree import PrefixTree
+from localai_shim.engine.prefix_tree import Node, PrefixTree, _age
 
 TOKEN = 2 * 3 * 4 * 4  # bytes of a token below: two arrays of three heads, four float32 each
 
@@ -86,6 +86,33 @@ def test_the_least_recently_used_goes_first_and_what_others_need_stays() -> None
     assert tree.bytes <= 4 * TOKEN
     tree.shrink(0)
     assert (len(tree), tree.bytes, found(tree, [5])) == (0, 0, 0)
+
+
+class Searching(PrefixTree):
+    """Looks at every node each time."""
+
+    def _oldest(self) -> Node:
+        return min(self, key=_age)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["segments", "snapshots"])
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_dropped_is_always_what_was_not_wanted_for_the_longest_time(seed: int, whole: bool) -> None:
+    generator = random.Random(seed)
+    tree, searching = PrefixTree(whole=whole), Searching(whole=whole)
+    for _ in range(200):
+        tokens, budget = random_tokens(generator), generator.randrange(10, 40) * TOKEN
+        action = generator.choice(("put", "put", "match", "shrink"))
+        for each in (tree, searching):
+            if action == "put":
+                put(each, tokens, snapshot=at(len(tokens)) if whole else None)
+            elif action == "match":
+                found(each, tokens)
+            else:
+                each.shrink(budget)
+        assert [node.path() for node in tree] == [node.path() for node in searching]
+        assert tree.bytes == searching.bytes
+    assert len(tree._queue) < 200, "a node is not asked for over and over"
 
 
 def test_salts_share_nothing() -> None:

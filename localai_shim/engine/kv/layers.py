@@ -6,7 +6,7 @@ MLX does it in place as long as nothing else holds the buffer: what is read of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,12 +47,15 @@ class LayerSlots(Protocol):
         """A step with so many slots follows."""
         ...
 
-    def write(self, slot: int, contents: Contents) -> None:
-        """Copy a row into a slot."""
+    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
+        """Copy rows into slots."""
         ...
 
     def read(self, slot: int, length: int, start: int = 0) -> Contents:
-        """A copy of the row of this length in a slot; from a token on, where there is one position per token."""
+        """A lazy copy of the row of this length in a slot; from a token on, where there is one position per token.
+
+        To be evaluated before the slots are written to or run again.
+        """
         ...
 
     def can_roll_back(self, length: int) -> bool:
@@ -60,6 +63,25 @@ class LayerSlots(Protocol):
         ...
 
     def arrays(self) -> list[Any]: ...
+
+
+Writing = Iterator[list[Any]]
+"""Work in stages: evaluates nothing itself, and gives out what has to be before it goes on."""
+
+
+def abreast(writings: Iterable[Writing]) -> Writing:
+    """The same stages of several at once: waiting for a device once per layer takes longer than the copies."""
+    going = list(writings)
+    while going:
+        arrays = []
+        for writing in list(going):
+            stage = next(writing, None)
+            if stage is None:
+                going.remove(writing)
+            else:
+                arrays += stage
+        if arrays:
+            yield arrays
 
 
 def layer_slots(like: Contents, current: Current) -> LayerSlots:
@@ -162,24 +184,25 @@ class KeyValueSlots:
     def begin(self, width: int) -> None:
         pass
 
-    def write(self, slot: int, contents: Contents) -> None:
-        assert isinstance(contents, KeyValues)
-        if (contents.ring, contents.quantised) != (self._ring, self._how):
+    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
+        rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, KeyValues)]
+        if any((row.ring, row.quantised) != (self._ring, self._how) for _, row in rows):
             raise ValueError("this row's cache is of another kind than the batch's")
-        if not contents.arrays:
+        rows = [(slot, row) for slot, row in rows if row.arrays]
+        if not rows:
             return
         if not self._flat:
-            self._allocate(contents.arrays)
+            self._allocate(rows[0][1].arrays)
         grids = [self._grid(i) for i in range(len(self._flat))]
         self._flat = []
-        mx.eval(grids)  # each the only holder of its buffer now, so that assigning to it copies nothing else
-        for grid, array in zip(grids, contents.arrays, strict=True):
-            array = self._turned(array, contents.length)
-            grid[slot : slot + 1, :, : array.shape[2]] = array
-        mx.eval(grids)
+        yield list(grids)  # each the only holder of its buffer then, so that assigning to it copies nothing else
+        for slot, row in rows:
+            for grid, array in zip(grids, row.arrays, strict=True):
+                array = self._turned(array, row.length)
+                grid[slot : slot + 1, :, : array.shape[2]] = array
+        yield list(grids)
         self._flat = [_flattened(grid) for grid in grids]
-        del grids, grid
-        mx.eval(self._flat)
+        yield list(self._flat)
 
     def read(self, slot: int, length: int, start: int = 0) -> KeyValues:
         if not self._flat or not length:
@@ -189,7 +212,6 @@ class KeyValueSlots:
         arrays = [copy_of(self._grid(i)[slot : slot + 1, :, first:stored]) for i in range(len(self._flat))]
         if self._ring is not None and length > self._ring.size:
             arrays = [_rolled(a, self._ring.keep, self._ring.keep - length) for a in arrays]
-        mx.eval(arrays)
         return KeyValues(length, tuple(arrays), self._ring, self._how)
 
     def can_roll_back(self, length: int) -> bool:
@@ -281,24 +303,24 @@ class StateSlots:
         """Rows that were never written have the state of an empty row: zeros."""
         self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
 
-    def write(self, slot: int, contents: Contents) -> None:
-        assert isinstance(contents, States)
-        for i, new in enumerate(contents.arrays):
-            state = self.layer.cache[i]
-            if state is None and new is None:
-                continue
-            state = mx.zeros((slot + 1, *new.shape[1:]), dtype=new.dtype) if state is None else state
-            state = _with_rows(state, max(slot + 1, state.shape[0]))
-            self.layer.cache[i] = None
-            mx.eval(state)
-            state[slot : slot + 1] = 0 if new is None else new
-            self.layer.cache[i] = state
-        mx.eval([state for state in self.layer.cache if state is not None])
+    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
+        rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, States)]
+        states, self.layer.cache = list(self.layer.cache), [None] * len(self.layer.cache)
+        for i, state in enumerate(states):
+            new = next((row.arrays[i] for _, row in rows if row.arrays[i] is not None), None)
+            if state is None and new is not None:
+                states[i] = mx.zeros((max(slots) + 1, *new.shape[1:]), dtype=new.dtype)
+            states[i] = _with_rows(states[i], max(max(slots) + 1, 0 if state is None else state.shape[0]))
+        yield [state for state in states if state is not None]
+        for slot, row in rows:
+            for state, new in zip(states, row.arrays, strict=True):
+                if state is not None:
+                    state[slot : slot + 1] = 0 if new is None else new
+        self.layer.cache = states
+        yield [state for state in states if state is not None]
 
     def read(self, slot: int, length: int, start: int = 0) -> States:
-        states = [None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache]
-        mx.eval([s for s in states if s is not None])
-        return States(tuple(states))
+        return States(tuple(None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache))
 
     def can_roll_back(self, length: int) -> bool:
         return False
@@ -322,10 +344,9 @@ class ListSlots:
         for part in self._parts:
             part.begin(width)
 
-    def write(self, slot: int, contents: Contents) -> None:
-        assert isinstance(contents, Parts)
-        for part, its in zip(self._parts, contents.parts, strict=True):
-            part.write(slot, its)
+    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
+        columns = zip(*(row.parts for row in contents if isinstance(row, Parts)), strict=True)
+        return abreast(part.write(slots, its) for part, its in zip(self._parts, columns, strict=True))
 
     def read(self, slot: int, length: int, start: int = 0) -> Parts:
         return Parts(tuple(part.read(slot, length, start) for part in self._parts))

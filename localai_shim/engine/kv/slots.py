@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import mlx.core as mx
 import numpy as np
 
 from ...adapters.caches import Contents, KeyValues
-from .layers import Current, LayerSlots, layer_slots
+from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import RowCache, leaves, read_row
 from .step import Step
 
@@ -56,11 +57,8 @@ class SlotCache:
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
         self._make_room()
-        # A layer at a time, so that no more than one is there twice.
-        for layer, its in zip(self._layers, zip(*contents, strict=True), strict=True):
-            layer.resize()
-            for slot, one in zip(joined, its, strict=True):
-                layer.write(slot, one)
+        self._resize()
+        self._write(joined, contents)
         return joined
 
     def leave(self, slots: Sequence[int]) -> None:
@@ -98,9 +96,8 @@ class SlotCache:
         live = sorted(self._lengths)
         holes = [slot for slot in range(len(live)) if slot not in self._lengths]
         moves = dict(zip(live[len(live) - len(holes) :], holes, strict=True))
-        for layer in self._layers:
-            for source, target in moves.items():
-                layer.write(target, layer.read(source, self._lengths[source]))
+        for source, target in moves.items():  # one after another, so that no more than one row is there twice
+            self._write([target], [self.read(source)])
         for source, target in moves.items():
             self._lengths[target] = self._lengths.pop(source)
         self._waited = 0
@@ -113,7 +110,9 @@ class SlotCache:
     def read(self, slot: int, start: int = 0) -> list[Contents]:
         """A copy of a row, the step in flight included: what is in flight is waited for."""
         length = self._lengths[slot]
-        return [layer.read(slot, length, start) for layer in self._layers]
+        row = [layer.read(slot, length, start) for layer in self._layers]
+        mx.eval([array for layer in leaves(row) for array in layer.arrays if array is not None])
+        return row
 
     def rollback(self, slot: int, tokens: int) -> None:
         """Forget a row's last tokens, at no cost.
@@ -149,8 +148,13 @@ class SlotCache:
         return few or (now.capacity > 16 * _TOKENS and self._needed() * 4 <= now.capacity)
 
     def _resize(self) -> None:
-        for layer in self._layers:
+        for layer in self._layers:  # one after another, so that no more than one is there twice
             layer.resize()
+
+    def _write(self, slots: Sequence[int], rows: Sequence[Sequence[Contents]]) -> None:
+        columns = zip(*rows, strict=True)
+        for arrays in abreast(layer.write(slots, its) for layer, its in zip(self._layers, columns, strict=True)):
+            mx.eval(arrays)
 
 
 def bucket(rows: int) -> int:
