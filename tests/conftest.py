@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import TextModel
+from localai_shim.endpoints import generation
 from localai_shim.endpoints.response_assembler import ResponseAssembler
 from localai_shim.prompt.template import ChatTokenizer
 from tests.responses.legal import check_stream
@@ -98,6 +100,13 @@ def revalidate(made: Any) -> None:
     """The object is what its own class demands, whole: every required field is there and of the right type."""
     again = type(made).model_validate(made.model_dump(), strict=True)
     assert again == made
+
+
+@pytest.fixture(autouse=True)
+def _what_is_drawn_at_random_is_drawn_again_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests without a seed get one from a list that begins anew with each test: random models end when they like."""
+    numbers = random.Random(0)
+    monkeypatch.setattr(generation, "randbits", numbers.getrandbits)
 
 
 @pytest.fixture(autouse=True)

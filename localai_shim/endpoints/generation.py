@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from secrets import randbits
 from typing import Any
 
 from openai.types import CompletionUsage
@@ -90,7 +91,7 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         presence_penalty=presence or 0.0,
         frequency_penalty=frequency or 0.0,
         logit_bias=_logit_bias(fields, model),
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        seed=randbits(SEED_BITS) if seed is None else seed,
         top_logprobs=top_logprobs,
     )
 

@@ -1,10 +1,10 @@
 """The decode batch: every running row gets one token per step.
 
-Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), the graph of step t+1 is launched before
-token t is read on the host. Otherwise the host draws token t as soon as its logits are there and launches step t+1
-before it does anything else, so that handing over tokens overlaps with the forward pass. So it is for rows with a
-guide, too, on all back ends; what may come next is asked while the forward pass runs. On the CPU back end the graph of
-step t+2 is built while step t+1 runs, and its tokens are written into it when they are drawn.
+While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built. Where the sampler can
+queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that nobody has read yet.
+Otherwise the host draws token t as soon as its logits are there, and writes it into the graph of step t+1 before it
+does anything else. Rows with a guide are drawn for so on all back ends, and on a GPU nothing is built ahead for them;
+what may come next is asked while the forward pass runs.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class Model(Protocol):
     def forward(self, tokens: Any, cache: RowCache) -> Any:
         """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
         ...
+
+
+_WEIGHED = 64  # steps for which what the caches weigh is taken to stay
 
 
 class Row:
@@ -158,10 +161,13 @@ class _Built:
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
-    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None) -> None:
+    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None, *, most_queued: int | None = None) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
-        rows leave behind.
+        rows leave behind. See `backend.most_queued`.
         """
+        self._most_queued = most_queued
+        self._queues = True
+        self._unweighed = 0  # steps until the caches are weighed again, for that
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
@@ -172,6 +178,7 @@ class Batch:
         # One of three is in flight for the rows that ran in the last step; rows that joined since wait in `_joined`.
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
         self._draw: Draw | None = None  # tokens queued on the device, not read yet
+        self._next: Draw | None = None  # the draw after that one, not queued yet
         self._logits: Any = None  # logits, nothing drawn yet
         self._built: _Built | None = None  # the step after these logits
 
@@ -193,25 +200,16 @@ class Batch:
 
     def step(self) -> None:
         """Give every running row its next token. An exception here means that the model failed: see `fail`."""
-        if self._logits is not None:
-            self._draw_on_host()
+        if self._in_flight:
+            self._finish()
             if not self.rows:
                 return
-        if self._logits is not None:
-            self._prepare()
-            self._build()
-            return
-        if self._draw is not None and self._all_end_now():
-            self._settle()
-            return
-        if self._cache.wants_compaction:
-            self._compact()
-            if not self.rows:
-                return
-        draw, rows = self._draw, self.rows
-        self._launch(self._inputs if draw is None else draw.tokens)
-        if draw is not None:
-            self._hand_over(rows, draw)
+        if not self._in_flight:
+            if self._cache.wants_compaction:
+                self._compact()
+            self._launch()
+        self._prepare()
+        self._build()
 
     def drop(self, gone: Collection[Row]) -> None:
         """Remove those of these rows that run, without a word to their sinks."""
@@ -246,20 +244,22 @@ class Batch:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _launch(self, tokens: Any) -> None:
+    @property
+    def _in_flight(self) -> bool:
+        return self._draw is not None or self._logits is not None
+
+    def _launch(self) -> None:
         """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
         sampler = self._sampler
         assert sampler is not None
-        self._inputs = self._draw = self._logits = self._built = None
-        logits = self._forward(tokens)
+        logits = self._forward(self._inputs)
+        self._inputs = None
         if sampler.queues_ahead:
             self._draw = sampler.draw(logits)
             _async_eval(*self._draw.arrays())
         else:
             self._logits = logits
             _async_eval(logits)
-            self._prepare()
-            self._build()
 
     def _forward(self, tokens: Any) -> Any:
         """Logits after one more token per row, lazy."""
@@ -279,16 +279,34 @@ class Batch:
         return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
     def _build(self) -> None:
-        """While a step runs whose tokens the host will draw: build the next one's graph, in Python, meanwhile."""
+        """While a step runs, build the next one's graph, in Python."""
         sampler = self._sampler
-        if self._logits is None or sampler is None or sampler.queues_ahead or self._model.samples_on_device:
+        if sampler is None or self._all_end_now() or self._cache.wants_compaction:
             return
-        if self._all_end_now() or self._cache.wants_compaction:
+        if self._draw is not None:
+            self._next = sampler.draw(self._forward(self._draw.tokens))
+        elif self._logits is not None and not (sampler.queues_ahead or self._model.samples_on_device):
+            tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
+            # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+            view = np.array(tokens, copy=False)
+            self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
+
+    def _finish(self) -> None:
+        """Have the tokens of the step in flight, launch the one that was built behind it, hand over."""
+        if self._logits is not None:
+            self._draw_on_host()
             return
-        tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
-        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-        view = np.array(tokens, copy=False)
-        self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
+        draw, following = self._draw, self._next
+        assert draw is not None
+        self._draw = self._next = None
+        if following is None:
+            self._inputs = draw.tokens
+        else:
+            if not self._may_queue():
+                mx.eval(*draw.arrays())
+            self._draw = following
+            _async_eval(*following.arrays())
+        self._hand_over(self.rows, draw)
 
     def _draw_on_host(self) -> None:
         """Draw from the logits in flight, launch the step that was built for these tokens if one was, hand over."""
@@ -306,6 +324,14 @@ class Batch:
             _async_eval(self._logits)
         self._hand_over(self.rows, draw)
 
+    def _may_queue(self) -> bool:
+        """Whether a step may be queued behind one that runs, and copy the rows' keys and values for that."""
+        if self._most_queued is not None:
+            if self._unweighed <= 0:
+                self._queues, self._unweighed = self._cache.nbytes <= self._most_queued, _WEIGHED
+            self._unweighed -= 1
+        return self._queues
+
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
         while self._logits is not None:
@@ -319,12 +345,8 @@ class Batch:
 
     def _settle(self) -> None:
         """Bring what is in flight to the host: afterwards the next step's inputs are known."""
-        while self._logits is not None:
-            self._draw_on_host()
-        if self._draw is not None:
-            draw, self._draw = self._draw, None
-            self._inputs = draw.tokens
-            self._hand_over(self.rows, draw)
+        while self._in_flight:
+            self._finish()
 
     def _all_end_now(self) -> bool:
         return all(row.generated + 1 >= row.room for row in self.rows)
@@ -354,7 +376,7 @@ class Batch:
 
     def _hand_cache_over(self, leave: Leave, row: Row, place: int) -> None:
         """Give away the cache of a row that has ended: with its last token, if the next step is in flight already."""
-        launched = self._draw is not None or self._logits is not None
+        launched = self._in_flight
         tokens = [*row.prompt_tokens, *(row.said if launched else row.said[:-1])]
         leave(row, tokens, partial(self._cache.read, self._places[place]))
 
@@ -393,6 +415,8 @@ class Batch:
             self._logits = self._logits[at]
         if self._draw is not None:
             self._draw = self._draw.take(indices)
+        if self._next is not None:
+            self._next = self._next.take(indices)
         if self._built is not None:
             self._built = self._built.take(indices)
         self._renew_sampler()
@@ -400,8 +424,9 @@ class Batch:
     def _renew_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.retire()
+        self._unweighed = 0
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
         self._cache, self._places = Groups(self._model.weight_bytes), []
-        self._inputs = self._draw = self._logits = self._built = self._sampler = None
+        self._inputs = self._draw = self._next = self._logits = self._built = self._sampler = None

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from ..adapters.backend import describe_backend
+from ..adapters.backend import describe_backend, most_queued
 from ..adapters.caches import Contents
 from ..core import (
     EngineClosedError,
@@ -227,7 +227,12 @@ class Loop(Generic[ModelT]):
             budget = min(budget, self._memory.budget)
             if budget > 0:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
-        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None)
+        self._batch = Batch(
+            model,
+            self._emit,
+            self._leave if self._prefixes else None,
+            most_queued=self._memory.most_queued if self._memory else most_queued(),
+        )
         self._scheduler = Scheduler(
             model,
             self._batch,

@@ -122,10 +122,10 @@ def test_both_spellings_of_a_retention_are_known(play: Play, retention: str) -> 
 
 
 def test_a_cut_answer_is_incomplete(client: LocalOpenAI) -> None:
-    made = ask(client, max_output_tokens=5)
+    made = ask(client, max_output_tokens=5, temperature=0)
     assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert (made.output[-1].status, made.usage.output_tokens, made.completed_at) == ("incomplete", 5, None)
-    events = check_it(ask(client, max_output_tokens=5, stream=True))
+    events = check_it(ask(client, max_output_tokens=5, temperature=0, stream=True))
     assert events[-1].type == "response.incomplete"
 
 
