@@ -72,21 +72,6 @@ def multiplies_packed() -> bool:
     return not mx.cuda.is_available()
 
 
-def most_queued() -> int | None:
-    """Bytes of keys and values up to which a decode step is queued behind one that still runs; None: always.
-
-    What a GPU's queue has yet to read is held, and MLX writes in place only to what nobody holds
-    (ml-explore/mlx#1858): a step that is queued behind another one writes to copies, of which two may be there at once.
-    On an H100, 36 layers, launching a step late costs 1 to 3 ms, and copying 2 GiB takes 1.3; on Apple silicon, which
-    was not measured, memory is slower and launching is cheaper.
-    """
-    import mlx.core as mx
-
-    if mx.default_device() != mx.Device(mx.gpu):
-        return None
-    return 2**31 if mx.cuda.is_available() else 2**26
-
-
 def _load_blas() -> None:
     global _blas
     for path in _candidates():

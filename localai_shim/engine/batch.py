@@ -1,10 +1,10 @@
 """The decode batch: every running row gets one token per step.
 
-While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built. Where the sampler can
-queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that nobody has read yet.
-Otherwise the host draws token t as soon as its logits are there, and writes it into the graph of step t+1 before it
-does anything else. Rows with a guide are drawn for so on all back ends, and on a GPU nothing is built ahead for them;
-what may come next is asked while the forward pass runs.
+While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built, unless rows are about to
+join. Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that
+nobody has read yet. Otherwise the host draws token t as soon as its logits are there, and writes it into the graph of
+step t+1 before it does anything else. Rows with a guide are drawn for so on all back ends, and on a GPU nothing is
+built ahead for them; what may come next is asked while the forward pass runs.
 """
 
 from __future__ import annotations
@@ -49,9 +49,6 @@ class Model(Protocol):
     def forward(self, tokens: Any, cache: RowCache) -> Any:
         """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
         ...
-
-
-_WEIGHED = 64  # steps for which what the caches weigh is taken to stay
 
 
 class Row:
@@ -161,13 +158,13 @@ class _Built:
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
-    def __init__(self, model: Model, emit: Emit, leave: Leave | None = None, *, most_queued: int | None = None) -> None:
+    def __init__(
+        self, model: Model, emit: Emit, leave: Leave | None = None, deliver: Callable[[], None] | None = None
+    ) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
-        rows leave behind. See `backend.most_queued`.
+        rows leave behind. `deliver` is called when events had better not wait until `step` returns.
         """
-        self._most_queued = most_queued
-        self._queues = True
-        self._unweighed = 0  # steps until the caches are weighed again, for that
+        self._deliver = deliver
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
@@ -175,12 +172,13 @@ class Batch:
         self._cache = Groups(model.weight_bytes)
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
-        # One of three is in flight for the rows that ran in the last step; rows that joined since wait in `_joined`.
+        # One of three is there for the next step: its inputs, the draw that gives them, or the logits to draw from.
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
         self._draw: Draw | None = None  # tokens queued on the device, not read yet
         self._next: Draw | None = None  # the draw after that one, not queued yet
         self._logits: Any = None  # logits, nothing drawn yet
         self._built: _Built | None = None  # the step after these logits
+        self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -197,11 +195,18 @@ class Batch:
         self.rows = self.rows + [row for row, _ in joining]
         self._places = self._places + places
         self._in_order_of_places()
+        self._new = True
 
-    def step(self) -> None:
-        """Give every running row its next token. An exception here means that the model failed: see `fail`."""
+    def step(self, *, ahead: bool = True) -> None:
+        """Give every running row its next token. An exception here means that the model failed: see `fail`.
+
+        Args:
+            ahead: build the step after the next one, too. Rows that join have to wait until it has run.
+        """
         if self._in_flight:
             self._finish()
+            if self._deliver is not None and not self._in_flight:
+                self._deliver()  # launching a step that was not built before may take as long as it does
             if not self.rows:
                 return
         if not self._in_flight:
@@ -209,7 +214,9 @@ class Batch:
                 self._compact()
             self._launch()
         self._prepare()
-        self._build()
+        if ahead and not self._new:
+            self._build()
+        self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
         """Remove those of these rows that run, without a word to their sinks."""
@@ -302,8 +309,6 @@ class Batch:
         if following is None:
             self._inputs = draw.tokens
         else:
-            if not self._may_queue():
-                mx.eval(*draw.arrays())
             self._draw = following
             _async_eval(*following.arrays())
         self._hand_over(self.rows, draw)
@@ -323,14 +328,6 @@ class Batch:
             self._logits = built.logits
             _async_eval(self._logits)
         self._hand_over(self.rows, draw)
-
-    def _may_queue(self) -> bool:
-        """Whether a step may be queued behind one that runs, and copy the rows' keys and values for that."""
-        if self._most_queued is not None:
-            if self._unweighed <= 0:
-                self._queues, self._unweighed = self._cache.nbytes <= self._most_queued, _WEIGHED
-            self._unweighed -= 1
-        return self._queues
 
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
@@ -424,7 +421,6 @@ class Batch:
     def _renew_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.retire()
-        self._unweighed = 0
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:

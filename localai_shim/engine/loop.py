@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from ..adapters.backend import describe_backend, most_queued
+from ..adapters.backend import describe_backend
 from ..adapters.caches import Contents
 from ..core import (
     EngineClosedError,
@@ -139,7 +139,7 @@ class Loop(Generic[ModelT]):
             start = time.perf_counter()
             try:
                 self._scheduler.make_room()
-                self._batch.step()
+                self._batch.step(ahead=not self._scheduler.will_prefill)
             except Exception as error:
                 log.exception("a model step failed; its rows fail, the engine goes on")
                 self._batch.fail(_caused_by(error, "the model failed"))
@@ -227,12 +227,7 @@ class Loop(Generic[ModelT]):
             budget = min(budget, self._memory.budget)
             if budget > 0:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
-        self._batch = Batch(
-            model,
-            self._emit,
-            self._leave if self._prefixes else None,
-            most_queued=self._memory.most_queued if self._memory else most_queued(),
-        )
+        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None, self._hand_over)
         self._scheduler = Scheduler(
             model,
             self._batch,

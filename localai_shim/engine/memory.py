@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ..adapters.backend import most_queued
 from ..adapters.caches import KeyValues
 from . import kv
 from .kv import RowCache
@@ -22,7 +21,6 @@ _GPU_SHARE = 0.9  # of a GPU's memory, weights included
 _WORKSPACE = 0.1  # of what the weights leave, for the steps' own arrays and for a buffer that grows
 _GROWTH = 1.25  # by which slots grow
 _SLOTS = 1.5  # slots per row, at most
-_QUEUED = 8  # times what may be copied twice by steps that are queued fits into what there is for caches
 _LEAST = 0.02  # of the limit, where the weights leave less and nobody has named one
 
 
@@ -50,7 +48,6 @@ class Memory:
         budget: bytes for the caches of all rows and for the prefix cache.
         per_token: bytes that one more token takes, as it is kept.
         per_token_unquantised: and if nothing were quantised.
-        most_queued: bytes of a batch up to which steps may be queued that copy it twice; None: no step does.
 
     Raises:
         ValueError: the weights leave nothing of a limit that was named, or quantised keys and values are of a size
@@ -78,8 +75,6 @@ class Memory:
                 self.per_token_unquantised += _unquantised(layer, size)
         del row
         self.budget = _budget(limit)
-        queued = most_queued()
-        self.most_queued = None if queued is None else min(queued, self.budget // _QUEUED)
 
     def longest(self) -> int | None:
         """Most tokens of a row that is alone; None where more tokens take no more memory."""
@@ -93,11 +88,9 @@ class Memory:
         return self._of(rounded(tokens), min(tokens, self._chunk))
 
     def batch(self, lengths: Sequence[int]) -> int:
-        """Most bytes of a batch whose rows grow to these lengths, copies included that queued steps make."""
-        size = self._batch(lengths) if lengths else 0
-        return size + 2 * min(size, self.most_queued or 0)
-
-    def _batch(self, lengths: Sequence[int]) -> int:
+        """Most bytes of a batch whose rows grow to these lengths."""
+        if not lengths:
+            return 0
         if len(lengths) == 1:
             return self._of(rounded(lengths[0]), 0)
         together = bucket(len(lengths)) * self._of(rounded(int(max(lengths) * _GROWTH)), 0)

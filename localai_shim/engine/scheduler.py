@@ -68,6 +68,7 @@ class Scheduler:
         self._last_alike: dict[tuple[str | None, tuple[int, ...]], PrefillJob] = {}
         self._arrivals = self._turn = 0
         self._passed = 0  # choices that went past the one that waits longest, since it was last one's turn
+        self._blocked = False  # there was no room for any prompt the last time
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
         self._pace = Pace(max_stall)
@@ -77,8 +78,14 @@ class Scheduler:
         """Rows that do not run yet."""
         return len(self._jobs)
 
+    @property
+    def will_prefill(self) -> bool:
+        """Whether `prefill` has something to do, as far as is known: there are prompts, and there was room for one."""
+        return bool(self._jobs) and not self._blocked
+
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
+        self._blocked = False
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
             prompt = row.request.prompt
@@ -118,6 +125,7 @@ class Scheduler:
                 break
         if self._joining:
             self._join()
+        self._blocked = idle
         if beside and not idle:
             self._meter.stalled(time.monotonic() - start)
 

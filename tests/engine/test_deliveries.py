@@ -1,0 +1,87 @@
+"""When tokens reach their consumers, and how decoding and prefill take turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
+from localai_shim.core import SamplingParams
+from localai_shim.engine.engine import Engine, EngineOptions
+from tests.engine.harness import GREEDY, Running, request
+from tests.tiny import tiny
+
+SAMPLED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
+WAYS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+
+
+class Watched:
+    """A model that says what it is called for, and may be made to wait before a decode step."""
+
+    def __init__(self, model: TextModel) -> None:
+        self._model = model
+        self.calls: list[str] = []
+        self.before_step: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self if name in ("_model", "calls", "before_step") else self._model, name, value)
+
+    def prefill(self, tokens: Sequence[int], cache: Any, *, wait: bool = True) -> None:
+        self.calls.append("prefill")
+        self._model.prefill(tokens, cache, wait=wait)
+
+    def forward(self, tokens: Any, cache: Any) -> Any:
+        self.calls.append("step")
+        if self.before_step is not None:
+            self.before_step(self.calls.count("step"))
+        return self._model.forward(tokens, cache)
+
+
+def watched(options: EngineOptions | None = None) -> Engine[Any]:
+    path = str(tiny("qwen3"))
+    return Engine(lambda: Watched(load_text_model(path, LoadOptions())), options)
+
+
+@WAYS
+def test_a_first_token_is_there_before_the_second_step_is_launched(sampling: SamplingParams) -> None:
+    engine = watched()
+    model = engine.model
+    model.calls.clear()
+    seen, in_time = threading.Event(), []
+    model.before_step = lambda number: in_time.append(seen.wait(20)) if number == 2 else None
+    try:
+        row = Running(engine, request([5, 6, 7, 8], sampling, max_tokens=4, ignore_eos=True))
+        row.read(1)
+        seen.set()
+        row.finish()
+        assert in_time == [True]
+    finally:
+        engine.close()
+
+
+@WAYS
+def test_while_prompts_wait_there_is_one_step_between_two_passes_of_prefill(sampling: SamplingParams) -> None:
+    engine = watched(EngineOptions(max_stall=0.001, prefix_cache_bytes=0))
+    model = engine.model
+    try:
+        first = Running(engine, request([9, 8, 7], sampling, max_tokens=200, ignore_eos=True))
+        first.read(5)
+        model.calls.clear()
+        prompts = [[10 + i, *range(20, 220)] for i in range(6)]
+        rows = Running(engine, [request(tokens, sampling, max_tokens=3, ignore_eos=True) for tokens in prompts])
+        rows.finish()
+        first.cancel()
+    finally:
+        engine.close()
+    passes = [i for i, call in enumerate(model.calls) if call == "prefill"]
+    assert len(passes) >= 6
+    steps = [later - earlier - 1 for earlier, later in pairwise(passes)]
+    assert set(steps) <= {0, 1}, "a second step would delay the prompts that wait"
+    assert 1 in steps, "running rows are not left out"
