@@ -17,7 +17,7 @@ test: $(VENV)/.dev $(SUITE)
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
-	test_prefix_cache.py test_options.py test_process.py
+	test_prefix_cache.py test_options.py test_process.py responses/test_legal.py
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python -m pytest $(WITHOUT_SDK:%=--ignore=tests/%)
@@ -38,11 +38,11 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.$(EXTRA)'
+	$(BIN)/python -m pip install -q --no-compile -e '.$(EXTRA)'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --group dev
+	$(BIN)/python -m pip install -q --no-compile --group dev
 	touch $@
 
 # The public JSON-Schema-Test-Suite, which the source distribution of jsonschema carries and its wheel does not.
@@ -55,5 +55,5 @@ $(SUITE): $(VENV)/.dev
 $(VENV)-openai2/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-openai2
 	$(VENV)-openai2/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	$(VENV)-openai2/bin/python -m pip install -q -e '.$(EXTRA)' 'openai>=2.54,<3' --group dev
+	$(VENV)-openai2/bin/python -m pip install -q --no-compile -e '.$(EXTRA)' 'openai>=2.54,<3' --group dev
 	touch $@
