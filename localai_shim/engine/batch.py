@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from ..adapters.caches import Contents
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from .kv import Groups, Place, RowCache
 from .masks import grammar_failed
+from .prefix_cache import PrefixCache
 from .sampling import Draw, Sampler
 from .uniform import stream_key
 
@@ -134,8 +134,6 @@ class Row:
 
 
 Emit = Callable[[Row, Event], None]
-Leave = Callable[[Row, Sequence[int], Callable[[int], list[Contents]]], None]
-"""(a row that has ended as it should, the tokens that have run through its cache, what reads that from a token on)."""
 _async_eval: Callable[..., None] = mx.async_eval
 
 
@@ -159,16 +157,20 @@ class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
     def __init__(
-        self, model: Model, emit: Emit, leave: Leave | None = None, deliver: Callable[[], None] | None = None
+        self,
+        model: Model,
+        emit: Emit,
+        prefixes: PrefixCache | None = None,
+        deliver: Callable[[], None] | None = None,
     ) -> None:
-        """`emit` takes each event; it is called between two steps of work and must not block. `leave` takes what
-        rows leave behind. `deliver` is called when events had better not wait until `step` returns.
+        """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` keeps what
+        rows hold. `deliver` is called when events had better not wait until `step` returns.
         """
         self._deliver = deliver
         self.rows: list[Row] = []
         self._model = model
         self._emit = emit
-        self._leave = leave
+        self._prefixes = prefixes
         self._cache = Groups(model.weight_bytes)
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
@@ -179,14 +181,17 @@ class Batch:
         self._logits: Any = None  # logits, nothing drawn yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
+        self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def join(self, joining: Sequence[tuple[Row, RowCache]]) -> None:
+    def join(self, joining: Sequence[tuple[Row, RowCache]], unkept: Sequence[Row] = ()) -> None:
         """Let rows in: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
-        Rows with one prompt may bring the same cache.
+        Args:
+            joining: rows with one prompt may bring the same cache.
+            unkept: those whose prompts are to be kept, when their first tokens have been delivered.
         """
         self._settle()
         places = self._cache.join([cache for _, cache in joining])
@@ -196,6 +201,7 @@ class Batch:
         self._places = self._places + places
         self._in_order_of_places()
         self._new = True
+        self._unkept += unkept
 
     def step(self, *, ahead: bool = True) -> None:
         """Give every running row its next token. An exception here means that the model failed: see `fail`.
@@ -207,6 +213,7 @@ class Batch:
             self._finish()
             if self._deliver is not None and not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
+            self.keep_prompts()
             if not self.rows:
                 return
         if not self._in_flight:
@@ -220,7 +227,14 @@ class Batch:
 
     def drop(self, gone: Collection[Row]) -> None:
         """Remove those of these rows that run, without a word to their sinks."""
+        if any(row in gone for row in self._unkept):
+            self.keep_prompts()
         self._keep([i for i, row in enumerate(self.rows) if row not in gone])
+
+    def keep_prompts(self) -> None:
+        """Keep the prompts of rows that have joined, if that is still to be done; before, nothing is built ahead."""
+        unkept, self._unkept = self._unkept, []
+        self._give([row for row in unkept if row in self.rows])
 
     def wait(self) -> None:
         """Wait for the step that is in flight, if one is."""
@@ -232,6 +246,7 @@ class Batch:
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: what it has said is known then. False if it has ended meanwhile."""
         self._settle()
+        self.keep_prompts()
         if row not in self.rows:
             return False
         self.drop([row])
@@ -338,7 +353,7 @@ class Batch:
                 return
             for i, error in failures.items():
                 self._emit(self.rows[i], Failure(error))
-            self._keep([i for i in range(len(self.rows)) if i not in failures])  # with a sampler that has not asked yet
+            self.drop([self.rows[i] for i in failures])  # with a sampler that has not asked yet
 
     def _settle(self) -> None:
         """Bring what is in flight to the host: afterwards the next step's inputs are known."""
@@ -352,30 +367,37 @@ class Batch:
         """Read a draw, tell the sinks, and drop the rows that it finished."""
         tokens, details = draw.read()
         eos = self._model.eos_token_ids
-        keep: list[int] = []
+        ended: list[Row] = []
+        failed: list[Row] = []
         for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
             try:
                 reason, is_eos = row.advance(token_id, eos)
             except RowError as error:
                 self._emit(row, Failure(error))
+                failed.append(row)
                 continue
             logprob, top = details.get(i, (None, ()))
             self._emit(row, Token(token_id, logprob, top, reason, is_eos))
-            if reason is None:
-                keep.append(i)
-            elif self._leave is not None:
-                self._hand_cache_over(self._leave, row, i)
-        assert self._sampler is not None
-        if len(keep) == len(rows) and any(rows[i].guide is None for i in self._sampler.guided):
+            if reason is not None:
+                ended.append(row)
+        if ended and self._prefixes is not None:
+            if self._deliver is not None:
+                self._deliver()  # keeping waits for the step in flight; this may drop rows
+            self._give([row for row in ended if row in self.rows])
+        if ended or failed:
+            self.drop({*ended, *failed})
+        elif self._sampler is not None and any(rows[i].guide is None for i in self._sampler.guided):
             self._renew_sampler()
-        else:
-            self._keep(keep)
 
-    def _hand_cache_over(self, leave: Leave, row: Row, place: int) -> None:
-        """Give away the cache of a row that has ended: with its last token, if the next step is in flight already."""
-        launched = self._in_flight
-        tokens = [*row.prompt_tokens, *(row.said if launched else row.said[:-1])]
-        leave(row, tokens, partial(self._cache.read, self._places[place]))
+    def _give(self, rows: Sequence[Row]) -> None:
+        """Have what has run through rows' caches kept: their last tokens too, if the next step is in flight."""
+        if not rows or self._prefixes is None:
+            return
+        places = dict(zip(self.rows, self._places, strict=True))
+        for row in rows:
+            tokens = [*row.prompt_tokens, *row.said]
+            ran = tokens if self._in_flight else tokens[:-1]
+            self._prefixes.keep(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):
@@ -424,5 +446,5 @@ class Batch:
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
-        self._cache, self._places = Groups(self._model.weight_bytes), []
+        self._cache, self._places, self._unkept = Groups(self._model.weight_bytes), [], []
         self._inputs = self._draw = self._next = self._logits = self._built = self._sampler = None

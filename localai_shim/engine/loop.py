@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 import mlx.core as mx
 
 from ..adapters.backend import describe_backend
-from ..adapters.caches import Contents
 from ..core import (
     EngineClosedError,
     EngineStats,
@@ -227,7 +226,7 @@ class Loop(Generic[ModelT]):
             budget = min(budget, self._memory.budget)
             if budget > 0:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
-        self._batch = Batch(model, self._emit, self._leave if self._prefixes else None, self._hand_over)
+        self._batch = Batch(model, self._emit, self._prefixes, self._hand_over)
         self._scheduler = Scheduler(
             model,
             self._batch,
@@ -310,10 +309,6 @@ class Loop(Generic[ModelT]):
             rows.remove(row)
             if not rows:
                 del self._rows[ticket]
-
-    def _leave(self, row: Row, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
-        if self._prefixes is not None:  # not while the engine ends
-            self._prefixes.keep(row.request.prompt.salt, tokens, read)
 
     def _emit(self, row: Row, event: Event) -> None:
         self._out.append((row, event))

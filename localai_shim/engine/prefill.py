@@ -39,6 +39,7 @@ class PrefillJob:
         "cache",
         "done",
         "followers",
+        "kept",
         "priority",
         "prompt",
         "resumed",
@@ -60,6 +61,8 @@ class PrefillJob:
         """Running it together with others has failed."""
         self.stops: list[int] = []
         """Lengths at which the cache is kept, ascending."""
+        self.kept = True
+        """Its end is not left to be kept by the batch."""
         self.followers: list[tuple[int, PrefillJob]] = []
         """Jobs that begin when this one has come to a length."""
 
@@ -114,8 +117,15 @@ class Prefiller:
             stops.add(end)
         job.stops = sorted(stop for stop in stops if job.done < stop <= end)
 
-    def run(self, job: PrefillJob, most: int, *, wait: bool) -> tuple[int, float | None]:
-        """Run the next tokens of a prompt, at most so many: how many, and the seconds that it took, if waited for."""
+    def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool) -> tuple[int, float | None]:
+        """Run the next tokens of a prompt, at most so many: how many, and the seconds that it took, if waited for.
+
+        Args:
+            job: whose prompt.
+            most: tokens.
+            wait: for them to have run; otherwise only those before the last chunk of the prompt are waited for.
+            last: no other prompt waits for what this one leaves.
+        """
         cache = job.cache
         assert cache is not None
         size = min(job.left, most, job.stops[0] - job.done if job.stops else job.left)
@@ -127,7 +137,10 @@ class Prefiller:
             self._model.prefill(tokens, cache, wait=False)
         job.done += size
         self._meter.prefilled_tokens += size
-        self._keep(job)
+        if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.stops:
+            job.kept = False  # copying it would keep its first token waiting, and it can be cut off the row later
+        else:
+            self._keep(job)
         return size, seconds
 
     def _timed(self, launch: Callable[[], None], cache: RowCache) -> float:

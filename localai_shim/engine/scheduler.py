@@ -86,6 +86,7 @@ class Scheduler:
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
         self._blocked = False
+        self._batch.keep_prompts()  # for these to find
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
             prompt = row.request.prompt
@@ -274,12 +275,12 @@ class Scheduler:
             return
         # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
         # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
-        alone = left is None and len(self._jobs) == len(job.rows) and not self._joining
+        last = len(self._jobs) == len(job.rows) and not self._joining
         together = self._gather(job, most)
         if len(together) > 1:
             size, seconds = self._prefiller.run_together(together)
         else:
-            size, seconds = self._prefiller.run(job, most, wait=not alone)
+            size, seconds = self._prefiller.run(job, most, wait=not (last and left is None), last=last)
         if seconds is not None:
             self._pace.note(size, seconds, job.done)
 
@@ -322,7 +323,7 @@ class Scheduler:
             del self._jobs[row]
         self._steps_planned = 0
         try:
-            self._batch.join(joined)
+            self._batch.join(joined, [row for job in joining for row in job.rows if not job.kept])
         except Exception as error:
             # The batch's cache may hold the rows in some layers only: nothing in it can go on.
             failure = _row_error("joining the batch failed", error)

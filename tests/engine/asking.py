@@ -33,10 +33,13 @@ def main() -> None:
     from localai_shim.core import Prompt
     from localai_shim.engine import loop as module
     from localai_shim.engine.engine import Engine
+    from localai_shim.engine.prefix_cache import PrefixCache
+    from tests.engine.folders import keep_and_write
     from tests.engine.test_prefix_cache import Counting
 
     work = json.loads(sys.argv[1])
-    module._QUIET = work.get("quiet", module._QUIET)
+    if work.get("writes_at_once", False):
+        PrefixCache.keep = keep_and_write  # type: ignore[method-assign]
     options = module.EngineOptions(
         cache_dir=work["folder"],
         cache_dir_bytes=work.get("folder_budget", 2**30),

@@ -108,7 +108,7 @@ class World:
             known.budget = memory
             self.model.passes.clear()
         self.prefixes = PrefixCache(self.model, prefix_cache) if prefix_cache else None
-        self.batch = Batch(self.model, self._emit)
+        self.batch = Batch(self.model, self._emit, self.prefixes)
         self.scheduler = Scheduler(
             self.model,
             self.batch,

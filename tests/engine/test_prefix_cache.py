@@ -226,7 +226,7 @@ def test_a_row_that_fails_leaves_its_prompt_only() -> None:
         with pytest.raises(Exception, match="stop check"):
             Running(c.engine, request(prompt, stop=Throws())).finish()
         going_on = [*prompt, *expected("qwen3", prompt, 1), 9]
-        assert c.ask(going_on) == (expected("qwen3", going_on), 2)
+        assert c.ask(going_on) == (expected("qwen3", going_on), 1)
 
 
 def test_a_budget_of_nothing_turns_it_off() -> None:
@@ -247,7 +247,7 @@ def test_the_bytes_are_those_of_the_tokens() -> None:
         shared = tokens(100)
         c.ask([*shared, *tokens(11, 2)], n=1)
         c.ask([*shared, *tokens(21, 3)], n=1)
-        assert c.engine.stats().cache_bytes == (100 + 11 + 21) * PER_TOKEN
+        assert eventually(lambda: c.engine.stats().cache_bytes == (100 + 11 + 21) * PER_TOKEN)
 
 
 @pytest.mark.parametrize("kind", KINDS)

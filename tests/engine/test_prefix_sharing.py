@@ -19,9 +19,10 @@ from localai_shim.adapters.caches import States
 from localai_shim.engine import loop, prefix_file
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv.parts import Segment, Snapshot
+from localai_shim.engine.prefix_cache import PrefixCache
 from localai_shim.engine.prefix_store import PrefixStore
 from tests.engine.asking import ROOT, answers, asking
-from tests.engine.folders import LONG, Fake, files, flush, left_by, parts, sizes_now
+from tests.engine.folders import LONG, Fake, files, flush, keep_and_write, left_by, parts, sizes_now
 from tests.engine.harness import Running, eventually, request
 from tests.engine.test_prefix_cache import KINDS, PER_TOKEN, counting, expected, tokens
 
@@ -147,11 +148,11 @@ def test_a_write_that_another_process_cleared_away_fails_nobody(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_share_a_small_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_QUIET", 0.0)
+    monkeypatch.setattr(PrefixCache, "keep", keep_and_write)
     budget, memory = 400 * PER_TOKEN, 150 * PER_TOKEN  # memories are too small, so that both live on the folder
     prompts = [[*tokens(40), *tokens(20 + 9 * i, i + 2)] for i in range(8)]
     wanted = [expected(kind, prompt) for prompt in prompts]
-    other = asking(kind, tmp_path, prompts * 3, folder_budget=budget, budget=memory, quiet=0.0)
+    other = asking(kind, tmp_path, prompts * 3, folder_budget=budget, budget=memory, writes_at_once=True)
     largest = 0
     options = EngineOptions(cache_dir=tmp_path, cache_dir_bytes=budget, prefix_cache_bytes=memory)
     with counting(kind, options) as c:

@@ -185,10 +185,12 @@ class KeyValueSlots:
         pass
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
-        rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, KeyValues)]
-        if any((row.ring, row.quantised) != (self._ring, self._how) for _, row in rows):
-            raise ValueError("this row's cache is of another kind than the batch's")
-        rows = [(slot, row) for slot, row in rows if row.arrays]
+        rows: list[tuple[int, KeyValues]] = []
+        for slot, row in zip(slots, contents, strict=True):
+            if not isinstance(row, KeyValues) or (row.ring, row.quantised) != (self._ring, self._how):
+                raise ValueError("this row's cache is of another kind than the batch's")
+            if row.arrays:
+                rows.append((slot, row))
         if not rows:
             return
         if not self._flat:
