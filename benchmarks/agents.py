@@ -15,9 +15,10 @@ import mlx_lm
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
+from .bare import BareModel
 from .bench import Bench
 from .families import FAMILIES, make_family
-from .figures import Figure, Section, print_figures, print_table, spread
+from .figures import Figure, Section, print_figures, print_table, ratios, spread
 from .streams import Answer, ask
 from .workload import Prompts, common_length, render
 
@@ -115,17 +116,22 @@ def measure(bench: Bench) -> Section:
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
         for family in FAMILIES:
             folder = make_family(Path(root) / family.replace(" ", "-"), family)
-            tokenizer = mlx_lm.load(str(folder))[1]
+            model, tokenizer, *_ = mlx_lm.load(str(folder))
+            bare = BareModel(model)
             with closing(LocalOpenAI(model=folder, keep_alive=0)):  # holds the engine while event loops come and go
                 client = AsyncLocalOpenAI(model=folder, keep_alive=0)
                 words = Prompts(tokenizer, SYSTEM, seed=8)
                 for thinking in (True, False):
                     name = f"{family}, thinking {'on' if thinking else 'off'}"
-                    _measure_one(name, client, tokenizer, words, thinking, bench, section, rows)
+                    _measure_one(name, client, bare, tokenizer, words, thinking, bench, section, rows)
                 asyncio.run(client.close())
     print(f"Agent loops over a system prompt of {SYSTEM} tokens: prefilled tokens - new tokens, per turn")
     print_table(
-        ["", f"{TURNS} turns", "with tools", f"{AGENTS} agents", "TTFT of turn 2, ms", f"of turn {TURNS}"], rows
+        [
+            *("", f"{TURNS} turns", "with tools", f"{AGENTS} agents"),
+            *("TTFT of turn 2, ms", "bare prefill of what is new", f"TTFT of turn {TURNS}", "bare"),
+        ],
+        rows,
     )
     print_figures(section.figures)
     return section
@@ -134,6 +140,7 @@ def measure(bench: Bench) -> Section:
 def _measure_one(
     name: str,
     client: AsyncLocalOpenAI,
+    bare: BareModel,
     tokenizer: Any,
     words: Prompts,
     thinking: bool,
@@ -146,8 +153,10 @@ def _measure_one(
 
     asyncio.run(_run([loop(words.words(200))], 2))  # warms up
     loops = [loop(words.words(SYSTEM)) for _ in range(1 if bench.quick else bench.repeats)]
+    bare_seconds: list[tuple[float, float]] = []
     for one in loops:
         asyncio.run(_run([one], TURNS))
+        bare_seconds.append((_bare_seconds(bare, one.turns[1]), _bare_seconds(bare, one.turns[-1])))
     calling = loop(words.words(SYSTEM), tools=True)
     asyncio.run(_run([calling], TURNS))
     system = words.words(SYSTEM)
@@ -165,14 +174,26 @@ def _measure_one(
         )
         section.figures.append(worst)
     first, last = ([one.turns[i].answer.first_token for one in loops] for i in (1, TURNS - 1))
-    flat = [b / a for a, b in zip(first, last, strict=True)]
-    section.figures.append(Figure(f"agents: {name}: TTFT of turn {TURNS} / turn 2", flat, FLAT, at_least=False))
-    rows.append([name, *(_range(values) for values in surplus.values()), spread(first, 1e3, 1), spread(last, 1e3, 1)])
+    bare_first, bare_last = (list(seconds) for seconds in zip(*bare_seconds, strict=True))
+    section.figures += [
+        Figure(f"agents: {name}: TTFT of turn {TURNS} / turn 2", ratios(last, first), FLAT, at_least=False),
+        # Attention to what was before takes longer with each turn, whoever runs it.
+        Figure(f"agents: {name}: TTFT / bare prefill of what is new, turn 2", ratios(first, bare_first), None),
+        Figure(f"agents: {name}: TTFT / bare prefill of what is new, turn {TURNS}", ratios(last, bare_last), None),
+    ]
+    times = [spread(seconds, 1e3, 1) for seconds in (first, bare_first, last, bare_last)]
+    rows.append([name, *(_range(values) for values in surplus.values()), *times])
     section.raw[name] = {
         "surplus": surplus,
         "ttft_seconds": [[turn.answer.first_token for turn in one.turns] for one in loops],
+        "bare_seconds": bare_seconds,
         "agents_ttft_seconds": [[turn.answer.first_token for turn in one.turns] for one in together],
     }
+
+
+def _bare_seconds(bare: BareModel, turn: Turn) -> float:
+    shared = len(turn.tokens) - turn.new
+    return bare.continue_seconds(bare.prefix(turn.tokens[:shared]), turn.tokens[shared:])
 
 
 async def _run(loops: Sequence[Loop], turns: int) -> None:
