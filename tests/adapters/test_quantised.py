@@ -106,24 +106,23 @@ LONG = 8_192
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
-@pytest.mark.parametrize("rows", [1, 2, 8, 32, 127, 128, 300])
-@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
-def test_a_layer_of_many_inputs_computes_what_it_did(rows: int, dtype: mx.Dtype, bits: int, biased: bool) -> None:
+@pytest.mark.parametrize(("rows", "biased"), [(1, True), (8, False), (8, True), (33, False), (128, False), (128, True)])
+def test_a_layer_of_many_inputs_computes_what_it_did(rows: int, biased: bool, dtype: mx.Dtype, bits: int) -> None:
     """As parts for few rows, with unpacked weights for many: it is as exact as MLX's own layer, which on a CPU is not
     very exact in half precision.
     """
     mx.random.seed(1)
-    layer = nn.QuantizedLinear(LONG, 96, bias=biased, group_size=64, bits=bits)
+    layer = nn.QuantizedLinear(LONG, 16, bias=biased, group_size=64, bits=bits)
     layer.set_dtype(dtype)
     x = mx.random.normal((rows, 1, LONG)).astype(dtype)
-    exact = nn.QuantizedLinear(LONG, 96, bias=biased, group_size=64, bits=bits)
+    exact = nn.QuantizedLinear(LONG, 16, bias=biased, group_size=64, bits=bits)
     exact.update(layer.parameters())
     exact.set_dtype(mx.float32)
     expected = exact(x.astype(mx.float32))
     mlxs = layer(x)
     batch_quantised_layers(layer, enabled=True)
     result = layer(x)
-    assert (result.shape, result.dtype) == ((rows, 1, 96), dtype)
+    assert (result.shape, result.dtype) == ((rows, 1, 16), dtype)
     unit = float(mx.abs(expected).max()) * (2**-10 if dtype == mx.float16 else 2**-7)
     errors = [float(mx.abs(y.astype(mx.float32) - expected).max()) for y in (result, mlxs)]
     assert errors[0] <= max(unit, 1.1 * errors[1])
@@ -175,9 +174,9 @@ def test_weights_are_unpacked_for_many_rows(rows: int, unpacked: bool, monkeypat
 
 
 @pytest.mark.parametrize("mode", ["mxfp4", "mxfp8"])
-@pytest.mark.parametrize("rows", [1, 32, 200])
+@pytest.mark.parametrize("rows", [1, 32, 130])
 def test_other_modes_of_quantising_are_left_to_mlx(mode: str, rows: int) -> None:
-    layer = nn.QuantizedLinear(LONG, 64, bias=False, mode=mode)
+    layer = nn.QuantizedLinear(LONG, 8, bias=False, mode=mode)
     x = mx.random.normal((rows, 1, LONG)).astype(mx.bfloat16)
     expected = layer(x)
     batch_quantised_layers(layer, enabled=True)
