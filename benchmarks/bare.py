@@ -64,8 +64,10 @@ class PrefilledBatch:
     def __init__(self, model: Any, rows: list[list[Any]], last: list[int]) -> None:
         self._model, self._rows, self._last = model, rows, last
 
-    def decode(self, steps: int) -> Run:
+    def decode(self, steps: int, step_done: Callable[[], None] = lambda: None) -> Run:
         """Greedy steps of the whole batch, each launched before the one before it is waited for.
+
+        `step_done` is called after each.
 
         `Run.cpu_per_chunk` is the calling thread's: what building and launching the graphs takes.
         """
@@ -78,9 +80,11 @@ class PrefilledBatch:
             following = self._step(tokens, cache)
             mx.eval(tokens)
             times.append(time.perf_counter())
+            step_done()
             tokens = following
         mx.eval(tokens)
         times.append(time.perf_counter())
+        step_done()
         cpu = (time.thread_time() - cpu_started) / (steps * len(self._rows))
         return Run([StreamTimes(started, times, steps) for _ in self._rows], cpu)
 

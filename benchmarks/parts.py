@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from . import agents, grammars, joins, mixed, overhead, prefill, report, stalls, throughput, turns, values
+from . import agents, grammars, joins, mixed, overhead, prefill, report, stalls, throughput, turns, values, wakeups
 from .bench import Bench
 from .figures import Section, print_figures
 
@@ -27,8 +27,12 @@ def chunks(bench: Bench) -> Section:
     cost = overhead.chunk_cost(bench.sync, bench.ours, bench.prompts, bench.new_tokens, 2 if bench.quick else 6)
     print("One stream: CPU time of the consuming thread per chunk")
     figures = report.chunk_figures(cost)
+    least = [
+        wakeups.least_cost(bench.bare, bench.prompts, 32, bench.new_tokens) for _ in range(1 if bench.quick else 3)
+    ]
+    figures += report.least_figures(least, 32)
     print_figures(figures)
-    return Section(figures, asdict(cost))
+    return Section(figures, {**asdict(cost), "least": least})
 
 
 def decode(bench: Bench) -> Section:

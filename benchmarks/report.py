@@ -78,6 +78,17 @@ def chunk_figures(cost: ChunkCost) -> list[Figure]:
     return [_chunk_figure(f"CPU per chunk: one stream, {name}", values) for name, values in kinds.items()]
 
 
+def least_figures(costs: Sequence[tuple[float, float]], streams: int) -> list[Figure]:
+    """What no client can go below, beside as many rows: (waking a task, and making the SDK's types as well)."""
+    names = ("a task woken per bare step", "the same, with a chunk made of the SDK's types")
+    return [
+        Figure(
+            f"CPU per chunk: {streams} streams, no client, {name}", list(values), None, unit=" us", scale=1e6, digits=1
+        )
+        for name, values in zip(names, zip(*costs, strict=True), strict=True)
+    ]
+
+
 def _chunk_figure(name: str, values: list[float]) -> Figure:
     return Figure(name, values, CHUNK_TARGET, at_least=False, unit=" us", scale=1e6, digits=1)
 
