@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 
 # Two processes with one BLAS thread each are faster than one with two: most tests wait for Python.
-PYTEST := -m pytest -n 2 --dist loadfile
+TOGETHER := -m pytest -n 2 --dist loadfile -m 'not timed'
+ALONE := -m pytest -m timed
 test test-openai2: export OPENBLAS_NUM_THREADS = 1
 test test-openai2: export MKL_NUM_THREADS = 1
 
@@ -18,14 +19,16 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev $(SUITE)
-	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(PYTEST)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
+	$(BIN)/python $(ALONE)
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
 	test_prefix_cache.py test_options.py test_process.py responses/test_legal.py
 
 test-openai2: $(VENV)-openai2/.dev
-	$(VENV)-openai2/bin/python $(PYTEST) $(WITHOUT_SDK:%=--ignore=tests/%)
+	$(VENV)-openai2/bin/python $(TOGETHER) $(WITHOUT_SDK:%=--ignore=tests/%)
+	$(VENV)-openai2/bin/python $(ALONE) $(WITHOUT_SDK:%=--ignore=tests/%)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

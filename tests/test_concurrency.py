@@ -130,6 +130,7 @@ def test_a_slow_consumer_loses_nothing_and_holds_up_nobody(path: str, expected: 
         assert rest == expected[4]
 
 
+@pytest.mark.timed
 @pytest.mark.timeout(300)
 def test_the_event_loop_stays_free_while_streams_run_and_long_prompts_are_tokenised(path: str) -> None:
     gaps: list[float] = []

@@ -301,6 +301,7 @@ def test_equal_schemas_compile_once(client: LocalOpenAI, engine: Engine[TextMode
     assert len(compiles.seconds) == 2
 
 
+@pytest.mark.timed
 def test_compiling_blocks_neither_the_event_loop_nor_the_engine(engine: Engine[TextModel], compiles: Compiles) -> None:
     gaps: list[float] = []
 

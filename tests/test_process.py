@@ -147,6 +147,7 @@ def test_importing_loads_neither_mlx_nor_transformers_and_reads_no_model() -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
+@pytest.mark.timed
 def test_importing_takes_less_than_a_fifth_longer_than_the_sdk() -> None:
     code = """
         import time

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SAMPLE = """
 from typing import assert_type
 
@@ -38,6 +40,7 @@ client.chat.completions.create(model=3)  # E: a wrong call is still a type error
 """
 
 
+@pytest.mark.timeout(300)  # mypy reads all of the SDK, without a cache
 def test_strict_mypy_sees_the_sdk_s_types_through_the_clients(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
     sample.write_text(SAMPLE)

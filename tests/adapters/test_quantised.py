@@ -260,6 +260,7 @@ def test_a_model_loaded_on_another_back_end_has_mlxs_own_layers(tmp_path: Path) 
     assert BatchedQuantizedLinear not in {type(layer) for layer in loaded._model.modules()}
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(not on_cuda, reason="needs MLX's CUDA back end")
 @pytest.mark.parametrize(
     ("inputs", "outputs", "slow", "fast", "times"),
