@@ -237,7 +237,7 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "choice"), CHOICES, ids=str)
+@pytest.mark.parametrize(("value", "choice"), CHOICES, ids=[str(value) for value, _ in CHOICES])
 def test_a_choice_is_read(value: Any, choice: ToolChoice) -> None:
     assert read_tool_choice(value, read_tools(TOOLS)) == choice
 
