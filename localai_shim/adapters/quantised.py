@@ -96,7 +96,8 @@ def _in_one_product(layer: Any, x: Any, packed: tuple[Any, ...]) -> Any:
     *_, rows, features = x.shape
     outputs = packed[0].shape[0]
     long = features >= _LONG and outputs <= _NARROW and features % (_PARTS * _MULTIPLE) == 0
-    if not (long and x.size == rows * features and rows >= _TILE and packed[2] is not None):
+    measured = layer.bits == 4 and packed[2] is not None  # 8 bits are twice as much to copy
+    if not (long and measured and x.size == rows * features and rows >= _TILE):
         return _product(layer, x, packed)
     apart = [mx.contiguous(array.reshape(outputs, _PARTS, -1).swapaxes(0, 1)) for array in packed]
     y = _product(layer, x.reshape(rows, _PARTS, -1).swapaxes(0, 1), apart)
