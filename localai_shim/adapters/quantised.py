@@ -27,6 +27,7 @@ _FILL_FROM = 28_000
 _MANY = 128  # rows that weights are unpacked for
 _LONG, _NARROW = 8_192, 8_192  # inputs from which, and outputs up to which, a product is taken apart
 _PARTS = 4
+_HALF = (mx.bfloat16, mx.float16)
 _MULTIPLE = 128  # inputs of a part: its kernels know no remainder
 
 
@@ -78,7 +79,7 @@ def _multiply(layer: Any, x: Any) -> Any:
     rows = x.size // features
     packed = layer["weight"], layer["scales"], layer.get("biases")
     # These kernels are there for half precision only, and were measured for these widths.
-    known = layer.mode == "affine" and layer.bits in (4, 8) and x.dtype in (mx.bfloat16, mx.float16)
+    known = layer.mode == "affine" and layer.bits in (4, 8) and x.dtype in _HALF
     if known and rows >= _MANY and x.dtype == packed[1].dtype:
         return x @ mx.dequantize(*packed, group_size=layer.group_size, bits=layer.bits).T
     outputs = packed[0].shape[0]
@@ -96,7 +97,8 @@ def _in_one_product(layer: Any, x: Any, packed: tuple[Any, ...]) -> Any:
     *_, rows, features = x.shape
     outputs = packed[0].shape[0]
     long = features >= _LONG and outputs <= _NARROW and features % (_PARTS * _MULTIPLE) == 0
-    measured = layer.bits == 4 and packed[2] is not None  # 8 bits are twice as much to copy
+    # 8 bits are twice as much to copy.
+    measured = layer.bits == 4 and layer.mode == "affine" and x.dtype in _HALF
     if not (long and measured and x.size == rows * features and rows >= _TILE):
         return _product(layer, x, packed)
     apart = [mx.contiguous(array.reshape(outputs, _PARTS, -1).swapaxes(0, 1)) for array in packed]
