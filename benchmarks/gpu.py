@@ -14,11 +14,12 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
+from localai_shim.adapters.attention import use_attention
 from localai_shim.adapters.quantised import batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, TextModel
 from localai_shim.engine.engine import Engine
 
-from . import batch_generator, models, report, throughput
+from . import batch_generator, gpu_shapes, models, report, throughput
 from .bare import BareModel
 from .figures import Figure, Section, print_figures, ratios, spread
 from .models import Size
@@ -74,6 +75,9 @@ def measure(name: str, repeats: int, quick: bool) -> Section:
                 _decode(section, kind, label, model, client, prompts, new_tokens, repeats)
                 length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
                 _prefill(section, kind, label, model, client, Prompts(tokenizer, length, seed=9), length, repeats)
+                gpu_shapes.new_lengths(section, label, client, tokenizer)
+            if on_gpu:
+                gpu_shapes.uneven_rows(section, label, _ours(folder, model, tokenizer, config, bits), repeats)
     print_figures(section.figures)
     return section
 
@@ -83,14 +87,11 @@ def _client(
     folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None
 ) -> Iterator[AsyncLocalOpenAI]:
     """A client whose engine has a model of its own with the same weights: engines change the layers of theirs."""
-    ours = models.new_model(config)
-    if bits is not None:
-        _quantize(ours, group_size=_GROUP, bits=bits)
-    ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
 
     def load() -> TextModel:
-        batch_quantised_layers(ours)
-        return TextModel("bench", ours, tokenizer, config, folder, LoadOptions())
+        loaded = _ours(folder, model, tokenizer, config, bits)
+        loaded.warm_up()
+        return loaded
 
     engine = Engine(load)
     try:
@@ -98,6 +99,17 @@ def _client(
         yield AsyncLocalOpenAI(engine=engine)
     finally:
         engine.close()
+
+
+def _ours(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None) -> TextModel:
+    """Our adapter's model with the weights of mlx-lm's."""
+    ours = models.new_model(config)
+    if bits is not None:
+        _quantize(ours, group_size=_GROUP, bits=bits)
+    ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
+    batch_quantised_layers(ours)
+    use_attention(ours)
+    return TextModel("bench", ours, tokenizer, config, folder, LoadOptions())
 
 
 def _decode(

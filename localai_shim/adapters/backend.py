@@ -62,6 +62,13 @@ def describe_backend() -> str:
     return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
 
 
+def on_cuda() -> bool:
+    """Whether MLX computes on a CUDA GPU."""
+    import mlx.core as mx
+
+    return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
+
+
 def multiplies_packed() -> bool:
     """Whether attention can read quantised keys and values as they are.
 

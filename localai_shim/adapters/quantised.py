@@ -8,6 +8,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from .backend import on_cuda
+
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
 # * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
 #   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
@@ -65,7 +67,7 @@ def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> 
     Returns:
         how many layers changed.
     """
-    if not (_on_cuda() if enabled is None else enabled):
+    if not (on_cuda() if enabled is None else enabled):
         return 0
     layers = [layer for layer in model.modules() if type(layer) in _BATCHED]
     for layer in layers:
@@ -111,7 +113,3 @@ def _product(layer: Any, x: Any, packed: Sequence[Any]) -> Any:
     return mx.quantized_matmul(
         x, weight, scales, biases, transpose=True, group_size=layer.group_size, bits=layer.bits, mode=layer.mode
     )
-
-
-def _on_cuda() -> bool:
-    return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))

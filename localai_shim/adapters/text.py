@@ -63,6 +63,8 @@ class TextModel:
         import mlx.core as mx
         from mlx.utils import tree_flatten
 
+        from .backend import on_cuda
+
         self.name = name
         self._mx = mx
         self._model = model
@@ -72,6 +74,7 @@ class TextModel:
         self.context_length = options.context_length or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
+        self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         contents = [caches.read(layer) for layer in self.new_cache()]
@@ -140,8 +143,20 @@ class TextModel:
         """Run tokens of several rows, equally many of each, into a cache of all of them."""
         self._prefill([list(tokens) for tokens in prompts], cache, wait)
 
+    def warm_up(self) -> None:
+        """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to; nothing on others."""
+        from .attention import LENGTHS
+
+        if self._fills:
+            for length in LENGTHS:
+                self._prefill([[0] * length], self.new_cache(), wait=True)
+
     def _prefill(self, rows: list[list[int]], cache: list[Any], wait: bool) -> None:
+        from .attention import fill, forget
+
+        rows, padding = fill(rows, cache) if self._fills else (rows, 0)
         self._model(self._mx.array(rows), cache=cache)
+        forget(cache, padding)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
@@ -170,6 +185,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     with _without_advice():
         import mlx_lm.utils
 
+    from .attention import use_attention
     from .quantised import batch_quantised_layers
 
     try:
@@ -186,10 +202,12 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     if not _has_gpu():
         _widen(model)
     batch_quantised_layers(model)
+    use_attention(model)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = TextModel(name, model, tokenizer, config, path, options)
     if options.kv is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
         raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
+    loaded.warm_up()
     return loaded
 
 
