@@ -98,14 +98,19 @@ _upstream: Attention = base.scaled_dot_product_attention
 def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, sinks: Any = None) -> Any:
     """mlx-lm's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
-    Batches in mlx-lm's own caches are left to it: they may belong to somebody else in this process.
+    Batches in mlx-lm's own caches are left to it where they bring a mask: they belong to somebody else in this process.
     """
+    is_array = isinstance(mask, mx.array) and mask.dtype == mx.bool_
     if not hasattr(cache, "bits"):
-        if isinstance(mask, str) and mask == "causal" and _has_plan(queries, values):
-            return attend_filled(queries, keys, values, scale, sinks)
-        masked = isinstance(mask, mx.array) and mask.dtype == mx.bool_ and not isinstance(cache, _BaseCache)
-        if masked and cuda_decode.fits(queries, keys, values):
+        if (mask is None or (is_array and not isinstance(cache, _BaseCache))) and cuda_decode.fits(
+            queries, keys, values
+        ):
             return cuda_decode.attend(queries, keys, values, mask, scale, sinks)
+        if _has_plan(queries, values):
+            if isinstance(mask, str) and mask == "causal":
+                return attend_filled(queries, keys, values, scale, sinks)
+            if is_array:
+                return attend_masked(queries, keys, values, scale, mask, sinks)
     return _upstream(queries, keys, values, cache, scale, mask, sinks)
 
 
@@ -115,24 +120,42 @@ def attend_filled(queries: Any, keys: Any, values: Any, scale: float, sinks: Any
     Queries are padded on the left, so that they begin at one of few positions, and on the right like keys and values.
     """
     tokens, columns = queries.shape[2], keys.shape[2]
-    first = columns - tokens
-    start = _start(first, columns)
-    before = first - start
-    after = filled(before + tokens) - before - tokens
-    if before or after:
-        queries = mx.pad(queries, [(0, 0), (0, 0), (before, after), (0, 0)])
-    if after:
-        keys, values = (mx.pad(array, [(0, 0), (0, 0), (0, after), (0, 0)]) for array in (keys, values))
+    before, after = _around(columns - tokens, tokens)
+    queries, keys, values = _padded(queries, before, after), _padded(keys, 0, after), _padded(values, 0, after)
     out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask="causal", sinks=sinks)
     return out[:, :, before : before + tokens]
 
 
-def _start(first: int, columns: int) -> int:
-    """The position that queries are padded to begin at. Short contexts are computed as a whole, which costs little."""
+def attend_masked(queries: Any, keys: Any, values: Any, scale: float, mask: Any, sinks: Any = None) -> Any:
+    """Attention with a bool mask `[..., tokens, columns]`, made one to add: only such a mask stays in one kernel.
+
+    On an H100, 2,048 tokens and 3,072 columns: 1,218 us with a bool mask, 397 so.
+    """
+    tokens, columns = queries.shape[2], keys.shape[2]
+    below, behind = filled(tokens) - tokens, filled(columns) - columns
+    mask = mx.pad(mask, [(0, 0)] * (mask.ndim - 2) + [(0, below), (0, behind)])
+    added = mx.where(mask, mx.array(0.0, queries.dtype), mx.array(-mx.inf, queries.dtype))
+    queries, keys, values = _padded(queries, 0, below), _padded(keys, 0, behind), _padded(values, 0, behind)
+    out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=added, sinks=sinks)
+    return out[:, :, :tokens]
+
+
+def _padded(array: Any, before: int, after: int) -> Any:
+    """`[rows, heads, tokens, dim]` with zeros around the tokens."""
+    return mx.pad(array, [(0, 0), (0, 0), (before, after), (0, 0)]) if before or after else array
+
+
+def _around(first: int, tokens: int) -> tuple[int, int]:
+    """Padding on the left and on the right of queries that begin at this position.
+
+    Short contexts are computed as a whole, which costs little; in long ones queries begin at a multiple of `_grain`.
+    """
+    columns = first + tokens
     if columns <= LENGTHS[-1]:
-        return 0
-    step = _grain(columns)
-    return first // step * step
+        return first, filled(columns) - columns
+    grain = _grain(columns)
+    before = first % grain
+    return before, -(before + tokens) % (grain // 2)
 
 
 def _grain(tokens: int) -> int:

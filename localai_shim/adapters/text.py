@@ -144,12 +144,16 @@ class TextModel:
         self._prefill([list(tokens) for tokens in prompts], cache, wait)
 
     def warm_up(self) -> None:
-        """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to; nothing on others."""
+        """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
+
+        Nothing on other back ends. What is prepared belongs to the thread that calls this.
+        """
         from .attention import LENGTHS
 
-        if self._fills:
-            for length in LENGTHS:
-                self._prefill([[0] * length], self.new_cache(), wait=True)
+        for length in LENGTHS if self._fills else ():
+            cache = self.new_cache()
+            self._prefill([[0] * length], cache, wait=True)
+            self._mx.eval(self.forward(self._mx.zeros((1,), self._mx.int32), cache))
 
     def _prefill(self, rows: list[list[int]], cache: list[Any], wait: bool) -> None:
         from .attention import fill, forget
