@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import base
-from mlx_lm.models.cache import KVCache, RotatingKVCache, _BaseCache
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from . import cuda_decode
 from .backend import on_cuda
@@ -98,19 +98,17 @@ _upstream: Attention = base.scaled_dot_product_attention
 def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, sinks: Any = None) -> Any:
     """mlx-lm's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
-    Batches in mlx-lm's own caches are left to it where they bring a mask: they belong to somebody else in this process.
+    Batches in mlx-lm's own caches, which are padded on the left, are left to it: they are somebody else's.
     """
     is_array = isinstance(mask, mx.array) and mask.dtype == mx.bool_
-    if not hasattr(cache, "bits"):
-        if (mask is None or (is_array and not isinstance(cache, _BaseCache))) and cuda_decode.fits(
-            queries, keys, values
-        ):
+    theirs = is_array and getattr(cache, "left_padding", None) is not None
+    if not hasattr(cache, "bits") and not theirs:
+        if (mask is None or is_array) and cuda_decode.fits(queries, keys, values):
             return cuda_decode.attend(queries, keys, values, mask, scale, sinks)
-        if _has_plan(queries, values):
-            if isinstance(mask, str) and mask == "causal":
-                return attend_filled(queries, keys, values, scale, sinks)
-            if is_array:
-                return attend_masked(queries, keys, values, scale, mask, sinks)
+        if _has_plan(queries, values) and is_array:
+            return attend_masked(queries, keys, values, scale, mask, sinks)
+        if _has_plan(queries, values) and isinstance(mask, str) and mask == "causal":
+            return attend_filled(queries, keys, values, scale, sinks)
     return _upstream(queries, keys, values, cache, scale, mask, sinks)
 
 

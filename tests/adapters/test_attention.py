@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx_lm
 import pytest
 from mlx_lm.models import base
-from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache
+from mlx_lm.models.cache import ArraysCache, BatchKVCache, KVCache, RotatingKVCache
 
 from localai_shim.adapters import attention, backend, caches, cuda_decode
 from localai_shim.adapters.attention import LENGTHS, attend, attend_filled, attend_masked, fill, filled, forget
@@ -90,7 +90,7 @@ def test_a_mask_to_add_says_what_the_bool_mask_said(tokens: int, columns: int, r
     assert distance(attend_masked(q, k, v, 0.25, each), expected) < 1e-5
 
 
-def test_float32_and_quantised_caches_are_left_to_mlx_lm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_quantised_caches_and_batches_of_mlx_lm_are_left_to_mlx_lm(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(attention, "_upstream", lambda *a: calls.append(a))
     attend(*inputs(3, 9), KVCache(), 0.25, "causal")
@@ -101,7 +101,9 @@ def test_float32_and_quantised_caches_are_left_to_mlx_lm(monkeypatch: pytest.Mon
         bits = 4
 
     attend(*half, Packed(), 0.25, "causal")
-    assert len(calls) == 3
+    batch = BatchKVCache([0, 2])
+    attend(*half, batch, 0.25, batch.make_mask(3))
+    assert len(calls) == 4
 
 
 # -- passes -----------------------------------------------------------------------------------------------------------
