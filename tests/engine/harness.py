@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from localai_shim.adapters.caches import Quantised
@@ -84,3 +86,32 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         threading.Event().wait(0.002)
     return True
+
+
+@contextmanager
+def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
+    """Each prefill does something else first."""
+    model = engine.model
+    prefill, prefill_batch = model.prefill, model.prefill_batch
+
+    def instead(then: Callable[..., None], *args: Any, **more: Any) -> None:
+        first()
+        then(*args, **more)
+
+    model.prefill = partial(instead, prefill)  # type: ignore[method-assign]
+    model.prefill_batch = partial(instead, prefill_batch)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.prefill, model.prefill_batch = prefill, prefill_batch  # type: ignore[method-assign]
+
+
+@contextmanager
+def held(engine: Engine[TextModel]) -> Iterator[None]:
+    """Nothing is prefilled meanwhile: what was submitted stays."""
+    go = threading.Event()
+    with prefilling(engine, lambda: go.wait(60)):
+        try:
+            yield
+        finally:
+            go.set()

@@ -10,9 +10,9 @@ import pytest
 from localai_shim.core import RowError
 from localai_shim.engine import prefill
 from localai_shim.engine.engine import EngineOptions
+from tests.engine.counting import counting, expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.engine.recording import MakeWorld, World
-from tests.engine.test_prefix_cache import counting, expected, tokens
 
 SHARED = [50] * 100
 

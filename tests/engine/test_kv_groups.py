@@ -13,10 +13,10 @@ from localai_shim.core import SamplingParams
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import Groups, OneRow, groups
+from tests.engine.counting import expected, tokens
+from tests.engine.guides import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request
-from tests.engine.test_guides import Only, Stepped
-from tests.engine.test_kv_slots import CHANGES, KINDS, forward, load, prefilled
-from tests.engine.test_prefix_cache import expected, tokens
+from tests.engine.row_caches import CHANGES, KINDS, forward, load, prefilled
 from tests.tiny import VOCABULARY, tiny
 
 

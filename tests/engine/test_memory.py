@@ -12,9 +12,9 @@ from localai_shim.core import ModelLoadError, RowError, SamplingParams
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.memory import Memory
+from tests.engine.counting import PER_TOKEN, counting, tokens
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request
-from tests.engine.test_oracle import alone
-from tests.engine.test_prefix_cache import PER_TOKEN, counting, tokens
+from tests.engine.oracle import alone
 
 KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.9, seed=1, presence_penalty=0.5, top_logprobs=2)

@@ -14,9 +14,9 @@ from localai_shim.core import RowError, SamplingParams
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import read_row
 from localai_shim.engine.kv.row import leaves
+from tests.engine.counting import expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.engine.recording import MakeWorld
-from tests.engine.test_prefix_cache import expected, tokens
 
 LENGTHS = [2, 3, 5, 9, 12, 17, 24, 30, 31, 40, 63, 64, 65, 90, 110, 128]
 

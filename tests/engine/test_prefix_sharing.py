@@ -22,9 +22,9 @@ from localai_shim.engine.kv.parts import Segment, Snapshot
 from localai_shim.engine.prefix_cache import PrefixCache
 from localai_shim.engine.prefix_store import PrefixStore
 from tests.engine.asking import ROOT, answers, asking
+from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
 from tests.engine.folders import LONG, Fake, files, flush, keep_and_write, left_by, parts, sizes_now
 from tests.engine.harness import Running, eventually, request
-from tests.engine.test_prefix_cache import KINDS, PER_TOKEN, counting, expected, tokens
 
 # -- the budget ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ def test_a_closing_engine_writes_no_longer_than_it_may(tmp_path: Path, monkeypat
 def test_a_process_that_is_killed_while_it_writes_leaves_nothing_broken(tmp_path: Path, warnings: list[str]) -> None:
     code = f"""
         import os, pathlib, signal
-        from tests.engine.test_prefix_store import LONG, Fake, flush
+        from tests.engine.folders import LONG, Fake, flush
         model = Fake()
         cache = model.cache(pathlib.Path({str(tmp_path)!r}))
         model.keep(cache, LONG)

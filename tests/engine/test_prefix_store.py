@@ -22,10 +22,10 @@ from localai_shim.engine.kv.row import leaves
 from localai_shim.engine.prefix_cache import PrefixCache
 from localai_shim.engine.prefix_store import PrefixStore
 from tests.engine.asking import answers, asking
+from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
 from tests.engine.harness import engine_for
-from tests.engine.test_prefix_cache import KINDS, Counting, counting, expected, tokens
-from tests.engine.test_prefix_tree import arrays_of, common_length, random_tokens
+from tests.engine.segments import arrays_of, common_length, random_tokens
 from tests.tiny import tiny
 
 # -- what is found ---------------------------------------------------------------------------------------------------

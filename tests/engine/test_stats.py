@@ -15,9 +15,9 @@ from localai_shim.core import EngineStats, Percentiles
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
 from tests.conftest import MESSAGES
+from tests.engine.counting import counting, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.engine.recording import MakeWorld
-from tests.engine.test_prefix_cache import counting, tokens
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 5}

@@ -18,9 +18,9 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.adapters.scripted import Reply, ScriptedEngine
 from localai_shim.engine.engine import EngineOptions
+from tests.agent_loop import KINDS, client_of
 from tests.conftest import refused
 from tests.responses.legal import check_response
-from tests.test_prefix_cache import KINDS, client_of
 
 TURNS = {"qwen3": 50}
 
