@@ -27,10 +27,17 @@ def sampled(cases: Iterable[Any], count: int, seed: object = 0) -> list[Any]:
     """Values for `parametrize`: all of the cases, of which those outside the `sample` are exhaustive."""
     cases = list(cases)
     quick = set(sample(range(len(cases)), count, seed))
-    return [case if i in quick else pytest.param(case, marks=exhaustive) for i, case in enumerate(cases)]
+    return [case if i in quick else _marked(case) for i, case in enumerate(cases)]
 
 
 def only(quick: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     """Values for `parametrize`: all of the cases, of which only these are quick and the others exhaustive."""
     quick = list(quick)
-    return [case if case in quick else pytest.param(case, marks=exhaustive) for case in cases]
+    return [case if case in quick else _marked(case) for case in cases]
+
+
+def _marked(case: Any) -> Any:
+    """A tuple is several arguments."""
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, exhaustive])
+    return pytest.param(*case if isinstance(case, tuple) else (case,), marks=exhaustive)

@@ -11,7 +11,7 @@ from typing import Any
 
 from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.core import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
 from tests.tiny import tiny
@@ -76,6 +76,14 @@ def generate(engine: Engine[Any], *requests: GenerationRequest) -> list[list[int
     """Submit separately, wait for all."""
     running = [Running(engine, r) for r in requests]
     return [r.finish()[0] for r in running]
+
+
+def while_busy(engine: Engine[Any]) -> Iterator[EngineStats]:
+    """The engine's statistics every other millisecond, as long as a row runs or waits; the engine needs the rest."""
+    pause = threading.Event()
+    while (stats := engine.stats()).running or stats.waiting:
+        yield stats
+        pause.wait(0.002)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -23,7 +23,7 @@ def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: s
         running: list[tuple[Running, tuple[int, ...], int]] = []
         victims: list[Running] = []
         for i, prompt in enumerate(prompts(16)):
-            length = 12 + 5 * (i % 6)
+            length = 8 + 3 * (i % 6)
             running.append((Running(engine, request(prompt, max_tokens=length)), tuple(prompt), length))
             if i % 3 == 0:  # a neighbour that is cancelled in mid-stream
                 victim = Running(engine, request(prompt[::-1], max_tokens=200))
