@@ -22,6 +22,7 @@ from localai_shim.core import RowError
 from localai_shim.engine.engine import Engine
 from localai_shim.output import grammar
 from tests.engine.harness import Running, engine_for, eventually, request
+from tests.samples import only
 
 ROWS = 16
 
@@ -104,6 +105,7 @@ Alone = tuple[list[list[bytes]], list[list[bytes]]]
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", only(["asyncio"], ["asyncio", "trio"]))
 async def test_sixteen_schemas_and_sixteen_free_rows_say_what_they_say_alone(
     tasks: AsyncLocalOpenAI, alone: Alone
 ) -> None:

@@ -12,6 +12,8 @@ from localai_shim.builtin.chat import prompt_text, tool_call_text
 from localai_shim.builtin.dialogues import KINDS, sample, sample_any
 from localai_shim.builtin.evaluate import Answerer, evaluate
 from localai_shim.builtin.registry import Split, split_of
+from tests.builtin.digest import RECORD, is_recorded
+from tests.samples import exhaustive
 
 SIZE_LIMIT = 5_800_000  # bytes
 PARAMETERS = range(1_000_000, 2_800_001)
@@ -35,6 +37,9 @@ FLOORS = {
     "unknown": 0.8,
 }
 CASES = 6  # held-out dialogues of each kind
+
+runs_when_changed = exhaustive if is_recorded() else pytest.mark.filterwarnings()
+"""`make test` runs it when the checkpoint, or what makes and asks it, is not what was tested last."""
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +147,17 @@ def test_generators_are_deterministic() -> None:
         assert sample(Random(1), Split.TRAIN, kind) == sample(Random(1), Split.TRAIN, kind)
 
 
+@runs_when_changed
+@pytest.mark.timeout(600)
 def test_held_out_accuracy(answerer: Answerer) -> None:
     report = evaluate(answerer, [kind for kind in KINDS if kind.name in FLOORS], CASES, seed=7)
     assert {name: report.accuracy(name) for name in FLOORS if report.accuracy(name) < FLOORS[name]} == {}
     assert report.overall() >= 0.9
+
+
+@exhaustive
+def test_what_was_tested_is_recorded() -> None:
+    assert is_recorded(), f"run the tests of this file, then: {RECORD}"
 
 
 def test_checkpoint_path() -> None:
