@@ -23,8 +23,6 @@ from tests.conftest import refused
 from tests.responses.legal import check_response
 from tests.samples import only
 
-TURNS = {"qwen3": 50}
-
 
 def ask(client: Any, **more: Any) -> Any:
     return client.responses.create(**{"model": "m", "input": "Go on", **more})
