@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from localai_shim.engine.engine import EngineOptions
 from tests.agent_loop import KINDS, THINKING, client_of
 from tests.conftest import refused
 from tests.engine.harness import engine_for
-from tests.samples import only
+from tests.samples import exhaustive
 
 SYSTEM = "You are an agent that looks up facts. " + "one two three four five six seven eight nine ten " * 8
 TOOL: Any = {
@@ -69,7 +68,14 @@ class Loop:
         ]
 
 
-@pytest.fixture(scope="module", params=only(itertools.product(KINDS, [4]), itertools.product(KINDS, [4, 10])), ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((kind, turns), marks=[exhaustive] * (turns > 4), id=f"{kind}, {turns} turns")
+        for kind in KINDS
+        for turns in (4, 10)
+    ],
+)
 def loops(request: pytest.FixtureRequest) -> tuple[Loop, Loop, int]:
     """Some turns, a question of the user and two more; the same without a prefix cache; tokens really prefilled."""
     kind, turns = request.param

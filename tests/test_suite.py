@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.heartbeat import stays_free
 
 TESTS = Path(__file__).parent
 FILES = sorted(TESTS.rglob("*.py"))
@@ -50,3 +54,16 @@ def test_no_test_file_is_imported(path: Path) -> None:
 def test_what_all_tests_run_under_replaces_public_names_only(path: Path) -> None:
     names = list(patched_names(ast.parse(path.read_text(encoding="utf-8"))))
     assert [name for name in names if name.startswith("_")] == []
+
+
+def test_an_event_loop_that_is_blocked_is_found_out() -> None:
+    async def blocks(number: int) -> None:
+        for _ in range(3):
+            time.sleep(0.05)  # noqa: ASYNC251
+            await asyncio.sleep(0.1)
+
+    async def does_not(number: int) -> None:
+        await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(3)))
+
+    assert not asyncio.run(stays_free(blocks, 0.05, rounds=1))
+    assert asyncio.run(stays_free(does_not, 1.0))

@@ -86,7 +86,7 @@ def while_busy(engine: Engine[Any]) -> Iterator[EngineStats]:
         pause.wait(0.002)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether a condition becomes true in time; it is asked often, so that the wait is no longer than it has to be."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -112,6 +112,43 @@ def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterat
         yield
     finally:
         model.prefill, model.prefill_batch = prefill, prefill_batch  # type: ignore[method-assign]
+
+
+@contextmanager
+def stepping(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
+    """Each step of the batch does something else first."""
+    model = engine.model
+    forward = model.forward
+
+    def instead(*args: Any) -> Any:
+        first()
+        return forward(*args)
+
+    model.forward = instead  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.forward = forward  # type: ignore[method-assign]
+
+
+class Gate:
+    """Where the engine's thread waits, once `shut` says so, until the test opens it."""
+
+    def __init__(self, shut: Callable[[], bool]) -> None:
+        self._shut = shut
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        if self._shut():
+            self._reached.set()
+            self._opened.wait(60)
+
+    def wait(self) -> None:
+        """Wait until the engine's thread stands there."""
+        assert self._reached.wait(60)
+
+    def open(self) -> None:
+        self._opened.set()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.memory import Memory
 from tests.engine.counting import PER_TOKEN, counting, tokens
-from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request, while_busy
+from tests.engine.harness import GREEDY, Gate, Running, engine_for, eventually, generate, request, stepping, while_busy
 from tests.engine.oracle import alone
 from tests.samples import only
 
@@ -70,7 +70,7 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
         running = [Running(engine, request(p, max_tokens=120)) for p in prompts]
         most = memory.batch([len(p) + 120 for p in prompts])
-        assert eventually(lambda: engine.stats().running == 5)
+        running[-1].read(1)
         assert all(stats.kv_bytes <= most for stats in while_busy(engine))
         assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 120) for p in prompts]
     finally:
@@ -201,9 +201,12 @@ def test_quantised_rows_take_what_is_said_and_less(bits: int) -> None:
         assert stats.kv_bytes_per_token_unquantised == 4 * 2 * 2 * 32 * 4
         # A scale and a bias of 32 bits for each 32 numbers.
         assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
-        running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
-        assert eventually(lambda: engine.stats().running == 3)
-        assert engine.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
+        gate = Gate(lambda: engine.stats().running == 3)
+        with stepping(engine, gate):
+            running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
+            gate.wait()
+            assert engine.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
+            gate.open()
         for run in running:
             run.finish()
     finally:

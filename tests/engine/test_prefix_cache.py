@@ -12,7 +12,7 @@ from localai_shim.core import Prompt, SamplingParams
 from localai_shim.engine import kv, prefix_cache
 from localai_shim.engine.engine import EngineOptions
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
-from tests.engine.harness import GREEDY, Running, eventually, generate, request
+from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, prefilling, request
 from tests.tiny import CONFIGS
 
 ON_THE_HOST = SamplingParams(temperature=1.0, top_k=1)
@@ -162,10 +162,13 @@ def test_a_row_that_is_cancelled_while_its_prompt_is_prefilled_leaves_nothing() 
     with counting("qwen3", EngineOptions(prefill_chunk=16, max_stall=1e-4)) as c:
         neighbour = Running(c.engine, request(tokens(5), max_tokens=900))
         neighbour.read(2)
-        before = c.engine.stats().cache_bytes
-        cancelled = Running(c.engine, request(tokens(800), max_tokens=5))
-        assert eventually(lambda: c.prefilled > 40)
-        cancelled.cancel()
+        before, before_prefill = c.engine.stats().cache_bytes, c.prefilled
+        gate = Gate(lambda: c.prefilled > before_prefill + 40)
+        with prefilling(c.engine, gate):
+            cancelled = Running(c.engine, request(tokens(800), max_tokens=5))
+            gate.wait()
+            cancelled.cancel()
+            gate.open()
         assert eventually(lambda: c.engine.stats().waiting == 0)
         assert c.engine.stats().cache_bytes == before and not cancelled.sink._queue.qsize()
         neighbour.cancel()
