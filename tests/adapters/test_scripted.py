@@ -242,11 +242,11 @@ async def test_a_cancelled_task_takes_its_row_along(engine: ScriptedEngine) -> N
             tasks.start_soon(ask, client)
             assert await anyio.to_thread.run_sync(eventually, lambda: not idle(engine)), "or the next takes its reply"
             tasks.cancel_scope.cancel()
-        assert eventually(lambda: idle(engine))
+        assert await anyio.to_thread.run_sync(eventually, lambda: idle(engine))
         stream = await ask(client, stream=True)
         await anext(stream)
         await stream.close()
-        assert eventually(lambda: idle(engine))
+        assert await anyio.to_thread.run_sync(eventually, lambda: idle(engine))
         assert (await ask(client)).choices[0].message.content == "next"
 
 
