@@ -5,15 +5,19 @@ BACKEND ?= $(if $(filter Linux,$(shell uname -s)),cpu,)
 BIN := $(VENV)/bin
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 
-# Two processes with one BLAS thread each are faster than one with two: most tests wait for Python.
-TOGETHER := -m pytest -n 2 --dist loadfile -m 'not timed'
-ALONE := -m pytest -m timed
-test test-openai2: export OPENBLAS_NUM_THREADS = 1
-test test-openai2: export MKL_NUM_THREADS = 1
+# Two processes with one BLAS thread each are faster than one with two: most tests wait for Python. Whoever has done
+# its half takes tests of the other.
+TOGETHER := -m pytest -n 2 --dist worksteal -m 'not timed and not exhaustive'
+ALONE := -m pytest -m 'timed and not exhaustive'
+SWEEPS := -m pytest -n 2 --dist worksteal -m exhaustive
+test test-exhaustive test-openai2: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-openai2: export MKL_NUM_THREADS = 1
+# Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
+test test-exhaustive test-openai2: export PYTHONDONTWRITEBYTECODE =
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-openai2 lint bench clean
+.PHONY: demo test test-exhaustive test-all test-openai2 lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -22,9 +26,15 @@ test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
 	$(BIN)/python $(ALONE)
 
+# What `make test` leaves out: long sweeps of which it runs a sample.
+test-exhaustive: $(VENV)/.dev $(SUITE)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(SWEEPS)
+
+test-all: test test-exhaustive
+
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
-	test_prefix_cache.py test_options.py test_process.py responses/test_legal.py
+	test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py responses/test_legal.py
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python $(TOGETHER) $(WITHOUT_SDK:%=--ignore=tests/%)

@@ -23,7 +23,8 @@ require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import TextModel
-from localai_shim.endpoints import generation
+from localai_shim.core import Token
+from localai_shim.endpoints import generation, responses
 from localai_shim.endpoints.response_assembler import ResponseAssembler
 from localai_shim.prompt.template import ChatTokenizer
 from tests.responses.legal import check_stream
@@ -106,7 +107,34 @@ def revalidate(made: Any) -> None:
 def _what_is_drawn_at_random_is_drawn_again_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests without a seed get one from a list that begins anew with each test: random models end when they like."""
     numbers = random.Random(0)
-    monkeypatch.setattr(generation, "randbits", numbers.getrandbits)
+    monkeypatch.setattr(generation, "new_seed", lambda: numbers.getrandbits(generation.SEED_BITS))
+
+
+class RecordingAssembler(ResponseAssembler):
+    """Remembers the events of a response."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.told: list[Any] = []
+
+    def begin(self) -> list[Any]:
+        return self._noted(super().begin())
+
+    def start(self) -> list[Any]:
+        return self._noted(super().start())
+
+    def feed(self, index: int, token: Token) -> list[Any]:
+        return self._noted(super().feed(index, token))
+
+    def fail(self, error: Exception) -> list[Any]:
+        return self._noted(super().fail(error))
+
+    def cancel(self) -> list[Any]:
+        return self._noted(super().cancel())
+
+    def _noted(self, events: list[Any]) -> list[Any]:
+        self.told.extend(events)
+        return events
 
 
 @pytest.fixture(autouse=True)
@@ -115,28 +143,16 @@ def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     Responses in the background that an earlier test left are not this test's.
     """
-    told: dict[int, tuple[ResponseAssembler, list[Any]]] = {}
-    made = ResponseAssembler.__init__
+    made: list[RecordingAssembler] = []
 
-    def making(self: ResponseAssembler, *args: Any, **fields: Any) -> None:
-        made(self, *args, **fields)
-        told[id(self)] = (self, [])
+    def make(**options: Any) -> RecordingAssembler:
+        made.append(RecordingAssembler(**options))
+        return made[-1]
 
-    def noting(method: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: ResponseAssembler, *args: Any) -> Any:
-            events = method(self, *args)
-            if id(self) in told:
-                told[id(self)][1].extend(events)
-            return events
-
-        return wrapped
-
-    monkeypatch.setattr(ResponseAssembler, "__init__", making)
-    for name in ("begin", "start", "feed", "fail", "cancel"):
-        monkeypatch.setattr(ResponseAssembler, name, noting(getattr(ResponseAssembler, name)))
+    monkeypatch.setattr(responses, "ResponseAssembler", make)
     yield
-    for _, events in list(told.values()):
-        events = list(events)
+    for assembler in made:
+        events = list(assembler.told)
         ended = bool(events) and events[-1].type in ("response.completed", "response.incomplete", "response.failed")
         if events:  # a whole answer that fails has but the end of a stream, which nobody sees
             check_stream(events, complete=ended)

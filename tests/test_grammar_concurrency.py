@@ -22,6 +22,8 @@ from localai_shim.core import RowError
 from localai_shim.engine.engine import Engine
 from localai_shim.output import grammar
 from tests.engine.harness import Running, engine_for, eventually, request
+from tests.heartbeat import stays_free
+from tests.samples import only
 
 ROWS = 16
 
@@ -104,6 +106,7 @@ Alone = tuple[list[list[bytes]], list[list[bytes]]]
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", only(["asyncio"], ["asyncio", "trio"]))
 async def test_sixteen_schemas_and_sixteen_free_rows_say_what_they_say_alone(
     tasks: AsyncLocalOpenAI, alone: Alone
 ) -> None:
@@ -251,10 +254,10 @@ def test_schemas_that_are_refused_do_not_disturb_a_stream(client: LocalOpenAI, a
 # -- compiling --------------------------------------------------------------------------------------------------------
 
 
-def heavy(i: int) -> dict[str, Any]:
+def heavy(i: int, words: int = 4000) -> dict[str, Any]:
     """A schema that takes tens of milliseconds to compile; each number's is another one."""
-    words = [f"{(k * 7919 + i) % 1_000_003:x} and {k}" for k in range(4000)]
-    return {"type": "object", "properties": {"word": {"enum": words}}, "required": ["word"]}
+    options = [f"{(k * 7919 + i) % 1_000_003:x} and {k}" for k in range(words)]
+    return {"type": "object", "properties": {"word": {"enum": options}}, "required": ["word"]}
 
 
 class Compiles:
@@ -303,34 +306,24 @@ def test_equal_schemas_compile_once(client: LocalOpenAI, engine: Engine[TextMode
 
 @pytest.mark.timed
 def test_compiling_blocks_neither_the_event_loop_nor_the_engine(engine: Engine[TextModel], compiles: Compiles) -> None:
-    gaps: list[float] = []
-
-    async def heartbeat(stop: asyncio.Event) -> None:
-        last = time.perf_counter()
-        while not stop.is_set():
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            gaps.append(now - last - 0.005)
-            last = now
-
     async def main() -> None:
         async with AsyncLocalOpenAI(engine=engine) as tasks:
+
+            async def compiled(i: int) -> None:
+                schema = heavy(i, words=12_000)
+                await tasks.chat.completions.create(**asks(0, extra_body={"guided_json": schema}, max_tokens=2))
+
+            await compiled(0)
             stream = await tasks.chat.completions.create(**{**free(1), "max_tokens": 90_000}, stream=True)
             await stream.__anext__()
-            stop = asyncio.Event()
-            beat = asyncio.create_task(heartbeat(stop))
-            for i in range(0, 16, 4):
-                asked = [asks(k, extra_body={"guided_json": heavy(k)}, max_tokens=2) for k in range(i, i + 4)]
-                await asyncio.gather(*(tasks.chat.completions.create(**create) for create in asked))
-            stop.set()
-            await beat
-            assert engine.stats().running == 1, "the stream ran all the time"
+
+            async def work(number: int) -> None:
+                for i in (1, 5):
+                    await asyncio.gather(*(compiled(8 * number + k) for k in range(i, i + 4)))
+
+            assert await stays_free(work, compiles.seconds[0])
+            assert engine.stats().running >= 1, "the stream ran all the time"
             await stream.close()
 
     asyncio.run(main())
-    gaps.sort()
-    assert len(gaps) > 50 and len(compiles.seconds) == 16
-    # A machine with busy neighbours may take the thread off its core: the two longest gaps say nothing of us.
-    assert gaps[-3] < 0.05, gaps[-5:]
-    assert sum(compiles.seconds) > 0.1, "there was something to wait for"
-    assert sum(compiles.steps) > 16, "the running stream got its tokens"
+    assert len(compiles.seconds) >= 9 and any(compiles.steps[1:])

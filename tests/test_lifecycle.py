@@ -17,6 +17,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.engine.harness import eventually
+from tests.samples import only
 from tests.tiny import tiny
 
 LONG: dict[str, Any] = {
@@ -273,18 +274,24 @@ def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client
     assert eventually(lambda: watch.engine.stats().running == 0)
 
 
+TIMEOUT, PAUSE = 1.0, 0.02  # seconds: fifty gaps are no longer than the timeout, however busy the machine
+
+
 class Stalling:
     """Lets a model's steps through until it is told to hold them up."""
 
     def __init__(self, model: Any) -> None:
         self.free = threading.Event()
         self.free.set()
+        self.pause = 0.0
+        """Seconds that each step takes at least."""
         self._forward = model.forward
         model.forward = self._stalled
         self.model = model
 
     def _stalled(self, tokens: Any, cache: Any) -> Any:
-        self.free.wait(20)
+        self.free.wait(60)
+        time.sleep(self.pause)
         return self._forward(tokens, cache)
 
     def undo(self) -> None:
@@ -302,10 +309,11 @@ def stalling(watch: Watch) -> Iterator[Stalling]:
 def test_a_stream_times_out_by_the_gap_between_its_chunks_and_not_by_its_length(
     client: LocalOpenAI, watch: Watch, stalling: Stalling
 ) -> None:
-    stream = client.chat.completions.create(**LONG, stream=True, timeout=0.3)
+    stalling.pause = PAUSE
+    stream = client.chat.completions.create(**LONG, stream=True, timeout=TIMEOUT)
     began = time.monotonic()
     for _ in stream:
-        if time.monotonic() - began > 0.6:  # longer than the timeout in all, and no gap as long
+        if time.monotonic() - began > 1.3 * TIMEOUT:  # longer than the timeout in all, and no gap as long
             break
     stalling.free.clear()
     with pytest.raises(openai.APITimeoutError):
@@ -323,9 +331,10 @@ async def read_to_the_end(stream: Any) -> None:
 def test_an_async_stream_times_out_by_the_gap_too(path: str, watch: Watch, stalling: Stalling, backend: str) -> None:
     async def main() -> None:
         async with AsyncLocalOpenAI(path) as shared:
-            stream = await shared.chat.completions.create(**LONG, stream=True, timeout=0.3)
+            stalling.pause = PAUSE
+            stream = await shared.chat.completions.create(**LONG, stream=True, timeout=TIMEOUT)
             began = time.monotonic()
-            while time.monotonic() - began < 0.6:
+            while time.monotonic() - began < 1.3 * TIMEOUT:
                 await stream.__anext__()
             stalling.free.clear()
             with pytest.raises(openai.APITimeoutError):
@@ -342,8 +351,9 @@ def resident_kilobytes() -> int:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads /proc")
-@pytest.mark.timeout(300)
-def test_two_hundred_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOpenAI, watch: Watch) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("many", only([40], [40, 200]))
+def test_many_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOpenAI, watch: Watch, many: int) -> None:
     watch.stop()
     ways = [way for way in SYNC_WAYS if way is not leave_by_timeout]
     # One of them waits until its own row runs, which it cannot tell from one that is just leaving.
@@ -361,9 +371,9 @@ def test_two_hundred_rounds_leave_no_row_no_thread_and_no_memory_behind(client: 
         assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
         gc.collect()
 
-    rounds(100)  # fills MLX's and the allocator's caches
+    rounds(many // 2)  # fills MLX's and the allocator's caches
     threads, memory = threading.active_count(), resident_kilobytes()
-    rounds(200)
+    rounds(many)
     assert threading.active_count() <= threads
     assert resident_kilobytes() - memory < 20_000
     assert not watch.engine._loop._tickets

@@ -15,8 +15,7 @@ from localai_shim.core import GenerationRequest
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from tests.conftest import MESSAGES, refused
-from tests.engine.harness import Running, engine_for, eventually, request
-from tests.engine.test_queue_limit import held
+from tests.engine.harness import Running, engine_for, eventually, held, request
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 3, "temperature": 0}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -12,45 +11,10 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
+from tests.agent_loop import KINDS, THINKING, client_of
 from tests.conftest import refused
 from tests.engine.harness import engine_for
-
-THINKING = """{%- if tools or messages[0].role == 'system' -%}
-<|im_start|>system
-{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}
-{%- for tool in tools or [] %}
-{{ tool | tojson }}{% endfor %}<|im_end|>
-{% endif -%}
-{%- set ns = namespace(last=0) -%}
-{%- for message in messages -%}
-{%- if message.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
-{%- endfor -%}
-{%- for message in messages -%}
-{%- if message.role == 'user' -%}
-<|im_start|>user
-{{ message.content }}<|im_end|>
-{% elif message.role == 'assistant' -%}
-<|im_start|>assistant
-{% if loop.index0 > ns.last and message.reasoning_content %}<think>
-{{ message.reasoning_content }}
-</think>
-{% endif %}{{ message.content or '' }}
-{%- for call in message.tool_calls or [] %}{% set tool_call = call.function %}
-<tool_call>{"name": "{{ tool_call.name }}", "arguments": {{ tool_call.arguments | tojson }}}</tool_call>
-{%- endfor %}<|im_end|>
-{% elif message.role == 'tool' -%}
-<|im_start|>user
-<tool_response>{{ message.content }}</tool_response><|im_end|>
-{% endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-<|im_start|>assistant
-<think>
-{% endif -%}"""
-"""As Qwen3's: the generation prompt opens a thought, and thoughts before the last user message are dropped."""
-
-KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
-"""Dense, sliding window, hybrid."""
+from tests.samples import exhaustive
 
 SYSTEM = "You are an agent that looks up facts. " + "one two three four five six seven eight nine ten " * 8
 TOOL: Any = {
@@ -61,16 +25,6 @@ TOOL: Any = {
         "parameters": {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]},
     },
 }
-
-
-@contextmanager
-def client_of(kind: str, options: EngineOptions | None = None) -> Iterator[LocalOpenAI]:
-    engine = engine_for(kind, options, template=THINKING, max_position_embeddings=16384)
-    try:
-        with LocalOpenAI(engine=engine) as client:
-            yield client
-    finally:
-        engine.close()
 
 
 class Loop:
@@ -114,12 +68,20 @@ class Loop:
         ]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((kind, turns), marks=[exhaustive] * (turns > 4), id=f"{kind}, {turns} turns")
+        for kind in KINDS
+        for turns in (4, 10)
+    ],
+)
 def loops(request: pytest.FixtureRequest) -> tuple[Loop, Loop, int]:
-    """Ten turns, a question of the user and two more; the same without a prefix cache; tokens really prefilled."""
+    """Some turns, a question of the user and two more; the same without a prefix cache; tokens really prefilled."""
+    kind, turns = request.param
     done = []
     for options in (EngineOptions(prefix_cache_bytes=0), None):
-        with client_of(request.param, options) as client:
+        with client_of(kind, options) as client:
             prefilled = [0]
             model = client._runtime.engine("m").model
             prefill = model.prefill
@@ -132,7 +94,7 @@ def loops(request: pytest.FixtureRequest) -> tuple[Loop, Loop, int]:
 
             model.prefill = counted
             loop = Loop(client)
-            for _ in range(10):
+            for _ in range(turns):
                 loop.turn()
             loop.messages.append({"role": "user", "content": "And what is the capital of Spain?"})
             loop.turn()
@@ -151,7 +113,8 @@ def test_a_loop_says_what_it_says_without_a_cache(loops: tuple[Loop, Loop, int])
 def test_each_turn_prefills_its_new_tokens(loops: tuple[Loop, Loop, int]) -> None:
     _, warm, prefilled = loops
     assert warm.cached[0] == 0
-    for turn in [*range(1, 10), 11]:
+    last = len(warm.prompts) - 1
+    for turn in [*range(1, last - 1), last]:
         new = warm.prompts[turn] - warm.prompts[turn - 1]
         assert warm.prompts[turn] - warm.cached[turn] <= new + 16
     assert prefilled == sum(warm.prompts) - sum(warm.cached) - len(warm.prompts), "the last token runs with the batch"
@@ -159,8 +122,8 @@ def test_each_turn_prefills_its_new_tokens(loops: tuple[Loop, Loop, int]) -> Non
 
 def test_a_template_that_rewrites_earlier_turns_keeps_what_is_before_them(loops: tuple[Loop, Loop, int]) -> None:
     _, warm, _ = loops
-    assert warm.prompts[10] < warm.prompts[9] + 40, "thoughts were dropped"
-    assert warm.cached[10] >= warm.prompts[0] - 16
+    assert warm.prompts[-2] < warm.prompts[-3] + 40, "thoughts were dropped"
+    assert warm.cached[-2] >= warm.prompts[0] - 16
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import exhaustive
+
 SAMPLE = """
 from typing import assert_type
 
@@ -40,6 +42,7 @@ client.chat.completions.create(model=3)  # E: a wrong call is still a type error
 """
 
 
+@exhaustive
 @pytest.mark.timeout(300)  # mypy reads all of the SDK, without a cache
 def test_strict_mypy_sees_the_sdk_s_types_through_the_clients(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"

@@ -91,9 +91,14 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         presence_penalty=presence or 0.0,
         frequency_penalty=frequency or 0.0,
         logit_bias=_logit_bias(fields, model),
-        seed=randbits(SEED_BITS) if seed is None else seed,
+        seed=new_seed() if seed is None else seed,
         top_logprobs=top_logprobs,
     )
+
+
+def new_seed() -> int:
+    """A random seed, for a request that has none."""
+    return randbits(SEED_BITS)
 
 
 def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:

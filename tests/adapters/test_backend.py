@@ -130,7 +130,7 @@ def python(program: str, **environment: str) -> tuple[str, str]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
     )
     return done.stdout.strip(), done.stderr

@@ -1,6 +1,7 @@
 """The shipped checkpoint: format, template, split and a quick look at its held-out accuracy."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +13,8 @@ from localai_shim.builtin.chat import prompt_text, tool_call_text
 from localai_shim.builtin.dialogues import KINDS, sample, sample_any
 from localai_shim.builtin.evaluate import Answerer, evaluate
 from localai_shim.builtin.registry import Split, split_of
+from tests.builtin.digest import RECORD, is_recorded
+from tests.samples import exhaustive
 
 SIZE_LIMIT = 5_800_000  # bytes
 PARAMETERS = range(1_000_000, 2_800_001)
@@ -35,6 +38,11 @@ FLOORS = {
     "unknown": 0.8,
 }
 CASES = 6  # held-out dialogues of each kind
+
+
+def when_changed(test: Callable[..., None]) -> Callable[..., None]:
+    """`make test` runs it when the checkpoint, or what makes and asks it, is not what was tested last."""
+    return exhaustive(test) if is_recorded() else test
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +150,17 @@ def test_generators_are_deterministic() -> None:
         assert sample(Random(1), Split.TRAIN, kind) == sample(Random(1), Split.TRAIN, kind)
 
 
+@when_changed
+@pytest.mark.timeout(600)
 def test_held_out_accuracy(answerer: Answerer) -> None:
     report = evaluate(answerer, [kind for kind in KINDS if kind.name in FLOORS], CASES, seed=7)
     assert {name: report.accuracy(name) for name in FLOORS if report.accuracy(name) < FLOORS[name]} == {}
     assert report.overall() >= 0.9
+
+
+@exhaustive
+def test_what_was_tested_is_recorded() -> None:
+    assert is_recorded(), f"run the tests of this file, then: {RECORD}"
 
 
 def test_checkpoint_path() -> None:

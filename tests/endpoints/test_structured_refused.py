@@ -10,7 +10,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import refused
-from tests.endpoints.test_structured import asks, integer, one_of, string
+from tests.endpoints.schemas import asks, integer, one_of, string
 
 FORMAT = "response_format"
 JSON_SCHEMA = f"{FORMAT}.json_schema"

@@ -34,8 +34,8 @@ def main() -> None:
     from localai_shim.engine import loop as module
     from localai_shim.engine.engine import Engine
     from localai_shim.engine.prefix_cache import PrefixCache
+    from tests.engine.counting import Counting
     from tests.engine.folders import keep_and_write
-    from tests.engine.test_prefix_cache import Counting
 
     work = json.loads(sys.argv[1])
     if work.get("writes_at_once", False):

@@ -12,7 +12,7 @@ from localai_shim.adapters import caches
 from localai_shim.adapters.caches import Contents, KeyValues, States
 from localai_shim.engine.kv import RowCache, read_row
 from localai_shim.engine.prefix_cache import PrefixCache
-from tests.engine.test_prefix_tree import arrays_of
+from tests.engine.segments import arrays_of
 
 PLENTY = 2**30
 

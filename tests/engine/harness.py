@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.core import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
 from tests.tiny import tiny
@@ -76,7 +78,15 @@ def generate(engine: Engine[Any], *requests: GenerationRequest) -> list[list[int
     return [r.finish()[0] for r in running]
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def while_busy(engine: Engine[Any]) -> Iterator[EngineStats]:
+    """The engine's statistics every other millisecond, as long as a row runs or waits; the engine needs the rest."""
+    pause = threading.Event()
+    while (stats := engine.stats()).running or stats.waiting:
+        yield stats
+        pause.wait(0.002)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether a condition becomes true in time; it is asked often, so that the wait is no longer than it has to be."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -84,3 +94,69 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         threading.Event().wait(0.002)
     return True
+
+
+@contextmanager
+def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
+    """Each prefill does something else first."""
+    model = engine.model
+    prefill, prefill_batch = model.prefill, model.prefill_batch
+
+    def instead(then: Callable[..., None], *args: Any, **more: Any) -> None:
+        first()
+        then(*args, **more)
+
+    model.prefill = partial(instead, prefill)  # type: ignore[method-assign]
+    model.prefill_batch = partial(instead, prefill_batch)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.prefill, model.prefill_batch = prefill, prefill_batch  # type: ignore[method-assign]
+
+
+@contextmanager
+def stepping(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
+    """Each step of the batch does something else first."""
+    model = engine.model
+    forward = model.forward
+
+    def instead(*args: Any) -> Any:
+        first()
+        return forward(*args)
+
+    model.forward = instead  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.forward = forward  # type: ignore[method-assign]
+
+
+class Gate:
+    """Where the engine's thread waits, once `shut` says so, until the test opens it."""
+
+    def __init__(self, shut: Callable[[], bool]) -> None:
+        self._shut = shut
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        if self._shut():
+            self._reached.set()
+            self._opened.wait(60)
+
+    def wait(self) -> None:
+        """Wait until the engine's thread stands there."""
+        assert self._reached.wait(60)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@contextmanager
+def held(engine: Engine[TextModel]) -> Iterator[None]:
+    """Nothing is prefilled meanwhile: what was submitted stays."""
+    go = threading.Event()
+    with prefilling(engine, lambda: go.wait(60)):
+        try:
+            yield
+        finally:
+            go.set()

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import Event, Failure, GenerationRequest, RowError, SamplingParams, Token
-from localai_shim.engine.batch import Batch, Row
+from localai_shim.core import Failure, GenerationRequest, RowError, SamplingParams, Token
 from localai_shim.engine.engine import Engine
-from localai_shim.engine.sinks import SyncSink
 from tests.conftest import Oracle
+from tests.engine.guides import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request
 from tests.tiny import VOCABULARY, tiny
 
@@ -23,41 +22,6 @@ FREE = [[5 + i, 6, 7 * i + 3] for i in range(8)]
 
 def seeded(i: int) -> SamplingParams:
     return SamplingParams(temperature=1.1, top_p=0.95 if i % 2 else 1.0, seed=100 + i)
-
-
-class Only:
-    """Lets a set of tokens come; remembers what it was told and how often it was asked."""
-
-    def __init__(self, allowed: Sequence[int], *, escape: int | None = None, idle_after: int | None = None) -> None:
-        self.allowed, self.escape, self.idle_after = list(allowed), escape, idle_after
-        self.taken: list[int] = []
-        self.asked = 0
-
-    @property
-    def idle(self) -> bool:
-        return self.idle_after is not None and len(self.taken) >= self.idle_after
-
-    def mask(self, out: Any) -> bool:
-        assert out.dtype == np.int32 and not out.any()
-        self.asked += 1
-        for token in self.allowed:
-            out.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)
-        return True
-
-    def accept(self, token_id: int) -> bool:
-        assert not self.idle, "a guide that is idle is asked nothing more"
-        self.taken.append(token_id)
-        return False
-
-    def adjust(self, logits: np.ndarray, out: list[int]) -> np.ndarray:
-        """For the oracle: what is left of the logits."""
-        if self.idle_after is not None and len(out) >= self.idle_after:
-            return logits
-        limited = np.full(len(logits), -np.inf)
-        limited[self.allowed] = logits[self.allowed]
-        if np.argmax(logits) == self.escape:
-            limited[self.escape] = np.inf
-        return limited
 
 
 class Replay(Only):
@@ -106,27 +70,6 @@ def engine() -> Iterator[Engine[TextModel]]:
 def model() -> TextModel:
     """For batches that the test steps itself."""
     return load_text_model(str(tiny("qwen3")), LoadOptions())
-
-
-class Stepped:
-    """A batch that the test steps itself, and each row's events."""
-
-    def __init__(self, model: TextModel) -> None:
-        self.model = model
-        self.events: dict[Row, list[Event]] = {}
-        self.batch = Batch(model, lambda row, event: self.events[row].append(event))
-
-    def join(self, *requests: GenerationRequest) -> list[Row]:
-        rows = [Row(r, SyncSink(), i, self.model) for i, r in enumerate(requests)]
-        self.events.update((row, []) for row in rows)
-        caches = [self.model.new_cache() for _ in rows]
-        for row, cache in zip(rows, caches, strict=True):
-            self.model.prefill(row.prompt_tokens[:-1], cache)
-        self.batch.join(list(zip(rows, caches, strict=True)))
-        return rows
-
-    def tokens(self, row: Row) -> list[int]:
-        return [event.id for event in self.events[row] if isinstance(event, Token)]
 
 
 def some_tokens(i: int) -> list[int]:

@@ -12,9 +12,10 @@ from localai_shim.core import ModelLoadError, RowError, SamplingParams
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.memory import Memory
-from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request
-from tests.engine.test_oracle import alone
-from tests.engine.test_prefix_cache import PER_TOKEN, counting, tokens
+from tests.engine.counting import PER_TOKEN, counting, tokens
+from tests.engine.harness import GREEDY, Gate, Running, engine_for, eventually, generate, request, stepping, while_busy
+from tests.engine.oracle import alone
+from tests.samples import only
 
 KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.9, seed=1, presence_penalty=0.5, top_logprobs=2)
@@ -59,7 +60,7 @@ def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
         engine.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", only(["gemma3_text"], KINDS))
 def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(prefix_cache_bytes=0))
     try:
@@ -69,9 +70,8 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
         running = [Running(engine, request(p, max_tokens=120)) for p in prompts]
         most = memory.batch([len(p) + 120 for p in prompts])
-        assert eventually(lambda: engine.stats().running == 5)
-        while engine.stats().running:
-            assert engine.stats().kv_bytes <= most
+        running[-1].read(1)
+        assert all(stats.kv_bytes <= most for stats in while_busy(engine))
         assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 120) for p in prompts]
     finally:
         engine.close()
@@ -83,11 +83,8 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
 def test_rows_for_which_there_is_no_memory_wait_for_those_that_run() -> None:
     engine = engine_for("qwen3", room_for(2600))
     try:
-        most = 0
         running = [Running(engine, request(tokens(300, i), max_tokens=60)) for i in range(8)]
-        assert eventually(lambda: engine.stats().running > 0)
-        while engine.stats().waiting or engine.stats().running:
-            most = max(most, engine.stats().running)
+        most = max(stats.running for stats in while_busy(engine))
         assert [run.finish()[0] for run in running] == [alone("qwen3", tuple(tokens(300, i)), 60) for i in range(8)]
         assert 1 < most < 8, "some, not all, fit"
         assert engine.stats().preempted == 0, "all of their answers was reserved"
@@ -114,8 +111,7 @@ def test_the_prefix_cache_gives_way_to_rows() -> None:
         assert eventually(lambda: c.engine.stats().running > 1)
         assert c.engine.stats().cache_bytes < held
         budget = c.engine.stats().kv_budget
-        while (stats := c.engine.stats()).running:
-            assert stats.cache_bytes + stats.kv_bytes <= (budget or 0) * 1.1
+        assert all(stats.cache_bytes + stats.kv_bytes <= (budget or 0) * 1.1 for stats in while_busy(c.engine))
         assert [r.finish()[0] for r in running] == [alone("qwen3", tuple(tokens(250, 50 + i)), 200) for i in range(4)]
 
 
@@ -148,7 +144,7 @@ def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("little_reserved")
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", only([SAMPLED], [GREEDY, SAMPLED]), ids=["greedy", "sampled"])
 def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
     plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))
     prompts = [tokens(40 + i, i) for i in range(4)]
@@ -205,9 +201,12 @@ def test_quantised_rows_take_what_is_said_and_less(bits: int) -> None:
         assert stats.kv_bytes_per_token_unquantised == 4 * 2 * 2 * 32 * 4
         # A scale and a bias of 32 bits for each 32 numbers.
         assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
-        running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
-        assert eventually(lambda: engine.stats().running == 3)
-        assert engine.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
+        gate = Gate(lambda: engine.stats().running == 3)
+        with stepping(engine, gate):
+            running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
+            gate.wait()
+            assert engine.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
+            gate.open()
         for run in running:
             run.finish()
     finally:

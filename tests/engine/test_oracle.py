@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
 from tests.engine.harness import Running, engine_for, request
-from tests.tiny import CONFIGS, VOCABULARY, tiny
+from tests.engine.oracle import alone
+from tests.tiny import CONFIGS, VOCABULARY
 
 
 def prompts(n: int) -> list[list[int]]:
     """Prompts of many lengths, one token among them and some longer than the sliding window and a prefill chunk."""
     lengths = [1, 2, 3, 5, 8, 13, 21, 34, 40, 55, 64, 70, 89, 100, 120, 144]
     return [[(7 * i + 11 * j * (i + 1)) % (VOCABULARY - 3) + 3 for j in range(lengths[i % 16])] for i in range(n)]
-
-
-@functools.cache
-def alone(kind: str, prompt: tuple[int, ...], max_tokens: int) -> list[int]:
-    """What mlx-lm generates for one prompt by itself."""
-    import mlx_lm
-
-    model, tokenizer = _load(str(tiny(kind)))
-    return [r.token for r in mlx_lm.stream_generate(model, tokenizer, list(prompt), max_tokens=max_tokens)]
-
-
-@functools.cache
-def _load(path: str):
-    import mlx_lm
-
-    return mlx_lm.load(path)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -40,7 +23,7 @@ def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: s
         running: list[tuple[Running, tuple[int, ...], int]] = []
         victims: list[Running] = []
         for i, prompt in enumerate(prompts(16)):
-            length = 12 + 5 * (i % 6)
+            length = 8 + 3 * (i % 6)
             running.append((Running(engine, request(prompt, max_tokens=length)), tuple(prompt), length))
             if i % 3 == 0:  # a neighbour that is cancelled in mid-stream
                 victim = Running(engine, request(prompt[::-1], max_tokens=200))

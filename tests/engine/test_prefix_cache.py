@@ -3,64 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.text import TextModel
-from localai_shim.core import GenerationRequest, Prompt, SamplingParams
+from localai_shim.core import Prompt, SamplingParams
 from localai_shim.engine import kv, prefix_cache
-from localai_shim.engine.engine import Engine, EngineOptions
-from tests.engine.harness import GREEDY, Running, engine_for, eventually, generate, request
-from tests.engine.test_oracle import alone
-from tests.tiny import CONFIGS, VOCABULARY
+from localai_shim.engine.engine import EngineOptions
+from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
+from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, prefilling, request
+from tests.tiny import CONFIGS
 
 ON_THE_HOST = SamplingParams(temperature=1.0, top_k=1)
 """As greedy, by the way that draws each token before the next step is launched."""
-
-KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
-"""Dense, sliding window, hybrid."""
-
-
-def tokens(n: int, seed: int = 1) -> list[int]:
-    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
-
-
-class Counting:
-    """An engine and how many tokens it has prefilled."""
-
-    def __init__(self, engine: Engine[TextModel]) -> None:
-        self.engine = engine
-
-    @property
-    def prefilled(self) -> int:
-        return self.engine.stats().prefilled_tokens
-
-    def ask(
-        self, prompt: Prompt | Sequence[int], n: int = 6, sampling: SamplingParams = GREEDY
-    ) -> tuple[list[int], int]:
-        """What the engine says to a prompt, and how many tokens it prefilled for that."""
-        before = self.prefilled
-        if not isinstance(prompt, Prompt):
-            prompt = Prompt(prompt)
-        [said] = Running(self.engine, GenerationRequest(prompt, sampling, n)).finish()
-        return said, self.prefilled - before
-
-
-@contextmanager
-def counting(kind: str, options: EngineOptions | None = None) -> Iterator[Counting]:
-    engine = engine_for(kind, options)
-    try:
-        yield Counting(engine)
-    finally:
-        engine.close()
-
-
-def expected(kind: str, prompt: Sequence[int], n: int = 6) -> list[int]:
-    return alone(kind, tuple(prompt), n)
 
 
 # -- what is reused --------------------------------------------------------------------------------------------------
@@ -206,10 +162,13 @@ def test_a_row_that_is_cancelled_while_its_prompt_is_prefilled_leaves_nothing() 
     with counting("qwen3", EngineOptions(prefill_chunk=16, max_stall=1e-4)) as c:
         neighbour = Running(c.engine, request(tokens(5), max_tokens=900))
         neighbour.read(2)
-        before = c.engine.stats().cache_bytes
-        cancelled = Running(c.engine, request(tokens(800), max_tokens=5))
-        assert eventually(lambda: c.prefilled > 40)
-        cancelled.cancel()
+        before, before_prefill = c.engine.stats().cache_bytes, c.prefilled
+        gate = Gate(lambda: c.prefilled > before_prefill + 40)
+        with prefilling(c.engine, gate):
+            cancelled = Running(c.engine, request(tokens(800), max_tokens=5))
+            gate.wait()
+            cancelled.cancel()
+            gate.open()
         assert eventually(lambda: c.engine.stats().waiting == 0)
         assert c.engine.stats().cache_bytes == before and not cancelled.sink._queue.qsize()
         neighbour.cancel()
@@ -238,8 +197,6 @@ def test_a_budget_of_nothing_turns_it_off() -> None:
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
-
-PER_TOKEN = 4 * 2 * 2 * 16 * 4  # tiny qwen3: layers, keys and values, heads, width, float32
 
 
 def test_the_bytes_are_those_of_the_tokens() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.prefix_store import PrefixStore
+from tests.engine.counting import counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
-from tests.engine.test_prefix_cache import counting, expected, tokens
-from tests.engine.test_prefix_tree import arrays_of
+from tests.engine.segments import arrays_of
 
 # -- damage ----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,10 +23,11 @@ from localai_shim.engine.kv.row import leaves
 from localai_shim.engine.prefix_cache import PrefixCache
 from localai_shim.engine.prefix_store import PrefixStore
 from tests.engine.asking import answers, asking
+from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
 from tests.engine.harness import engine_for
-from tests.engine.test_prefix_cache import KINDS, Counting, counting, expected, tokens
-from tests.engine.test_prefix_tree import arrays_of, common_length, random_tokens
+from tests.engine.segments import arrays_of, common_length, random_tokens
+from tests.samples import only
 from tests.tiny import tiny
 
 # -- what is found ---------------------------------------------------------------------------------------------------
@@ -33,7 +35,7 @@ from tests.tiny import tiny
 
 @pytest.mark.parametrize(
     ("kind", "close"),
-    [("qwen3", True), ("qwen3", False), ("gemma3_text", True), ("qwen3_next", False)],
+    only([("gemma3_text", True), ("qwen3_next", False)], itertools.product(KINDS, [True, False])),
     ids=lambda value: {True: "closed", False: "left to the interpreter's exit"}.get(value, value),
 )
 def test_another_process_prefills_only_what_is_new(kind: str, close: bool, tmp_path: Path) -> None:

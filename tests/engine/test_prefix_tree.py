@@ -9,16 +9,11 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.caches import KeyValues, Ring, States
-from localai_shim.engine.kv.parts import Segment, Snapshot
+from localai_shim.engine.kv.parts import Snapshot
 from localai_shim.engine.prefix_tree import Node, PrefixTree, _age
+from tests.engine.segments import arrays_of, common_length, random_tokens
 
 TOKEN = 2 * 3 * 4 * 4  # bytes of a token below: two arrays of three heads, four float32 each
-
-
-def arrays_of(tokens: Sequence[int], start: int = 0) -> Segment:
-    """Keys and values that tell what is before them: position and sum of the tokens so far."""
-    rows = [[float(i), float(sum(tokens[: i + 1])), 0.0, 1.0] for i in range(start, len(tokens))]
-    return [mx.array([[rows] * 3]), mx.array([[rows] * 3]) * 2]
 
 
 def put(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None, snapshot: Snapshot | None = None) -> None:
@@ -42,18 +37,6 @@ def window(length: int, size: int) -> Snapshot:
 def found(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None) -> int:
     match = tree.match(salt, tokens)
     return 0 if match is None else match.length
-
-
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two lists begin with alike, the long way."""
-    length = 0
-    while length < min(len(a), len(b)) and a[length] == b[length]:
-        length += 1
-    return length
-
-
-def random_tokens(generator: random.Random) -> list[int]:
-    return [generator.randrange(3) for _ in range(generator.randrange(1, 14))]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -16,41 +15,12 @@ from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.core import EngineClosedError, QueueFullError, RowError, SamplingParams
 from localai_shim.engine.engine import Engine, EngineOptions
 from tests.conftest import MESSAGES
-from tests.engine.harness import Running, engine_for, eventually, generate, request
+from tests.engine.harness import Running, engine_for, eventually, generate, held, prefilling, request
 from tests.tiny import tiny
 
 MOST = 5
 OPTIONS = EngineOptions(max_rows=2, max_queue=3)
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 2}
-
-
-@contextmanager
-def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
-    """Each prefill does something else first."""
-    model = engine.model
-    prefill, prefill_batch = model.prefill, model.prefill_batch
-
-    def instead(then: Callable[..., None], *args: Any, **more: Any) -> None:
-        first()
-        then(*args, **more)
-
-    model.prefill = partial(instead, prefill)  # type: ignore[method-assign]
-    model.prefill_batch = partial(instead, prefill_batch)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        model.prefill, model.prefill_batch = prefill, prefill_batch  # type: ignore[method-assign]
-
-
-@contextmanager
-def held(engine: Engine[TextModel]) -> Iterator[None]:
-    """Nothing is prefilled meanwhile: what was submitted stays."""
-    go = threading.Event()
-    with prefilling(engine, lambda: go.wait(60)):
-        try:
-            yield
-        finally:
-            go.set()
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from localai_shim.core import EngineStats, Percentiles
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
 from tests.conftest import MESSAGES
+from tests.engine.counting import counting, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.engine.recording import MakeWorld
-from tests.engine.test_prefix_cache import counting, tokens
+from tests.samples import only
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 5}
@@ -164,7 +165,7 @@ LOADS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", only(["sliding window"], LOADS))
 def test_it_may_be_asked_from_any_thread_while_the_engine_works(load: str) -> None:
     kind, how, changes = LOADS[load]
     engine = engine_for(kind, EngineOptions(max_rows=6, prefill_chunk=64), how, **changes)

@@ -20,7 +20,7 @@ from tests.conftest import TEXTS, chat_tokenizer
 from tests.output.families import FAMILIES
 from tests.output.reading import Answer, Detokenizer, read, split, tokens
 from tests.output.recorded import CORPUS, TOOLS, Recorded
-from tests.output.test_stop import cut_at_first_stop
+from tests.output.stops import cut_at_first_stop
 
 QWEN = FAMILIES["json_tools"]
 

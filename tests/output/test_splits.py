@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from tests.output.families import FAMILIES, Family
 from tests.output.reading import read, split
 from tests.output.recorded import CORPUS, Recorded
+from tests.samples import exhaustive, sample
 
 _TOKENS = re.compile(r"<[|/]?\w+[|:]?\w*[|>]?|\s?\w+|\s+|[^\w\s]+")
 
@@ -33,19 +34,27 @@ def ways(text: str, seed: int) -> Iterator[list[str]]:
         yield cut(text, [rng.randint(0, len(text)) for _ in range(rng.randint(2, 6))])
 
 
+def some_ways(text: str, seed: int) -> list[list[str]]:
+    return sample(ways(text, seed), 40, text)
+
+
+@pytest.mark.parametrize("ways", [some_ways, pytest.param(ways, marks=exhaustive)])
 @pytest.mark.parametrize("answer", CORPUS, ids=lambda answer: answer.name)
-def test_every_way_to_cut_an_answer_into_tokens_reads_alike(answer: Recorded) -> None:
+def test_every_way_to_cut_an_answer_into_tokens_reads_alike(
+    answer: Recorded, ways: Callable[[str, int], Iterator[list[str]]]
+) -> None:
     whole = read(answer, [answer.text])
-    for pieces in ways(answer.text, seed=len(answer.text)):
+    for pieces in ways(answer.text, len(answer.text)):
         assert read(answer, pieces) == whole, pieces
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 @pytest.mark.parametrize("finish", ["stop", "length"])
-def test_an_answer_that_ends_anywhere_reads_alike_however_it_was_cut(family: Family, finish: str) -> None:
+@pytest.mark.parametrize("ends", [20, pytest.param(10_000, marks=exhaustive)], ids=["some ends", "all ends"])
+def test_an_answer_that_ends_anywhere_reads_alike_however_it_was_cut(family: Family, finish: str, ends: int) -> None:
     rng = random.Random(finish)
     whole = next(answer for answer in CORPUS if answer.name == f"{family.name}, reasoning, content and a call")
-    for end in range(len(whole.text)):
+    for end in sample(range(len(whole.text)), ends, whole.name):
         answer = Recorded("", family, whole.text[:end], finish="length" if finish == "length" else "stop")
         read_whole = read(answer, [answer.text])
         assert read(answer, list(answer.text)) == read_whole
@@ -57,7 +66,7 @@ def test_an_answer_that_ends_anywhere_reads_alike_however_it_was_cut(family: Fam
 @pytest.mark.parametrize("answer", CORPUS, ids=lambda answer: answer.name)
 def test_pieces_are_the_whole_text_in_order_and_merge_alike(answer: Recorded) -> None:
     merged = None
-    for pieces in itertools.islice(ways(answer.text, seed=1), None, None, 5):
+    for pieces in sample(ways(answer.text, seed=1), 20, answer.text):
         found = split(answer, pieces)
         own = [piece for piece in found if piece.start < piece.end or not piece.text]  # a header is repeated for a call
         assert "".join(piece.text for piece in own) == answer.text

@@ -11,6 +11,7 @@ import pytest
 
 from localai_shim.output.stop import StopMatcher, StopStrings
 from tests.conftest import chat_tokenizer
+from tests.output.stops import cut_at_first_stop
 
 CASES = [
     ("abcabd", ["abd"]),
@@ -38,15 +39,6 @@ def splits(text: str) -> Iterator[list[str]]:
                 pieces.append(text[start:at])
                 start = at
         yield [*pieces, text[start:]]
-
-
-def cut_at_first_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The plain definition: read on until the text ends with a stop string, and take that away."""
-    for end in range(1, len(text) + 1):
-        said = [stop for stop in stops if text[:end].endswith(stop)]
-        if said:
-            return text[: end - max(map(len, said))], True
-    return text, False
 
 
 def run(pieces: Sequence[str], stops: Sequence[str]) -> tuple[str, bool]:

@@ -22,44 +22,49 @@ from tests.output.calls import (
     valid,
 )
 from tests.output.drafts import draft, drafts, says, vocabulary_with
+from tests.samples import only
 
 # -- Calls that have to be made ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", only([15], [15, 100]))
 @pytest.mark.parametrize("format", FORMATS)
-def test_upstreams_parser_reads_a_valid_call_in_whatever_is_written(format: str) -> None:
+def test_upstreams_parser_reads_a_valid_call_in_whatever_is_written(format: str, count: int) -> None:
     schema = schema_for(format)
     grammar, vocabulary = compiled(format, [ToolSpec("get_weather", schema, strict=True)])
-    for text in drafts(grammar, vocabulary, 100, endings=ENDINGS):
+    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text)
         assert call["name"] == "get_weather"
         valid(call["arguments"], schema, texts=format == "qwen3_coder")
         assert set(call["arguments"]) <= set(schema["properties"])
 
 
+@pytest.mark.parametrize("count", only([8], [8, 30]))
 @pytest.mark.parametrize("format", FORMATS)
-def test_markers_that_are_no_special_tokens_are_written_in_letters(format: str) -> None:
+def test_markers_that_are_no_special_tokens_are_written_in_letters(format: str, count: int) -> None:
     schema = schema_for(format)
     grammar, vocabulary = compiled(format, [ToolSpec("get_weather", schema)], special=False)
-    for text in drafts(grammar, vocabulary, 30, endings=ENDINGS):
+    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text)
         valid(call["arguments"], schema, texts=format == "qwen3_coder")
 
 
-def test_the_parser_of_tags_reads_single_types_by_itself() -> None:
+@pytest.mark.parametrize("count", only([10], [10, 50]))
+def test_the_parser_of_tags_reads_single_types_by_itself(count: int) -> None:
     single = {name: member for name, member in DEEP["properties"].items() if isinstance(member.get("type"), str)}
     schema = {"type": "object", "properties": single, "required": list(single)}
     grammar, vocabulary = compiled("qwen3_coder", [ToolSpec("f", schema)])
-    for text in drafts(grammar, vocabulary, 50):
+    for text in drafts(grammar, vocabulary, count):
         valid(parsed("qwen3_coder", text, {"f": schema})[0]["arguments"], schema)
 
 
+@pytest.mark.parametrize("count", only([10], [10, 40]))
 @pytest.mark.parametrize("format", FORMATS)
-def test_strings_without_limits_hold_nothing_that_the_parser_trips_over(format: str) -> None:
+def test_strings_without_limits_hold_nothing_that_the_parser_trips_over(format: str, count: int) -> None:
     members = {"a": {"type": "string"}, "b": {"type": "string"}}
     schema = {"type": "object", "properties": members, "required": ["a", "b"]}
     grammar, vocabulary = compiled(format, [ToolSpec("f", schema)], special=False)
-    for text in drafts(grammar, vocabulary, 40, endings=ENDINGS):
+    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text, {"f": schema})
         valid(call["arguments"], schema)
 
@@ -133,10 +138,11 @@ def random_schema(pick: random.Random, depth: int = 0) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": {"type": "boolean"}}
 
 
+@pytest.mark.parametrize("schemas", only([5], [5, 40]))
 @pytest.mark.parametrize("format", NESTED)
-def test_calls_follow_schemas_that_nobody_chose(format: str) -> None:
+def test_calls_follow_schemas_that_nobody_chose(format: str, schemas: int) -> None:
     pick = random.Random(format)
-    for seed in range(25):
+    for seed in range(schemas):
         members = {name: random_schema(pick) for name in ("a", "b_2", "c")}
         schema = {"type": "object", "properties": members, "required": pick.sample(list(members), k=2)}
         grammar, vocabulary = compiled(format, [ToolSpec("f", schema, strict=True)])

@@ -64,15 +64,15 @@ async def test_a_cancelled_task_frees_its_row(scripted: AsyncLocalOpenAI, engine
         group.start_soon(lambda: ask(scripted, input="Hang"))
         assert await anyio.to_thread.run_sync(eventually, lambda: engine.stats().running == 1)
         group.cancel_scope.cancel()
-    assert eventually(lambda: not engine.stats().running)
+    assert await anyio.to_thread.run_sync(eventually, lambda: not engine.stats().running)
 
 
 async def test_a_stream_that_is_closed_frees_its_row(scripted: AsyncLocalOpenAI, engine: ScriptedEngine) -> None:
     stream = await ask(scripted, input="Hang", stream=True)
     assert (await anext(stream)).type == "response.created"
-    assert eventually(lambda: engine.stats().running == 1)
+    assert await anyio.to_thread.run_sync(eventually, lambda: engine.stats().running == 1)
     await stream.close()
-    assert eventually(lambda: not engine.stats().running)
+    assert await anyio.to_thread.run_sync(eventually, lambda: not engine.stats().running)
 
 
 async def test_timeouts_are_the_sdks(scripted: AsyncLocalOpenAI, engine: ScriptedEngine) -> None:
@@ -82,7 +82,7 @@ async def test_timeouts_are_the_sdks(scripted: AsyncLocalOpenAI, engine: Scripte
     with pytest.raises(openai.APITimeoutError):
         async for _ in await ask(hasty, input="Hang", stream=True):
             pass
-    assert eventually(lambda: not engine.stats().running)
+    assert await anyio.to_thread.run_sync(eventually, lambda: not engine.stats().running)
 
 
 async def test_the_helpers_parse_and_accumulate(scripted: AsyncLocalOpenAI) -> None:

@@ -262,7 +262,7 @@ def run(script: str, path: Path, interval: str = "math.inf", **more: Any) -> sub
 
 def test_the_end_of_the_process_does_not_wait_for_them(tmp_path: Path) -> None:
     with run("", tmp_path / "state.db", stderr=subprocess.PIPE) as process:
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=100)
     assert (process.returncode, errors) == (0, "") and out.startswith("resp_")
 
 
@@ -284,7 +284,7 @@ def test_those_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
 
 
 def test_a_conversation_that_goes_meanwhile_fails_the_response_and_says_so() -> None:
-    engine = ScriptedEngine(lambda request, prompt, before: Reply(WORDS, interval=0.02))
+    engine = ScriptedEngine(lambda request, prompt, before: Reply("one two three", interval=0.5))
     with LocalOpenAI(engine=engine) as client:
         conversation = client.conversations.create()
         id = start(client, conversation=conversation.id).id
@@ -313,7 +313,7 @@ def test_another_process_can_cancel(tmp_path: Path, interval: str) -> None:
         assert process.stdout is not None
         id, _ = process.stdout.readline().strip(), process.stdout.readline()
         assert client.responses.cancel(id).status == "cancelled"
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=100)
         assert out.strip() == "cancelled"
         assert client.responses.retrieve(id).status == "cancelled"
 

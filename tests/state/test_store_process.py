@@ -500,7 +500,7 @@ file.save("response", "r1", {{}})
 print("done")
 """
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
     store = Store(path)
     assert store.get("response", "r1") == {}

@@ -1,0 +1,81 @@
+"""Kinds of caches that a row may have, and models to run on them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+from mlx_lm.models import falcon_h1
+from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
+
+from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.packed import pack
+from localai_shim.engine.kv import RowCache
+from tests.tiny import VOCABULARY, tiny
+
+MakeCache = Callable[[Any], RowCache]
+
+
+class OwnKVCache(KVCache):
+    """A kind that nobody here knows, which can be merged."""
+
+
+def caches_of(kind: type, *arguments: Any, **options: Any) -> MakeCache:
+    return lambda model: [kind(*arguments, **options) for _ in model.layers]
+
+
+# What a row is prefilled on: (model, how its caches are made, whether they can always be rolled back).
+KINDS: dict[str, tuple[str, MakeCache, bool]] = {
+    "dense": ("qwen3", make_prompt_cache, True),
+    "sliding window": ("gemma3_text", make_prompt_cache, False),
+    "ring that keeps its first tokens": ("qwen3", caches_of(RotatingKVCache, 24, keep=4), False),
+    "ring": ("llama", caches_of(RotatingKVCache, 20), False),
+    "recurrent and dense": ("qwen3_next", make_prompt_cache, False),
+    "two caches per layer": ("falcon_h1", make_prompt_cache, False),
+    "experts": ("qwen3_moe", make_prompt_cache, True),
+    "quantised": ("qwen3", lambda model: pack(make_prompt_cache(model), Quantised(32, 8)), True),
+    "unknown": ("qwen3", caches_of(OwnKVCache), False),
+}
+
+
+# Tiny as they are, the models need heads of 32 where keys are quantised in groups of 32.
+CHANGES: dict[str, dict[str, Any]] = {"quantised": {"head_dim": 32}}
+
+
+FALCON: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": VOCABULARY,
+    "mamba_d_ssm": 64,
+    "mamba_d_head": 16,
+    "mamba_n_heads": 4,
+    "mamba_d_state": 16,
+}
+
+
+@functools.cache
+def load(kind: str, **changes: Any) -> Any:
+    if kind == "falcon_h1":  # its weights change when they are loaded, so that what is made here cannot be saved
+        mx.random.seed(0)
+        return falcon_h1.Model(falcon_h1.ModelArgs(**FALCON))
+    return mlx_lm.load(str(tiny(kind, **changes)))[0]
+
+
+def forward(model: Any, tokens: list[int], cache: RowCache) -> Any:
+    """Logits after one more token per row, `[rows, vocabulary]`."""
+    return model(mx.array(tokens)[:, None], cache=cache)[:, -1]
+
+
+def prefilled(model: Any, make: MakeCache, prompt: list[int], chunk: int = 40) -> RowCache:
+    cache = make(model)
+    for start in range(0, len(prompt), chunk):
+        model(mx.array([prompt[start : start + chunk]]), cache=cache)
+        mx.eval([layer.state for layer in cache])
+    return cache

@@ -1,0 +1,69 @@
+"""Rules that the tests themselves keep."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.heartbeat import stays_free
+
+TESTS = Path(__file__).parent
+FILES = sorted(TESTS.rglob("*.py"))
+CONFTESTS = [path for path in FILES if path.name == "conftest.py"]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(TESTS))
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+            yield node.module or ""
+
+
+def patched_names(tree: ast.AST) -> Iterator[str]:
+    """Names that `setattr(object, "name", ...)`, with or without monkeypatch, replaces."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in ("setattr", "delattr"):
+                yield from (
+                    argument.value.rsplit(".", 1)[-1]
+                    for argument in node.args[:2]
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                )
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_test_file_is_imported(path: Path) -> None:
+    """What several need stands in a module without tests, so that a test file can be changed, or go, by itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert [name for name in imported_modules(tree) if name.startswith("tests.") and ".test_" in name] == []
+
+
+@pytest.mark.parametrize("path", CONFTESTS, ids=named)
+def test_what_all_tests_run_under_replaces_public_names_only(path: Path) -> None:
+    names = list(patched_names(ast.parse(path.read_text(encoding="utf-8"))))
+    assert [name for name in names if name.startswith("_")] == []
+
+
+def test_an_event_loop_that_is_blocked_is_found_out() -> None:
+    async def blocks(number: int) -> None:
+        for _ in range(3):
+            time.sleep(0.05)  # noqa: ASYNC251
+            await asyncio.sleep(0.1)
+
+    async def does_not(number: int) -> None:
+        await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(3)))
+
+    assert not asyncio.run(stays_free(blocks, 0.05, rounds=1))
+    assert asyncio.run(stays_free(does_not, 1.0))
