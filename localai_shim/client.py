@@ -74,7 +74,7 @@ def _with_store(runtime: Runtime) -> Runtime:
 
 def _sdk_options(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
     """The SDK's constructor arguments, without those that could lead a request out of this process."""
-    kept = {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
+    kept = _copy_options(options)
     if kept.get("api_key") is None:
         kept["api_key"] = "local"
     kept.update(base_url=sdk.BASE_URL, http_client=http_client)
@@ -82,9 +82,8 @@ def _sdk_options(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
 
 
 def _copy_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `copy`; a url that leads nowhere keeps the SDK from reading `websocket_base_url`."""
-    kept = {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
-    return {**kept, "websocket_base_url": sdk.BASE_URL}
+    """Arguments of `copy`, without those that could lead a request out of this process."""
+    return {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
 
 
 def _stub_timeout(foreign: Any) -> Any:
@@ -200,9 +199,14 @@ class LocalOpenAI(openai.OpenAI):
         with_options = copy
 
         @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(openai.OpenAI)
+
+        @property
         def websocket_base_url(self):
-            """Read where the SDK opens a websocket, and only there."""
-            raise sdk.no_websockets(self)
+            """A url that raises when a websocket is to be opened with it."""
+            return sdk.NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):
@@ -328,9 +332,14 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         with_options = copy
 
         @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(openai.AsyncOpenAI)
+
+        @property
         def websocket_base_url(self):
-            """Read where the SDK opens a websocket, and only there."""
-            raise sdk.no_websockets(self)
+            """A url that raises when a websocket is to be opened with it."""
+            return sdk.NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):
