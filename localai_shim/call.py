@@ -35,7 +35,7 @@ class Call:
         self.started = time.monotonic()
         self.request = sdk.make_request(client, options)
         self._options = options
-        self.timeout = sdk.seconds(client, options)
+        self.timeout: float | None = None
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
@@ -46,10 +46,11 @@ class Call:
         """What answers where no model has to run; it may read files. None for the other endpoints.
 
         Raises:
-            RequestError: no such endpoint or model.
+            RequestError: no such endpoint or model, or no such timeout.
         """
         if self.client.is_closed():
             raise EngineClosedError("this client was closed")
+        self.timeout = sdk.seconds(self.client, self._options)
         for part in self._parts:
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)

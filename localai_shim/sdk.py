@@ -12,13 +12,15 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from numbers import Real
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import openai
 from openai import AsyncStream, Stream
 from openai.types.responses import Response
 
-from .errors import NotFound, RequestError
+from .errors import BadRequest, NotFound, RequestError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -283,7 +285,27 @@ class NoWebsocketURL(str):
 
 
 def seconds(client: Any, options: Any) -> float | None:
-    """How long to wait: for the whole answer, or between two chunks of a stream. None waits for ever."""
+    """How long a call waits: for the whole answer, or between two chunks of a stream. None waits for ever.
+
+    Raises:
+        BadRequest: the timeout is none.
+    """
     timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
+    try:
+        return read_seconds(timeout)
+    except ValueError as error:
+        raise BadRequest(str(error), param="timeout", code="invalid_value") from None
+
+
+def read_seconds(timeout: object) -> float | None:
+    """A timeout of the SDK as seconds; None: for ever, or longer than a thread can wait.
+
+    Raises:
+        ValueError: it is none.
+    """
     value = getattr(timeout, "read", timeout)
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    if not isinstance(value, Real) or not float(value) >= 0:  # NaN is not
+        raise ValueError(f"'timeout' must be seconds (0 or more), an httpx.Timeout or None, not {timeout!r}.")
+    return float(value) if float(value) < TIMEOUT_MAX else None
