@@ -99,7 +99,8 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
             none (default: a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise).
         cache_dir: a folder in which these survive the process; several processes may share it.
         store: a file (SQLite) in which responses, conversations and stored completions survive the process; several
-            clients and processes may share it. None keeps them in memory, the latest 256 MiB.
+            clients and processes may share it. None keeps them in memory, the latest 256 MiB (a chain of
+            `previous_response_id` whole, as long as its last response is kept).
         keep_alive: seconds for which the model stays loaded after its last client closed (default 60).
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are

@@ -51,8 +51,7 @@ def read(stream: Any) -> list[Any]:
     """Everything that comes, until there is no more or an error."""
     found: list[Any] = []
     try:
-        for event in stream:
-            found.append(event)
+        found.extend(stream)  # keeps what came before an error
     except openai.OpenAIError as error:
         found.append(error)
     return found
