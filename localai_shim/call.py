@@ -117,6 +117,8 @@ class Call:
         elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
             error = _server_error(error)
         if isinstance(error, RequestError):
+            if error.code == "unknown_parameter":
+                error.message += sdk.newer_argument(self.client, self.path, error.param)
             return sdk.status_error(self.client, error, self._sent())
         return error
 

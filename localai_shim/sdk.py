@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import json
+import operator
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -93,6 +95,27 @@ def _raw_json(answer: Any) -> bytes:
     if isinstance(answer, openai.BaseModel):
         return answer.to_json(indent=None).encode()
     return json.dumps(answer, separators=(",", ":")).encode()
+
+
+_CREATE = {
+    "/chat/completions": "chat.completions.create",
+    "/completions": "completions.create",
+    "/responses": "responses.create",
+    "/responses/input_tokens": "responses.input_tokens.count",
+    "/responses/compact": "responses.compact",
+    "/conversations": "conversations.create",
+}
+
+
+def newer_argument(client: Any, path: str, name: str | None) -> str:
+    """What to add to the refusal of an unknown field that the installed SDK has as an argument; else nothing."""
+    try:
+        known = inspect.signature(operator.attrgetter(_CREATE[path])(client)).parameters
+    except (KeyError, AttributeError, TypeError, ValueError):  # no such method, or something stands in its place
+        return ""
+    if name not in known:
+        return ""
+    return f" It is an argument of openai {openai.__version__}, which is newer than this version of localai_shim."
 
 
 class LocalResponse(httpx.Response):
