@@ -18,6 +18,8 @@ from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .state.errors import StoreError
 
 if TYPE_CHECKING:
+    import httpx2 as httpx
+
     from .client import AsyncLocalOpenAI, LocalOpenAI
     from .runtime import Runtime
 
@@ -31,8 +33,9 @@ class Call:
         self.client = client
         self.runtime: Runtime = client._runtime
         self.started = time.monotonic()
-        self.request = sdk.make_request(options)
-        self.timeout = sdk.seconds(client, options)
+        self.request = sdk.make_request(client, options)
+        self._options = options
+        self.timeout: float | None = None
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
@@ -43,10 +46,11 @@ class Call:
         """What answers where no model has to run; it may read files. None for the other endpoints.
 
         Raises:
-            RequestError: no such endpoint or model.
+            RequestError: no such endpoint or model, or no such timeout.
         """
         if self.client.is_closed():
             raise EngineClosedError("this client was closed")
+        self.timeout = sdk.seconds(self.client, self._options)
         for part in self._parts:
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
@@ -101,7 +105,7 @@ class Call:
     def fail(self, error: BaseException) -> BaseException:
         """The SDK's exception for what went wrong; what is not ours stays as it is."""
         if isinstance(error, TimeoutError):
-            return openai.APITimeoutError(request=self.request)
+            return openai.APITimeoutError(request=self._sent())
         if isinstance(error, ModelLoadError):
             error = (
                 NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
@@ -109,12 +113,18 @@ class Call:
         elif isinstance(error, QueueFullError):
             error = TooManyRequests(f"{error}.")
         elif isinstance(error, EngineClosedError):
-            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
+            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self._sent())
         elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
             error = _server_error(error)
         if isinstance(error, RequestError):
-            return sdk.status_error(self.client, error, self.request)
+            if error.code == "unknown_parameter":
+                error.message += sdk.newer_argument(self.client, self.path, error.param)
+            return sdk.status_error(self.client, error, self._sent())
         return error
+
+    def _sent(self) -> httpx.Request:
+        """The request with its body, for errors to show."""
+        return sdk.whole_request(self.client, self._options)
 
     def whole(self, answer: Any) -> sdk.LocalResponse:
         """The response that carries a whole answer."""

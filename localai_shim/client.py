@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
@@ -18,13 +18,14 @@ import openai
 from . import sdk
 from .call import Call, preparing
 from .core import EngineLike, EngineStats, ModelLoadError
+from .options import AsyncClientOptions, ClientOptions, check_options, copy_options, stock_options
 from .runtime import KEEP_ALIVE, Runtime, Source, resolve_path, source_options
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
 
 ModelPath = str | os.PathLike[str]
 ClientT = TypeVar("ClientT", "LocalOpenAI", "AsyncLocalOpenAI")
-
-# Constructor arguments of the SDK that say where requests go and who sends them. There is nobody to send to.
-_WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_identity", "data_residency")
 
 
 def _make_runtime(
@@ -72,21 +73,6 @@ def _with_store(runtime: Runtime) -> Runtime:
     return runtime
 
 
-def _sdk_options(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
-    """The SDK's constructor arguments, without those that could lead a request out of this process."""
-    kept = {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
-    if kept.get("api_key") is None:
-        kept["api_key"] = "local"
-    kept.update(base_url=sdk.BASE_URL, http_client=http_client)
-    return kept
-
-
-def _copy_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `copy`; a url that leads nowhere keeps the SDK from reading `websocket_base_url`."""
-    kept = {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
-    return {**kept, "websocket_base_url": sdk.BASE_URL}
-
-
 def _stub_timeout(foreign: Any) -> Any:
     """The timeout of an http client that the caller brought: the SDK takes it over, and so do we."""
     return getattr(foreign, "timeout", 5.0)
@@ -113,7 +99,8 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
             none (default: a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise).
         cache_dir: a folder in which these survive the process; several processes may share it.
         store: a file (SQLite) in which responses, conversations and stored completions survive the process; several
-            clients and processes may share it. None keeps them in memory, the latest 256 MiB.
+            clients and processes may share it. None keeps them in memory, the latest 256 MiB (a chain of
+            `previous_response_id` whole, as long as its last response is kept).
         keep_alive: seconds for which the model stays loaded after its last client closed (default 60).
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
@@ -122,6 +109,7 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
     Raises:
         BackendMissingError: MLX has no back end; the message names the extra to install.
         FileNotFoundError: `model` is a path and nothing is there.
+        TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
     """
 
@@ -148,9 +136,10 @@ class LocalOpenAI(openai.OpenAI):
         cache_dir: ModelPath | None = None,
         store: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
-        http_client: Any = None,
-        **options: Any,
+        http_client: httpx.Client | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(LocalOpenAI, options)
         if not isinstance(http_client, sdk.LocalHttpClient):
             local = source_options(
                 context_length=context_length,
@@ -168,7 +157,7 @@ class LocalOpenAI(openai.OpenAI):
             runtime = _make_runtime(model, models, engine, keep_alive, store, local)
             http_client = sdk.LocalHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
-        super().__init__(**_sdk_options(options, http_client))
+        super().__init__(**stock_options(options, http_client))
 
     if not TYPE_CHECKING:  # type checkers see the SDK's own signatures
 
@@ -195,14 +184,19 @@ class LocalOpenAI(openai.OpenAI):
         def copy(self, *, http_client=None, **options):
             """As the SDK's; the copy shares the model and whatever is stored."""
             local = http_client if isinstance(http_client, sdk.LocalHttpClient) else self._client
-            return super().copy(http_client=local, **_copy_options(options))
+            return super().copy(http_client=local, **copy_options(options))
 
         with_options = copy
 
         @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(openai.OpenAI)
+
+        @property
         def websocket_base_url(self):
-            """Read where the SDK opens a websocket, and only there."""
-            raise sdk.no_websockets(self)
+            """A url that raises when a websocket is to be opened with it."""
+            return sdk.NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):
@@ -276,9 +270,10 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         cache_dir: ModelPath | None = None,
         store: ModelPath | None = None,
         keep_alive: float = KEEP_ALIVE,
-        http_client: Any = None,
-        **options: Any,
+        http_client: httpx.AsyncClient | None = None,
+        **options: Unpack[AsyncClientOptions],
     ) -> None:
+        check_options(AsyncLocalOpenAI, options)
         if not isinstance(http_client, sdk.LocalAsyncHttpClient):
             local = source_options(
                 context_length=context_length,
@@ -296,7 +291,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
             runtime = _make_runtime(model, models, engine, keep_alive, store, local)
             http_client = sdk.LocalAsyncHttpClient(runtime, _stub_timeout(http_client))
         self._runtime: Runtime = http_client.runtime
-        super().__init__(**_sdk_options(options, http_client))
+        super().__init__(**stock_options(options, http_client))
 
     if not TYPE_CHECKING:  # type checkers see the SDK's own signatures
 
@@ -323,14 +318,19 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
         def copy(self, *, http_client=None, **options):
             """As the SDK's; the copy shares the model and whatever is stored."""
             local = http_client if isinstance(http_client, sdk.LocalAsyncHttpClient) else self._client
-            return super().copy(http_client=local, **_copy_options(options))
+            return super().copy(http_client=local, **copy_options(options))
 
         with_options = copy
 
         @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(openai.AsyncOpenAI)
+
+        @property
         def websocket_base_url(self):
-            """Read where the SDK opens a websocket, and only there."""
-            raise sdk.no_websockets(self)
+            """A url that raises when a websocket is to be opened with it."""
+            return sdk.NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):

@@ -5,6 +5,7 @@ A generation leaves the engine when it is closed, dropped, cancelled or times ou
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +14,14 @@ import anyio
 import anyio.to_thread
 import openai
 
-from .core import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from .core import EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
 from .engine.sinks import AsyncSink, SyncSink
 from .errors import RequestError
+
+
+def _closed() -> Failure:
+    """What a reader gets whose stream somebody else has closed."""
+    return Failure(EngineClosedError("the stream was closed while it was read"))
 
 
 class _Generation:
@@ -68,6 +74,11 @@ class SyncGeneration(_Generation):
             raise
         return self._take(index, event)
 
+    def interrupt(self) -> None:
+        """Leave the engine, and have a thread that waits in `next` get an EngineClosedError."""
+        self.cancel()
+        self._sink.put(0, _closed())
+
 
 class AsyncGeneration(_Generation):
     """Tokens of a submission, for the task that made the sink. May be made on another thread."""
@@ -103,12 +114,18 @@ class AsyncGeneration(_Generation):
             if not self._open:
                 self._sink.close()
 
+    def interrupt(self) -> None:
+        """Have a task that is in `wait` get an EngineClosedError. Runs on the event loop."""
+        self._sink.put(0, _closed())
+        self._sink.notify()
+
     def close(self) -> None:
         """Leave the engine, from the event loop."""
         self._sink.close()
         self.cancel()
 
 
+_SHARED = "another task is reading this stream: one at a time can"
 _RAISED = (TimeoutError, EngineClosedError, RequestError, openai.OpenAIError)
 
 
@@ -121,44 +138,49 @@ def _told(assembler: Any, error: BaseException) -> Sequence[Any] | None:
 
 
 class SyncEvents:
-    """Chunks of a streamed answer; `fail` turns what goes wrong into the SDK's exception."""
+    """Chunks of a streamed answer; `fail` turns what goes wrong into the SDK's exception.
+
+    Threads that share one take turns.
+    """
 
     def __init__(self, generation: SyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
         self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
         self._ready: deque[Any] = deque(assembler.begin())
         self._closed = False
+        self._turn = threading.Lock()
 
     def __iter__(self) -> SyncEvents:
         return self
 
     def __next__(self) -> Any:
         ready = self._ready
-        while not ready:
-            if self._closed or self._assembler.finished:
-                raise StopIteration
-            try:
-                told = self._assembler.feed(*self._generation.next(self._timeout))
-                if self._assembler.finished:
-                    self._assembler.save()
-                ready.extend(told)
-            except BaseException as error:
-                self.close()
-                failed = _told(self._assembler, error)
-                if failed is not None:
-                    self._assembler.save()
-                    ready.extend(failed)
-                    continue
-                failure = self._fail(error)
-                if failure is error:
-                    raise
-                raise failure from error
-        return ready.popleft()
+        with self._turn:
+            while not ready:
+                if self._closed or self._assembler.finished:
+                    raise StopIteration
+                try:
+                    told = self._assembler.feed(*self._generation.next(self._timeout))
+                    if self._assembler.finished:
+                        self._assembler.save()
+                    ready.extend(told)
+                except BaseException as error:
+                    self.close()
+                    failed = _told(self._assembler, error)
+                    if failed is not None:
+                        self._assembler.save()
+                        ready.extend(failed)
+                        continue
+                    failure = self._fail(error)
+                    if failure is error:
+                        raise
+                    raise failure from error
+            return ready.popleft()
 
     def close(self) -> None:
-        """Leave the engine; what was not read is dropped."""
+        """Leave the engine; what was not read is dropped. Another thread may be reading."""
         self._closed = True
         self._ready.clear()
-        self._generation.cancel()
+        self._generation.interrupt()
 
 
 class SyncFollowing:
@@ -168,31 +190,36 @@ class SyncFollowing:
         self._source, self._timeout, self._fail = source, timeout, fail
         self._sink = SyncSink()
         self._closed = False
+        self._turn = threading.Lock()
         source.follow(self._sink, after)
 
     def __iter__(self) -> SyncFollowing:
         return self
 
     def __next__(self) -> Any:
-        if self._closed:
-            raise StopIteration
-        try:
-            _, event = self._sink.get(self._timeout)
-        except BaseException as error:
-            self.close()
-            failure = self._fail(error)
-            if failure is error:
-                raise
-            raise failure from error
-        if event is None:
-            self.close()
-            raise StopIteration
-        return event
+        with self._turn:  # threads may share it
+            if self._closed:
+                raise StopIteration
+            try:
+                _, event = self._sink.get(self._timeout)
+                if isinstance(event, Failure):
+                    raise event.error
+            except BaseException as error:
+                self.close()
+                failure = self._fail(error)
+                if failure is error:
+                    raise
+                raise failure from error
+            if event is None:
+                self.close()
+                raise StopIteration
+            return event
 
     def close(self) -> None:
         """Follow no longer."""
         self._closed = True
         self._source.leave(self._sink)
+        self._sink.put(0, _closed())  # another thread may be waiting
 
     __del__ = close
 
@@ -202,7 +229,7 @@ class AsyncFollowing:
 
     def __init__(self, source: Any, after: int, timeout: float | None, fail: Any, sink: AsyncSink) -> None:
         self._source, self._timeout, self._fail, self._sink = source, timeout, fail, sink
-        self._closed = False
+        self._closed = self._waiting = False
         source.follow(sink, after)
 
     def __aiter__(self) -> AsyncFollowing:
@@ -211,11 +238,18 @@ class AsyncFollowing:
     async def __anext__(self) -> Any:
         if self._closed:
             raise StopAsyncIteration
+        if self._waiting:
+            raise RuntimeError(_SHARED)
         try:
             if not self._sink.ready:
+                self._waiting = True
                 await self._sink.wait(self._timeout)
+                self._waiting = False
             _, event = self._sink.pop()
+            if isinstance(event, Failure):
+                raise event.error
         except BaseException as error:
+            self._waiting = False
             self.close()
             failure = self._fail(error)
             if failure is error:
@@ -232,8 +266,11 @@ class AsyncFollowing:
         self._source.leave(self._sink)
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """As `close`; another task may be reading."""
         self.close()
+        if self._waiting:
+            self._sink.put(0, _closed())
+            self._sink.notify()
         self._sink.close()
 
     __del__ = close
@@ -252,7 +289,7 @@ class AsyncEvents:
     def __init__(self, generation: AsyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
         self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
         self._ready: deque[Any] = deque(assembler.begin())
-        self._closed = False
+        self._closed = self._waiting = False
 
     def __aiter__(self) -> AsyncEvents:
         return self
@@ -262,14 +299,19 @@ class AsyncEvents:
         while not ready:
             if self._closed or self._assembler.finished:
                 raise StopAsyncIteration
+            if self._waiting:
+                raise RuntimeError(_SHARED)
             try:
                 if not generation.ready:
+                    self._waiting = True
                     await generation.wait(self._timeout)
+                    self._waiting = False
                 told = self._assembler.feed(*generation.take())
                 if self._assembler.finished:
                     await save(self._assembler)
                 ready.extend(told)
             except BaseException as error:
+                self._waiting = False
                 self.close()
                 failed = _told(self._assembler, error)
                 if failed is not None:
@@ -289,6 +331,8 @@ class AsyncEvents:
         self._generation.cancel()
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """As `close`; another task may be reading."""
         self.close()
+        if self._waiting:
+            self._generation.interrupt()
         self._generation.close()

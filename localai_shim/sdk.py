@@ -1,23 +1,28 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_make_status_error_from_response`, and `Stream.__stream__`.
+`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, and `Stream.__stream__`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import json
+import operator
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from numbers import Real
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import openai
 from openai import AsyncStream, Stream
+from openai.types.responses import Response
 
-from .errors import NotFound, RequestError
+from .errors import BadRequest, NotFound, RequestError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -32,10 +37,30 @@ BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
 # -- requests and responses -----------------------------------------------------------------------------------------
 
 
-def make_request(options: Any) -> httpx.Request:
-    """The request that would have been sent, for errors and raw responses to show."""
+_RAW = "X-Stainless-Raw-Response"  # set by with_raw_response ("true" or "raw") and with_streaming_response ("stream")
+
+
+def make_request(client: Any, options: Any) -> httpx.Request:
+    """The request of a call, whole where the caller gets the raw response; other calls save the time."""
     headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
+    if _RAW in headers:
+        return whole_request(client, options)
     return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
+
+
+def user_agent(base: type) -> str:
+    """What a client of the SDK calls itself."""
+    return f"{base.__name__}/Python {openai.__version__}"
+
+
+def whole_request(client: Any, options: Any) -> httpx.Request:
+    """The request that the SDK would have sent, with its headers and the body."""
+    try:
+        request: httpx.Request = client._build_request(options)
+    except Exception:  # the body has no JSON, or a header cannot be sent: the call itself says so
+        headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
+        return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
+    return request
 
 
 @functools.lru_cache(maxsize=64)
@@ -52,19 +77,65 @@ def _headers(content_type: str) -> dict[str, str]:
     }
 
 
+def raw_fields(answer: Any) -> Any:
+    """The JSON of an answer or event, whose times are integers: the SDK's types make floats of some."""
+    if not isinstance(answer, openai.BaseModel):
+        return answer
+    fields: dict[str, Any] = answer.to_dict(mode="json")
+    response = fields.get("response", fields)
+    for name in ("created_at", "completed_at"):
+        if isinstance(response, dict) and isinstance(response.get(name), float):
+            response[name] = int(response[name])
+    return fields
+
+
+def _raw_json(answer: Any) -> bytes:
+    if isinstance(getattr(answer, "response", answer), Response):
+        answer = raw_fields(answer)
+    if isinstance(answer, openai.BaseModel):
+        return answer.to_json(indent=None).encode()
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+_CREATE = {
+    "/chat/completions": "chat.completions.create",
+    "/completions": "completions.create",
+    "/responses": "responses.create",
+    "/responses/input_tokens": "responses.input_tokens.count",
+    "/responses/compact": "responses.compact",
+    "/conversations": "conversations.create",
+}
+
+
+def newer_argument(client: Any, path: str, name: str | None) -> str:
+    """What to add to the refusal of an unknown field that the installed SDK has as an argument; else nothing."""
+    try:
+        known = inspect.signature(operator.attrgetter(_CREATE[path])(client)).parameters
+    except (KeyError, AttributeError, TypeError, ValueError):  # no such method, or something stands in its place
+        return ""
+    if name not in known:
+        return ""
+    return f" It is an argument of openai {openai.__version__}, which is newer than this version of localai_shim."
+
+
 class LocalResponse(httpx.Response):
     """A whole answer: its JSON for who looks at the response, and the object that it came from.
+
+    It is open until it is read if the request asks for the response as a stream.
 
     Args:
         answer: an SDK object, or what `json.dumps` takes.
     """
 
     def __init__(self, answer: Any, *, request: httpx.Request, seconds: float = 0.0) -> None:
-        is_model = isinstance(answer, openai.BaseModel)
-        content = answer.to_json(indent=None) if is_model else json.dumps(answer)
-        super().__init__(200, headers=_headers("application/json"), content=content.encode(), request=request)
+        content, headers = _raw_json(answer), _headers("application/json")
+        if request.headers.get(_RAW) == "stream":
+            headers["content-length"] = str(len(content))
+            super().__init__(200, headers=headers, stream=httpx.ByteStream(content), request=request)
+        else:
+            super().__init__(200, headers=headers, content=content, request=request)
         self.elapsed = timedelta(seconds=seconds)
-        self.local_model = answer if is_model else None
+        self.local_model = answer if isinstance(answer, openai.BaseModel) else None
 
 
 class LocalStreamResponse(httpx.Response):
@@ -87,7 +158,7 @@ def _is_named(event: Any) -> bool:
 
 def _sse(event: Any) -> bytes:
     name = f"event: {event.type}\n" if _is_named(event) else ""
-    return f"{name}data: {event.to_json(indent=None)}\n\n".encode()
+    return b"%sdata: %s\n\n" % (name.encode(), _raw_json(event))
 
 
 class _SyncSSE(httpx.SyncByteStream):
@@ -213,14 +284,51 @@ def status_error(client: Any, error: RequestError, request: httpx.Request) -> op
     return made
 
 
-def no_websockets(client: Any) -> openai.APIStatusError:
-    """The error for the APIs that the SDK reaches over a websocket, past `request`."""
-    error = NotFound("Realtime and other websocket APIs do not exist: this client is local and never uses the network.")
-    return status_error(client, error, httpx.Request("GET", BASE_URL))
+class NoWebsocketURL(str):
+    """Stands where the SDK looks for the url of websockets: it may be looked at, and raises when it is parsed.
+
+    The SDK reaches some APIs over a websocket, past `request`. httpx looks at a url's length before all else.
+    """
+
+    client: Any
+
+    def __new__(cls, client: Any) -> NoWebsocketURL:
+        made = super().__new__(cls, BASE_URL.replace("http", "ws", 1))
+        made.client = client
+        return made
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        error = NotFound(
+            "Realtime and other websocket APIs do not exist: this client is local and never uses the network."
+        )
+        raise status_error(self.client, error, httpx.Request("GET", BASE_URL))
 
 
 def seconds(client: Any, options: Any) -> float | None:
-    """How long to wait: for the whole answer, or between two chunks of a stream. None waits for ever."""
+    """How long a call waits: for the whole answer, or between two chunks of a stream. None waits for ever.
+
+    Raises:
+        BadRequest: the timeout is none.
+    """
     timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
+    try:
+        return read_seconds(timeout)
+    except ValueError as error:
+        raise BadRequest(str(error), param="timeout", code="invalid_value") from None
+
+
+def read_seconds(timeout: object) -> float | None:
+    """A timeout of the SDK as seconds; None: for ever, or longer than a thread can wait.
+
+    Raises:
+        ValueError: it is none.
+    """
     value = getattr(timeout, "read", timeout)
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    if not isinstance(value, Real) or not float(value) >= 0:  # NaN is not
+        raise ValueError(f"'timeout' must be seconds (0 or more), an httpx.Timeout or None, not {timeout!r}.")
+    return float(value) if float(value) < TIMEOUT_MAX else None

@@ -21,12 +21,13 @@ from localai_shim.adapters.backend import require_backend
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
 from localai_shim.adapters.text import TextModel
 from localai_shim.core import Token
 from localai_shim.endpoints import generation, responses
 from localai_shim.endpoints.response_assembler import ResponseAssembler
 from localai_shim.prompt.template import ChatTokenizer
+from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
 from tests.responses.legal import check_stream
 from tests.tiny import CORPUS, make_tokenizer, tiny
 
@@ -156,6 +157,19 @@ def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator
         ended = bool(events) and events[-1].type in ("response.completed", "response.incomplete", "response.failed")
         if events:  # a whole answer that fails has but the end of a stream, which nobody sees
             check_stream(events, complete=ended)
+
+
+@pytest.fixture(autouse=True)
+def _every_raw_body_has_what_openai_describes(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Whatever a test makes: its raw bodies and events are held against OpenAI's published description."""
+    violations.clear()
+    if request.node.get_closest_marker("timed") is None:
+        monkeypatch.setattr(sdk, "LocalResponse", CheckedResponse)
+        monkeypatch.setattr(sdk, "LocalStreamResponse", CheckedStreamResponse)
+    yield
+    assert not violations
 
 
 @pytest.fixture(scope="session")

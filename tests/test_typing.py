@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import openai
 import pytest
 
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.options import AsyncClientOptions, ClientOptions
 from tests.samples import exhaustive
 
 SAMPLE = """
+from pathlib import Path
 from typing import assert_type
 
 import openai
@@ -39,6 +45,14 @@ async def main() -> None:
 
 
 client.chat.completions.create(model=3)  # E: a wrong call is still a type error
+LocalOpenAI(modl="x")  # E: no such argument
+AsyncLocalOpenAI(modl="x")  # E
+LocalOpenAI(max_rows="4")  # E: an argument of ours
+LocalOpenAI(timeout="3")  # E: an argument of the SDK
+AsyncLocalOpenAI(default_headers={"x-a": 1})  # E
+AsyncLocalOpenAI(api_key=lambda: "sk-1")  # E: it is awaited there
+LocalOpenAI(api_key=lambda: "sk-1", timeout=openai.Timeout(3), default_query={"a": 1}, organization=None)
+AsyncLocalOpenAI(max_retries=0, base_url="https://example.com", store="state.db", models={"a": Path("b"), "c": None})
 """
 
 
@@ -47,12 +61,49 @@ client.chat.completions.create(model=3)  # E: a wrong call is still a type error
 def test_strict_mypy_sees_the_sdk_s_types_through_the_clients(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
     sample.write_text(SAMPLE)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", str(sample)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wrong = 1 + SAMPLE[: SAMPLE.index("# E:")].count("\n")
+    options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", *options, str(sample)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wrong = {number for number, line in enumerate(SAMPLE.split("\n"), 1) if "# E" in line}
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert errors and all(f"sample.py:{wrong}:" in line for line in errors), done.stdout + done.stderr
+    assert {int(line.split(":")[1]) for line in errors} == wrong, done.stdout + done.stderr
+
+
+def members(annotation: Any) -> set[str]:
+    """Names of a union's types, without the modules that they come from."""
+    text = getattr(annotation, "__forward_arg__", annotation)
+    return {member.strip().removeprefix("openai.").replace("httpx2.", "httpx.") for member in text.split("|")}
+
+
+NEWER = {"data_residency", "X509WorkloadIdentity", "NotGiven"}
+"""What the SDK's 2.x line does not have, or not everywhere."""
+
+
+@pytest.mark.parametrize(
+    ("stock", "ours", "client"),
+    [(openai.OpenAI, ClientOptions, LocalOpenAI), (openai.AsyncOpenAI, AsyncClientOptions, AsyncLocalOpenAI)],
+    ids=["sync", "async"],
+)
+def test_constructor_arguments_have_the_sdk_s_types(stock: Any, ours: Any, client: Any) -> None:
+    theirs = {name: each.annotation for name, each in inspect.signature(stock.__init__).parameters.items()}
+    theirs.pop("self"), theirs.pop("http_client")
+    typed = dict(ours.__annotations__)
+    assert set(typed) - set(theirs) <= NEWER
+    assert set(theirs) <= set(typed)
+    for name, annotation in theirs.items():
+        more = members(typed[name]) ^ members(annotation)
+        assert more <= NEWER and (not more or openai.__version__.startswith("2.")), name
+    own, http_client = (
+        inspect.signature(each.__init__).parameters["http_client"].annotation for each in (client, stock)
+    )
+    assert members(own) == members(http_client)
+
+
+@pytest.mark.parametrize("client", [LocalOpenAI, AsyncLocalOpenAI])
+def test_an_argument_that_does_not_exist_is_refused_with_the_one_that_does(client: Any) -> None:
+    for wrong, right in (("modl", "model"), ("time_out", "timeout"), ("max_row", "max_rows")):
+        message = rf"{client.__name__}\(\) got an unexpected keyword argument '{wrong}'. Did you mean '{right}'\?"
+        with pytest.raises(TypeError, match=message):
+            client(**{wrong: "x"})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'quantum'$"):
+        client(quantum="x")

@@ -6,8 +6,7 @@ Order and content of the events follow https://platform.openai.com/docs/api-refe
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from openai.types import responses as types
@@ -60,6 +59,21 @@ _EVENTS: dict[str, Any] = {
     "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
     "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
 }
+
+
+_NOT_YET = dict.fromkeys(
+    ("error", "incomplete_details", "usage", "completed_at", "safety_identifier", "prompt_cache_key")
+)
+"""Fields of a response that are null where there is nothing to say, and never absent."""
+
+
+def make_response(fields: Mapping[str, Any]) -> types.Response:
+    """A response whose times are integers, as the API's are; the SDK's type makes floats of them."""
+    made = types.Response(**fields)
+    made.created_at = int(made.created_at)
+    if made.completed_at is not None:
+        made.completed_at = int(made.completed_at)
+    return made
 
 
 def new_response_id() -> str:
@@ -120,8 +134,9 @@ class ResponseAssembler(Assembler):
         self._fields = {
             "id": self.id,
             "object": "response",
-            "created_at": float(common.now()),
+            "created_at": common.now(),
             "model": model.name,
+            **_NOT_YET,
             **fields,
         }
         self._items: list[_Item] = []
@@ -189,7 +204,7 @@ class ResponseAssembler(Assembler):
         fields = {**self._fields, "status": self.status, "output": [self._made(item) for item in self._items]}
         if self._invalid:
             fields["invalid_tool_calls"] = self._invalid
-        return types.Response(**fields, **self._ending)
+        return make_response({**fields, **self._ending})
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -321,7 +336,7 @@ class ResponseAssembler(Assembler):
         if cut:
             self._end("incomplete", incomplete_details={"reason": "max_output_tokens"})
         else:
-            self._end("completed", completed_at=float(int(time.time())))
+            self._end("completed", completed_at=common.now())
         if self._telling:
             self._tell(f"response.{self.status}", response=self.result())
 

@@ -13,6 +13,7 @@ from ..errors import BadRequest, NotFound
 from .fields import Fields
 from .includes import read_include
 from .paging import list_object, read_paging, unknown_after
+from .response_assembler import make_response
 
 if TYPE_CHECKING:
     from ..background import Background, Run
@@ -31,7 +32,10 @@ class StoredEvents:
         adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
         for event in self._events:
             if event["sequence_number"] > after:
-                sink.put(0, adapter.validate_python(event))
+                made = adapter.validate_python(event)
+                if hasattr(made, "response"):
+                    made.response = make_response(event["response"])
+                sink.put(0, made)
         sink.put(0, None)
         if sink.waker is not None:
             sink.waker.wake()
@@ -136,7 +140,7 @@ def _stored(store: Store, background: Background, id: str) -> Response:
         raise no_response(id)
     if body["status"] in ("queued", "in_progress") and background.get(id) is None:
         body = _without_owner(store, background, id) or body
-    return Response.model_validate({**body, "output": store.items("response", id, "output")})
+    return make_response({**body, "output": store.items("response", id, "output")})
 
 
 def _without_owner(store: Store, background: Background, id: str) -> dict[str, Any] | None:

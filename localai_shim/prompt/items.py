@@ -192,7 +192,7 @@ def _text(part: dict[str, Any], path: str) -> str:
     if "text" in part:
         return str(part["text"])
     raise BadRequest(
-        f"Content parts of type '{kind}' are not supported by this model: it reads text only.",
+        f"Content parts of type '{kind}' are not supported: this client reads text only, whatever the model.",
         param=f"{path}.type",
         code="unsupported_value",
     )

@@ -113,7 +113,7 @@ def _part(part: Any, path: str) -> str:
     field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
     if field is None:
         known = kind in ("image_url", "input_image", "input_audio", "file", "input_file", "video_url")
-        what = f"Content parts of type {kind!r} are not supported by this model: it reads text only."
+        what = f"Content parts of type {kind!r} are not supported: this client reads text only, whatever the model."
         if not known:
             what = f"Invalid value: {kind!r}. Supported values are: 'text' and 'refusal'."
         raise BadRequest(what, param=f"{path}.type", code="unsupported_value" if known else "invalid_value")

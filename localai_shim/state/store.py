@@ -43,7 +43,8 @@ class Store:
             owner's eyes only. What a method has written survives the process however it ends (a power cut may take the
             latest writes, and breaks nothing). None: in memory, as long as this object lives.
         limit: bytes; in memory only. The least recently used objects make room. Those that a process works on or that
-            a stored response goes on from are not removed, nor is what was used just now, however large.
+            a stored response goes on from are not removed, nor is what was used just now, however large: a chain that
+            is in use is kept whole, as its next response reads all of it.
 
     Raises:
         StoreError: here and from every method: the store cannot be used. The message says which, and why.

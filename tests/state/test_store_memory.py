@@ -193,3 +193,15 @@ def test_a_file_has_no_limit(tmp_path: Any) -> None:
         response(store, n)
     assert present(store) == set(range(5))
     store.close()
+
+
+def test_a_chain_in_use_is_kept_whole_past_the_limit_and_goes_once_it_is_not() -> None:
+    store = Store(limit=550 * KB)
+    response(store, 100)
+    for n in range(40):  # four times the limit: its next response reads all of it, as OpenAI's would
+        response(store, n, previous=n - 1 if n else None)
+    assert present(store) == set(range(40)), "the others went first"
+    assert len(store.chain("r39")) == 40
+    for n in range(200, 215):
+        response(store, n)
+    assert len(present(store)) < 12
