@@ -144,6 +144,11 @@ class TextModel:
         self._model(self._mx.array(rows), cache=cache)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
+    def prompt_logits(self, prompts: Sequence[Sequence[int]], cache: list[Any]) -> Any:
+        """As `prefill_batch`, and the logits of all tokens: `[rows, tokens, vocabulary]` float32, lazy."""
+        rows = self._mx.array([list(tokens) for tokens in prompts])
+        return self._model(rows, cache=cache).astype(self._mx.float32)
+
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
         return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
