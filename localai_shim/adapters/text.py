@@ -258,6 +258,11 @@ def _context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
 
 
+def configured_context_length(folder: Path) -> int | None:
+    """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
+    return _context_length(_read_json(folder / "config.json"), None)
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
