@@ -305,7 +305,7 @@ def make_requests(
     """
     length = len(prompt.tokens)
     room = 2**31 if model.context_length is None else model.context_length - length
-    if room < 1 and limits.max_tokens != 0:
+    if room < (0 if limits.max_tokens == 0 else 1):
         raise BadRequest(
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
             f"{length} tokens. Please reduce the length of the {param}.",
