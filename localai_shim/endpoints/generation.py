@@ -254,7 +254,7 @@ class Limits:
     def rules(self, model: ServedModel) -> TokenRules:
         """Which tokens of an answer are text."""
         hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
-        return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop)
+        return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
 
 
 def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:

@@ -49,9 +49,15 @@ class Bans:
         ]
         self._held = np.array(held, dtype=np.int64).reshape(-1, 3)
         self._allowing = [i for i, row in enumerate(rows) if row.sampling.allowed_token_ids is not None]
+        self._fits = False
         self._packed: npt.NDArray[np.uint8] | None = None
         self._recent: Any = None
         """`[rows with bad words, tokens]` what each drew last, the latest at the right."""
+        none = np.empty(0, dtype=np.int64)
+        self._word_rows, self._word_places, self._last = none, none, none
+        """`[words]`: of each its row, that one's place among the rows with bad words, and its last token."""
+        self._before: Any = None
+        """`[words, tokens]` those before its last one, aligned at the right."""
         self._wording = [i for i, row in enumerate(rows) if row.sampling.bad_words]
         if self._wording:
             self._gather_words()
@@ -68,16 +74,18 @@ class Bans:
             drawn: `[rows]` tokens drawn so far.
         """
         xp = self._xp
-        if self._allowing:
-            at, keep_only = xp.array(self._allowing), (draw_host if xp is np else draw_device).keep_only
-            logits[at] = keep_only(logits[at], self._allowed(logits.shape[-1]))
+        if not self._fits:
+            self._fit(logits.shape[-1])
         if len(self._held):
             rows, tokens, until = self._held.T
             held = np.flatnonzero(drawn[rows].astype(np.int64) < until)
             if len(held):
                 logits[xp.array(rows[held]), xp.array(tokens[held])] = LEAST
         if self._wording:
-            return self._ban_words(logits)
+            logits = self._ban_words(logits)
+        if self._allowing:
+            at, keep_only = xp.array(self._allowing), (draw_host if xp is np else draw_device).keep_only
+            logits[at] = keep_only(logits[at], self._allowed(logits.shape[-1]))
         return logits
 
     def note(self, tokens: Any) -> None:
@@ -94,6 +102,15 @@ class Bans:
 
     # -----------------------------------------------------------------------------------------------------------
 
+    def _fit(self, vocabulary: int) -> None:
+        """Leave out tokens that the model's logits do not have: its tokenizer may know more."""
+        self._fits = True
+        self._held = self._held[self._held[:, 1] < vocabulary]
+        if self._wording:
+            there = self._last < vocabulary
+            self._word_rows, self._word_places = self._word_rows[there], self._word_places[there]
+            self._last, self._before = self._last[there], self._xp.array(self._before[there])
+
     def _allowed(self, vocabulary: int) -> npt.NDArray[np.uint8]:
         """The allowed tokens as packed bits, `[rows concerned, bytes]`."""
         if self._packed is None:
@@ -101,6 +118,7 @@ class Bans:
             for at, i in enumerate(self._allowing):
                 ids = np.array(self._rows[i].sampling.allowed_token_ids, dtype=np.int64)
                 bits[at, ids[ids < vocabulary]] = True
+                bits[at] |= not bits[at].any()
             self._packed = np.packbits(bits, axis=1, bitorder="little")
         return self._packed
 
@@ -113,7 +131,7 @@ class Bans:
         self._word_rows = np.repeat(np.array(self._wording), counts)
         self._word_places = np.repeat(np.arange(len(known)), counts)
         self._last = np.concatenate([last for _, last in known])
-        self._before = xp.array(np.concatenate(before))
+        self._before = np.concatenate(before)
         recent = []
         for i in self._wording:
             kept = self._rows[i].recent

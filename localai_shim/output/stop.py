@@ -20,12 +20,14 @@ class TokenRules:
         skip_special_tokens: neither are ends of sequence that the row went past.
         stop_token_ids: tokens that end a row. What ended a row is no text.
         include_stop: except where it is wanted: the token, unless it is hidden, and the stop string.
+        ignore_eos: an end of sequence ends nothing.
     """
 
     hidden: frozenset[int] = frozenset()
     skip_special_tokens: bool = True
     stop_token_ids: frozenset[int] = frozenset()
     include_stop: bool = False
+    ignore_eos: bool = False
 
     def hides(self, token: Token, state: str = NORMAL) -> bool:
         """Whether a token is no text.
@@ -33,7 +35,8 @@ class TokenRules:
         Args:
             state: of the answer, as a `ChannelSplitter` has it.
         """
-        if token.finish_reason == "stop" and self.is_end(token) and not self.include_stop:
+        ended = token.id in self.stop_token_ids or (token.is_eos and not self.ignore_eos)
+        if ended and token.finish_reason == "stop" and not self.include_stop:
             return True
         if token.is_eos:
             return self.skip_special_tokens

@@ -209,6 +209,6 @@ def test_a_prompt_whose_scores_fail_fails_alone(monkeypatch: pytest.MonkeyPatch)
         stage.scheduler.prefill()
         if len(stage.batch):
             stage.batch.step()
-    ended = {row: event for row, event in stage.events}
+    ended = dict(stage.events)
     assert isinstance(ended[bad], Failure) and all(isinstance(ended[row], Token) for row in rows)
     assert good.scores is not None and [type(score) for score in good.scores] == [TokenScore] * 2
