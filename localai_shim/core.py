@@ -17,7 +17,7 @@ class SamplingParams:
     """How one row draws its tokens.
 
     Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
-    `repetition_penalty`).
+    `repetition_penalty`, `allowed_token_ids`, `bad_words`).
     """
 
     temperature: float = 1.0
@@ -32,6 +32,10 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    allowed_token_ids: tuple[int, ...] | None = None
+    """The only tokens that may be drawn; None: all. A guide goes before it where both together leave nothing."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens whose last one is not drawn where the output ends with those before it."""
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the drawn token's only. n: those of the n likeliest tokens as well."""
@@ -45,18 +49,40 @@ class Prompt:
         boundaries: lengths at which other prompts are likely to part from this one, such as the end of the system
             prompt; only models whose rows cannot be cut need them.
         salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
+        top_logprobs: score the prompt's own tokens, with so many likely ones beside each; None: they are not scored.
 
     Attributes:
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
+        scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("boundaries", "cached_tokens", "salt", "tokens")
+    __slots__ = ("boundaries", "cached_tokens", "salt", "scores", "tokens", "top_logprobs")
 
-    def __init__(self, tokens: Sequence[int], *, boundaries: Sequence[int] = (), salt: str | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        *,
+        boundaries: Sequence[int] = (),
+        salt: str | None = None,
+        top_logprobs: int | None = None,
+    ) -> None:
         self.tokens = list(tokens)
         self.boundaries = tuple(boundaries)
         self.salt = salt
+        self.top_logprobs = top_logprobs
         self.cached_tokens: int | None = None
+        self.scores: list[TokenScore] | None = None
+
+
+class TokenScore(NamedTuple):
+    """How likely the model found one token of a prompt, after those before it."""
+
+    logprob: float
+    """Natural logarithm, of the model's own distribution."""
+    rank: int
+    """1 for the likeliest token."""
+    top: Sequence[tuple[int, float]] = ()
+    """The likeliest (token id, logprob), best first."""
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:
@@ -113,8 +139,10 @@ class GenerationRequest:
     sampling: SamplingParams
     max_tokens: int
     min_tokens: int = 0
-    """Ends of sequence and stop strings are not honoured before this many tokens."""
+    """Ends of sequence, stop tokens and stop strings are not honoured before this many tokens."""
     ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the row, whether or not `ignore_eos`."""
     stop: StopChecker | None = None
     guide: Guide | None = None
     priority: int = 0

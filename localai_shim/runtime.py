@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import CHECKPOINT
-from .core import EngineClosedError, EngineLike, ModelLoadError
+from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError
 
 if TYPE_CHECKING:
     from .background import Background
     from .endpoints.generation import ServedModel
+    from .endpoints.models import Listed
     from .engine.engine import Engine
     from .state.store import Store
 
@@ -272,14 +273,29 @@ class Runtime:
                 self._state.append(_State(store, Background(store, shared=self.store_path is not None)))
             return self._state[0]
 
-    def names(self) -> dict[str, int]:
-        """Names of the models that this client lists, with their time of creation."""
+    def names(self) -> dict[str, Listed]:
+        """The models that this client lists, by name."""
+        from .endpoints.models import Listed
+
         if self._engine is not None:
-            return {self._engine.model.name: self._engine.model.created}
+            model = self._engine.model
+            return {model.name: Listed(model.created, model.name, model.context_length)}
         if self.only:
-            return {name: _created(source) for name, source in self.sources.items()}
+            return {name: self._listed(source) for name, source in self.sources.items()}
         source = next(iter(self.sources.values()))
-        return {source.name: _created(source)}
+        return {source.name: self._listed(source)}
+
+    def _listed(self, source: Source) -> Listed:
+        """What is known of a model, without waiting for it to be loaded."""
+        from .adapters.text import configured_context_length
+        from .endpoints.models import Listed
+
+        engine = self._engines.get(source)
+        if engine is not None and engine.is_ready and not engine.is_closed:
+            with contextlib.suppress(EngineError):
+                return Listed(_created(source), source.path, engine.model.context_length)
+        length = source.context_length or configured_context_length(Path(source.path))
+        return Listed(_created(source), source.path, length)
 
     def close(self) -> None:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
@@ -295,16 +311,20 @@ class Runtime:
 def _describe(model: Any) -> ServedModel:
     from .adapters.markup import added_tokens, describe
     from .endpoints.generation import ServedModel
+    from .output.channels import markers_of
     from .output.grammar import GrammarCompiler
     from .output.vocabulary import Vocabulary
     from .prompt.template import ChatTokenizer
 
-    tokenizer = ChatTokenizer(model)
+    tokenizer, markup = ChatTokenizer(model), describe(model.tokenizer)
+    added = added_tokens(model.tokenizer)
+    markers = markers_of(markup)
+    marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
     vocabulary = Vocabulary(
         tokenizer.token_bytes,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
-        added=added_tokens(model.tokenizer),
+        added=added,
         encode=tokenizer.encode_marker,
     )
     return ServedModel(
@@ -314,9 +334,10 @@ def _describe(model: Any) -> ServedModel:
         eos_token_ids=model.eos_token_ids,
         fingerprint=model.fingerprint,
         created=model.created,
-        markup=describe(model.tokenizer),
+        markup=markup,
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,
+        hidden_ids=tokenizer.special_ids - marking,
     )
 
 

@@ -107,7 +107,6 @@ REFUSED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},
     "audio": {"voice": "alloy", "format": "wav"},
     "context_management": [{"type": "compaction"}],
-    "echo": True,
     "image": {"context_compression": "enabled"},
     "moderation": {"model": "omni-moderation-latest"},
     "personality": "friendly",
@@ -265,6 +264,7 @@ CHANGES: dict[str, Any] = {
     "max_completion_tokens": 3,
     "max_output_tokens": 3,
     "max_tokens": 3,
+    "echo": True,
     "n": 2,
     "presence_penalty": 2,
     "seed": 1,
@@ -281,6 +281,10 @@ CHANGES: dict[str, Any] = {
     "guided_regex": "[0-9]{3}",
     "guided_choice": ["yes", "no"],
     "guided_grammar": 'start: "a" "b"+',
+    "structured_outputs": {"regex": "[0-9]{3}"},
+    "allowed_token_ids": [80, 81],
+    "bad_words": list("aeiountsr"),
+    "stop_token_ids": list(range(80, 200)),
 }
 """Values with which the seeded answer below is another one."""
 
@@ -288,7 +292,7 @@ CHANGES_ROWS = [
     (method, name)
     for method in CREATING
     for name in CHANGES
-    if name in TABLES[method] or (name in EXTRA and (method != "completions.create" or not name.startswith("guided")))
+    if name in TABLES[method] or (name in EXTRA and name != "response_format")
 ] + [("responses.create", name) for name in ("frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop")]
 
 

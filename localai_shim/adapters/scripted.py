@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..core import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, hand_over
-from .scripted_reply import Reply, Row, Says, Script, ScriptedModel
+from .scripted_reply import Reply, Row, Says, Script, ScriptedModel, score
 from .scripted_tokenizer import ScriptedTokenizer
 
 __all__ = ["Decide", "Reply", "Says", "ScriptedEngine", "ScriptedTokenizer"]
@@ -160,6 +160,7 @@ class ScriptedEngine:
 
     def _next_script(self, request: GenerationRequest) -> Script:
         prompt = self.tokenizer.decode(request.prompt.tokens)
+        score(request.prompt)
         with self._lock:
             index = len(self.requests)
             self.requests.append(request)

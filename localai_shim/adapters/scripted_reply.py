@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Event, Failure, FinishReason, GenerationRequest, RowError, Sink, Ticket, Token
+from ..core import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
 from .scripted_tokenizer import Piece, ScriptedTokenizer
 
 Logprob = float | Mapping[Piece, float]
@@ -146,7 +146,8 @@ class Row:
         self._at = 0 if place is None else place + 1
         is_eos = token_id in self._eos
         ends = is_eos and not request.ignore_eos and len(self._said) > request.min_tokens
-        ends = ends or (not is_eos and request.stop is not None and request.stop.feed(token_id))
+        ends = ends or token_id in request.stop_token_ids
+        ends = ends or (request.stop is not None and request.stop.feed(token_id))
         if guided_to_end and not ends and 0 < self._at < len(script.ids):
             self._refuse(script.ids[self._at])
         reason: FinishReason | None = None
@@ -210,6 +211,16 @@ class Row:
 
 _LIKELY = math.log(0.9)
 _NEVER = -9999.0  # as OpenAI writes it
+
+
+def score(prompt: Prompt) -> None:
+    """Make up how likely the tokens of a prompt are, where that is wanted: as likely as those of a reply."""
+    if prompt.top_logprobs is None:
+        return
+    prompt.scores = []
+    for token_id in prompt.tokens[1:]:
+        likeliest = list(_with_alternatives(token_id, _LIKELY).items())
+        prompt.scores.append(TokenScore(_LIKELY, 1, likeliest[: prompt.top_logprobs]))
 
 
 def _with_alternatives(token_id: int, logprob: float) -> dict[int, float]:

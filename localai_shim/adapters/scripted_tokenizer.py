@@ -208,9 +208,11 @@ class ScriptedTokenizer:
         *,
         add_generation_prompt: bool = False,
         tokenize: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> Any:
-        """A conversation's text, or its tokens, as transformers renders it.
+        """A conversation's text, or its tokens, as transformers renders it; up to the end of its last message's content
+        with `continue_final_message`.
 
         Raises:
             jinja2.TemplateError: the template refuses the conversation.
@@ -224,6 +226,9 @@ class ScriptedTokenizer:
             eos_token=self.eos_token,
             **variables,
         )
+        if continue_final_message:
+            last = messages[-1]["content"]
+            text = text[: text.rindex(last) + len(last)]
         return self.encode(text) if tokenize else text
 
 

@@ -163,6 +163,11 @@ class TextModel:
         forget(cache, padding)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
 
+    def prompt_logits(self, prompts: Sequence[Sequence[int]], cache: list[Any]) -> Any:
+        """As `prefill_batch`, and the logits of all tokens: `[rows, tokens, vocabulary]` float32, lazy."""
+        rows = self._mx.array([list(tokens) for tokens in prompts])
+        return self._model(rows, cache=cache).astype(self._mx.float32)
+
     def forward(self, tokens: Any, cache: list[Any]) -> Any:
         """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
         return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
@@ -273,6 +278,11 @@ def _context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
                 return value
     value = getattr(tokenizer, "model_max_length", None)
     return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
+
+
+def configured_context_length(folder: Path) -> int | None:
+    """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
+    return _context_length(_read_json(folder / "config.json"), None)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class AnswerPlan:
         format: what its content has to be.
         thinking: how much it may think.
         prompt_end: the end of the rendered prompt.
+        continuing: the answer goes on with the prompt's last message.
 
     Raises:
         BadRequest: a grammar cannot be compiled.
@@ -38,7 +39,10 @@ class AnswerPlan:
         format: AnswerFormat | None,
         thinking: ThinkingPlan,
         prompt_end: str,
+        *,
+        continuing: bool = False,
     ) -> None:
+        self._continuing = continuing
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
         self._state = model.markup.state_after(prompt_end)
@@ -46,9 +50,12 @@ class AnswerPlan:
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
         """Reads the tokens."""
-        detokenizer = self._model.tokenizer.detokenizer()
+        detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
+        rules = limits.rules(self._model)
         if self._model.markup.plain:
-            return TextParser(detokenizer, limits.stop, min_tokens=limits.min_tokens, with_tokens=with_tokens)
+            return TextParser(
+                detokenizer, limits.stop, min_tokens=limits.min_tokens, with_tokens=with_tokens, rules=rules
+            )
         return AnswerParser(
             detokenizer,
             self._model.markup,
@@ -57,6 +64,7 @@ class AnswerPlan:
             stop=limits.stop,
             min_tokens=limits.min_tokens,
             with_tokens=with_tokens,
+            rules=rules,
         )
 
     def splitter(self) -> ChannelSplitter:

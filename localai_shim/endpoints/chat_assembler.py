@@ -18,6 +18,7 @@ from ..output.tool_calls import CallDelta
 from ..prompt.template import ChatTokenizer
 from . import generation as common
 from .assembler import Assembler
+from .extras import NO_EXTRAS, Extras
 from .generation import ServedModel
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
@@ -38,6 +39,7 @@ class ChatAssembler(Assembler):
         metadata: echoed in a whole completion.
         legacy: answer with a `function_call` instead of `tool_calls`.
         keep: stores the completion, once it is finished; may block.
+        extras: what the answer has beyond OpenAI's fields.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class ChatAssembler(Assembler):
         metadata: dict[str, str] | None,
         legacy: bool = False,
         keep: Callable[[ChatCompletion], None] | None = None,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         self.id = common.new_id("chatcmpl")
         self._created = common.now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
-        self._legacy = legacy
+        self._legacy, self._extras = legacy, extras
+        self._began = False
         self.keep = keep
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
@@ -78,6 +82,8 @@ class ChatAssembler(Assembler):
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._parsers[index].feed(token)
         choice = self._choices[index]
+        if self._extras.token_ids:
+            choice.token_ids.append(token.id)
         if self.keep is not None:
             choice.take(delta)
         fields = self._delta_fields(choice, delta)
@@ -98,6 +104,8 @@ class ChatAssembler(Assembler):
         """Take a choice's next token, when the answer is wanted whole."""
         delta = self._parsers[index].feed(token)
         self._choices[index].take(delta)
+        if self._extras.token_ids:
+            self._choices[index].token_ids.append(token.id)
         if delta.finish_reason is not None:
             self._finish(self._choices[index], delta)
 
@@ -114,6 +122,7 @@ class ChatAssembler(Assembler):
             service_tier="default",
             system_fingerprint=self._model.fingerprint,
             **metadata,
+            **self._extras.of_prompt(self._prompt, self._model.tokenizer),
         )
 
     # -- streams ------------------------------------------------------------------------------------------------
@@ -121,7 +130,7 @@ class ChatAssembler(Assembler):
     def _delta_fields(self, choice: _ChoiceState, delta: Delta) -> dict[str, Any]:
         """What a chunk's delta says."""
         fields: dict[str, Any] = {}
-        if delta.reasoning:
+        if delta.reasoning and self._extras.reasoning:
             fields["reasoning_content"] = delta.reasoning
         if delta.text:
             fields["content"] = delta.text
@@ -173,13 +182,21 @@ class ChatAssembler(Assembler):
         if tokens:
             logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
         choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
-        return self._make_chunk([choice])
+        if finish_reason is not None:
+            choice["stop_reason"] = self._parsers[index].stop_reason
+        if self._extras.token_ids and "role" not in delta:
+            known = self._choices[index]
+            choice["token_ids"], known.told_ids = known.token_ids[known.told_ids :], len(known.token_ids)
+        return self._make_chunk([choice], self._usage(index) if self._extras.continuous_usage else None)
 
     def _make_chunk(self, choices: list[dict[str, Any]], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
         fields = {**self._constant, "choices": choices}
-        if self._include_usage:
+        if self._include_usage or usage is not None:
             fields["usage"] = usage
+        if not self._began:
+            self._began = True
+            fields.update(self._extras.of_prompt(self._prompt, self._model.tokenizer))
         if any("custom" in call for choice in choices for call in choice["delta"].get("tool_calls", ())):
             return ChatCompletionChunk.construct(**fields)  # the SDK's type of a delta knows functions only
         return ChatCompletionChunk.model_validate(fields)
@@ -197,12 +214,17 @@ class ChatAssembler(Assembler):
         logprobs = None
         if self._logprobs:
             logprobs = ChoiceLogprobs(content=token_logprobs(choice.tokens, self._model.tokenizer), refusal=None)
-        return Choice(index=index, finish_reason=choice.finish_reason, logprobs=logprobs, message=self._message(choice))
+        extra: dict[str, Any] = {"stop_reason": self._parsers[index].stop_reason}
+        if self._extras.token_ids:
+            extra["token_ids"] = choice.token_ids
+        return Choice(
+            index=index, finish_reason=choice.finish_reason, logprobs=logprobs, message=self._message(choice), **extra
+        )
 
     def _message(self, choice: _ChoiceState) -> ChatCompletionMessage:
         text = "".join(choice.text)
         fields: dict[str, Any] = {"content": text if text or not choice.has_more else None}
-        if choice.reasoning:
+        if choice.reasoning and self._extras.reasoning:
             fields["reasoning_content"] = "".join(choice.reasoning)
         if choice.calls and self._legacy:
             function = choice.calls[0]["function"]
@@ -213,9 +235,11 @@ class ChatAssembler(Assembler):
             fields["invalid_tool_calls"] = choice.invalid
         return ChatCompletionMessage(role="assistant", refusal=None, annotations=[], **fields)
 
-    def _usage(self) -> CompletionUsage:
-        generated = sum(parser.generated for parser in self._parsers)
-        reasoning = sum(parser.reasoning_tokens for parser in self._parsers)
+    def _usage(self, choice: int | None = None) -> CompletionUsage:
+        """Of one choice, or of all."""
+        parsers = self._parsers if choice is None else [self._parsers[choice]]
+        generated = sum(parser.generated for parser in parsers)
+        reasoning = sum(parser.reasoning_tokens for parser in parsers)
         return common.usage([self._prompt], generated, reasoning)
 
 
@@ -231,7 +255,9 @@ class _ChoiceState:
         "reasoning",
         "started",
         "text",
+        "token_ids",
         "tokens",
+        "told_ids",
     )
 
     def __init__(self) -> None:
@@ -242,6 +268,8 @@ class _ChoiceState:
         self.invalid: list[dict[str, Any]] = []
         self.invalid_told = 0
         self.tokens: list[tuple[Token, int]] = []
+        self.token_ids: list[int] = []
+        self.told_ids = 0
         self.finish_reason: FinishReason = "length"
 
     @property

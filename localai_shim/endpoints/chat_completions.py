@@ -15,10 +15,12 @@ from ..prompt.messages import template_messages
 from . import generation as common
 from .answer_plan import AnswerPlan
 from .chat_assembler import ChatAssembler
+from .extras import read_extras
 from .fields import Fields
 from .generation import ServedModel
 from .structured import read_answer_format
 from .thinking import read_thinking
+from .token_fields import read_truncation, truncated
 from .tooling import read_tool_plan
 
 if TYPE_CHECKING:
@@ -54,34 +56,51 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     fields.refuse(_REFUSED)
     messages = template_messages(fields.require("messages"), knows_developer=model.tokenizer.knows_developer)
     stream = fields.boolean("stream") or False
-    include_usage = common.read_stream_options(fields, stream)
+    options = common.read_stream_options(fields, stream)
     n = fields.integer("n", 1, 128) or 1
     logprobs, top_logprobs = _read_logprobs(fields)
     sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
-    limits = common.read_limits(fields, _read_max_tokens(fields, model))
+    limits = common.read_limits(fields, _read_max_tokens(fields, model), model)
     thinking = read_thinking(fields, common.read_template_variables(fields, model), model)
     tools = read_tool_plan(fields, model)
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)
     keep = _keeper(fields.require("messages"), store) if fields.boolean("store") else None
     salt = common.read_cache_salt(fields)
+    reasoning = fields.boolean("include_reasoning") is not False
+    extras = read_extras(fields, stream, continuous_usage=options.continuous_usage, reasoning=reasoning)
+    truncation = read_truncation(fields)
+    generation_prompt, continuing = _read_ending(fields, model)
     fields.finish()
-    rendered = (messages, thinking.variables, tools.rendered)
-    tokens = model.tokenizer.render(*rendered)
-    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
-    answer = AnswerPlan(model, tools, format, thinking, model.tokenizer.prompt_end(tokens))
+    variables = {**thinking.variables, "continue_final_message": True} if continuing else thinking.variables
+    rendered = (messages, variables, tools.rendered)
+    whole = model.tokenizer.render(*rendered, generation_prompt=generation_prompt)
+    tokens = truncated(whole, truncation, model.context_length, limits.max_tokens)
+    boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
+    prompt = Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=extras.prompt_logprobs)
+    end = _open_end(tokens, model) if continuing else model.tokenizer.prompt_end(tokens)
+    answer = AnswerPlan(model, tools, format, thinking, end, continuing=continuing)
     assembler = ChatAssembler(
         model=model,
         parsers=[answer.parser(limits, with_tokens=logprobs) for _ in range(n)],
         prompt=prompt,
         logprobs=logprobs,
-        include_usage=include_usage,
+        include_usage=options.include_usage,
         metadata=metadata,
         legacy=tools.legacy,
         keep=keep,
+        extras=extras,
     )
     requests = common.make_requests(
-        prompt, n, sampling, limits, model, param="messages", splitter=answer.splitter, guide=answer.guide
+        prompt,
+        n,
+        sampling,
+        limits,
+        model,
+        param="messages",
+        continuing=continuing,
+        splitter=answer.splitter,
+        guide=answer.guide,
     )
     return ChatCall(requests, stream, assembler)
 
@@ -119,6 +138,34 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
     given = old if new is None else new
     default = model.generation_defaults.get("max_new_tokens")
     return default if given is None and isinstance(default, int) and default > 0 else given
+
+
+def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
+    """vLLM's `add_generation_prompt` and `continue_final_message`: whether the prompt ends with what opens a turn, and
+    whether it ends amid its last message.
+    """
+    adds, continues = fields.boolean("add_generation_prompt"), fields.boolean("continue_final_message") or False
+    if continues and adds:
+        raise BadRequest(
+            "'continue_final_message' and 'add_generation_prompt' cannot both be true: an answer goes on with the last "
+            "message, or it is a message of its own.",
+            param="continue_final_message",
+            code="invalid_value",
+        )
+    if continues and model.tokenizer.has_program:
+        raise BadRequest.unsupported(
+            "continue_final_message", "This model's chat template cannot leave a message open."
+        )
+    return not continues and adds is not False, continues
+
+
+def _open_end(tokens: list[int], model: ServedModel) -> str:
+    """The end of a prompt whose last message is open: what opened its reasoning, if that is where it ends."""
+    text = model.tokenizer.decode(tokens)
+    think = model.markup.think
+    if think is not None and text.rfind(think[0]) > text.rfind(think[1]):
+        return think[0]
+    return text[-1:]
 
 
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:

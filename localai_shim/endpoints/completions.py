@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
-from ..core import GenerationRequest, Prompt, Token
+from ..core import GenerationRequest, Guide, Prompt, Token
 from ..errors import BadRequest
+from ..output.grammar import GrammarError
+from ..output.guide import RowGuide
+from ..output.markup import REASONING
 from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from . import generation as common
 from .assembler import Assembler
+from .echo import Echo, by_text, make_echo
+from .extras import NO_EXTRAS, Extras, read_extras, scored
 from .fields import Fields
 from .generation import ServedModel
+from .structured import read_answer_format
+from .thinking import ThinkingPlan, follow_thinking, read_thinking_budget
+from .token_fields import read_truncation, token_id, truncated
 
 if TYPE_CHECKING:
     from ..state.store import Store
@@ -47,25 +56,35 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     fields = Fields(body)
     fields.string("model")
     fields.refuse(_REFUSED)
-    if fields.boolean("echo"):
-        raise BadRequest.unsupported("echo", "The prompt is not repeated; prepend it to the text yourself.")
-    texts = _read_prompts(fields.require("prompt"), model.tokenizer)
+    echo = fields.boolean("echo") or False
+    given = _read_prompts(fields.require("prompt"), model.tokenizer)
     stream = fields.boolean("stream") or False
-    include_usage = common.read_stream_options(fields, stream)
+    options = common.read_stream_options(fields, stream)
     n = fields.integer("n", 1, 128) or 1
     best_of = _read_best_of(fields, n, stream)
     logprobs = fields.integer("logprobs", 0, 5)
-    scored = logprobs if logprobs is not None else 0 if best_of > n else None
-    sampling = common.read_sampling(fields, model, top_logprobs=scored)
-    max_tokens = common.read_max_tokens(fields, "max_tokens", model)
-    limits = common.read_limits(fields, _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens)
+    top_logprobs = logprobs if logprobs is not None else 0 if best_of > n else None
+    sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs)
+    max_tokens = common.read_max_tokens(fields, "max_tokens", model, least=0)
+    limits = common.read_limits(fields, _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens, model)
     common.read_accepted(fields)
     salt = common.read_cache_salt(fields)
+    extras = read_extras(fields, stream, continuous_usage=options.continuous_usage)
+    truncation = read_truncation(fields)
+    guides = _read_guides(fields, model)
     fields.finish()
-    prompts = [Prompt(ids, salt=salt) for ids in texts]
+    top = scored(extras.prompt_logprobs, logprobs if echo else None)
+    prompts: list[Prompt] = []
     requests: list[GenerationRequest] = []
-    for prompt in prompts:
-        requests += common.make_requests(prompt, best_of, sampling, limits, model, param="prompt", continuing=True)
+    for tokens, _ in given:
+        cut = truncated(tokens, truncation, model.context_length, limits.max_tokens)
+        prompt = Prompt(cut, salt=salt, top_logprobs=top)
+        prompts.append(prompt)
+        requests += common.make_requests(
+            prompt, best_of, sampling, limits, model, param="prompt", continuing=True, guide=guides(prompt)
+        )
+    echoes = [make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo]
+    rules = limits.rules(model)
     assembler = CompletionAssembler(
         model=model,
         parsers=[
@@ -73,7 +92,9 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
                 model.tokenizer.detokenizer(continuing=True),
                 limits.stop,
                 min_tokens=limits.min_tokens,
-                with_tokens=scored is not None,
+                with_tokens=top_logprobs is not None,
+                rules=rules,
+                with_end=echo,
             )
             for _ in requests
         ],
@@ -81,13 +102,42 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         n=n,
         best_of=best_of,
         logprobs=logprobs,
-        include_usage=include_usage,
+        include_usage=options.include_usage,
+        echoes=echoes,
+        silent=limits.max_tokens == 0,
+        extras=extras,
     )
     return CompletionCall(requests, stream, assembler)
 
 
-def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[list[int]]:
-    """A string, strings, token ids, or lists of token ids -> one list of ids per prompt."""
+def _read_guides(fields: Fields, model: ServedModel) -> Callable[[Prompt], Callable[[], Guide | None]]:
+    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a prompt's guides.
+
+    A grammar begins where the prompt ends, unless that is amid reasoning.
+    """
+    format, budget = read_answer_format(fields), read_thinking_budget(fields)
+    if format is None and budget is None:
+        return lambda prompt: lambda: None
+    try:
+        grammar = None if format is None else model.grammars.compile(format.source)
+    except GrammarError as error:
+        assert format is not None
+        raise format.refused(error) from error
+
+    def make(prompt: Prompt) -> Guide | None:
+        end = model.tokenizer.prompt_end(prompt.tokens)
+        thinking = None
+        if grammar is None or model.markup.state_after(end) == REASONING:
+            thinking = follow_thinking(ThinkingPlan({}, budget=budget), model, end, guided=grammar is not None)
+        if grammar is None and thinking is None:
+            return None
+        return RowGuide(None if grammar is None else grammar.matcher(), thinking)
+
+    return lambda prompt: partial(make, prompt)
+
+
+def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:
+    """A string, strings, token ids, or lists of token ids -> for each prompt its ids, and its text if that is known."""
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
     if isinstance(prompt, str):
         prompt = [prompt]
@@ -104,7 +154,7 @@ def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[list[int]]:
     return [_read_prompt(p, "prompt" if len(prompt) == 1 else f"prompt[{i}]", tokenizer) for i, p in enumerate(prompt)]
 
 
-def _read_prompt(prompt: Any, path: str, tokenizer: ChatTokenizer) -> list[int]:
+def _read_prompt(prompt: Any, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
@@ -114,20 +164,10 @@ def _read_prompt(prompt: Any, path: str, tokenizer: ChatTokenizer) -> list[int]:
                 param=path,
                 code="invalid_value",
             )
-        return ids
+        return ids, prompt
     if not isinstance(prompt, list | tuple) or not prompt:
         raise BadRequest.wrong_type(path, "a string or a non-empty array of integers", prompt)
-    for i, token_id in enumerate(prompt):
-        if isinstance(token_id, bool) or not isinstance(token_id, int):
-            raise BadRequest.wrong_type(f"{path}[{i}]", "an integer", token_id)
-        if not 0 <= token_id < tokenizer.vocabulary_size:
-            raise BadRequest(
-                f"Invalid '{path}[{i}]': {token_id} is not a token of this model, whose ids go from 0 to "
-                f"{tokenizer.vocabulary_size - 1}.",
-                param=f"{path}[{i}]",
-                code="invalid_value",
-            )
-    return list(prompt)
+    return [token_id(value, f"{path}[{i}]", tokenizer) for i, value in enumerate(prompt)], None
 
 
 def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
@@ -159,6 +199,9 @@ class CompletionAssembler(Assembler):
         best_of: candidates per prompt; the n with the highest mean logprob are returned.
         logprobs: how many likely tokens to report beside the drawn one; None reports no logprobs.
         include_usage: end a stream with a chunk that has the usage and no choices.
+        echoes: for each prompt what is repeated of it; none: nothing is.
+        silent: no token was asked for, and the one that comes is dropped.
+        extras: what the answer has beyond OpenAI's fields.
     """
 
     def __init__(
@@ -171,6 +214,9 @@ class CompletionAssembler(Assembler):
         best_of: int,
         logprobs: int | None,
         include_usage: bool,
+        echoes: Sequence[Echo] = (),
+        silent: bool = False,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         self.id = common.new_id("cmpl")
         self._created = common.now()
@@ -178,7 +224,8 @@ class CompletionAssembler(Assembler):
         self._n, self._best_of, self._logprobs, self._include_usage = n, best_of, logprobs, include_usage
         self._candidates = [_Candidate() for _ in parsers]
         self._open = len(parsers)
-        self._prompt_lengths: dict[int, int] = {}
+        self._prompt_lengths = {i: len(echo.text) for i, echo in enumerate(echoes)}
+        self._echoes, self._silent, self._extras = echoes, silent, extras
 
     @property
     def finished(self) -> bool:
@@ -189,8 +236,11 @@ class CompletionAssembler(Assembler):
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._take(index, token)
         chunks: list[Completion] = []
-        if delta.text or delta.tokens or delta.finish_reason is not None:
-            chunks.append(self._make([self._choice(index, index, delta.text, delta.tokens, delta.finish_reason)]))
+        begins = self._echoes and not self._candidates[index].told
+        if delta.text or delta.tokens or delta.finish_reason is not None or begins:
+            choice = self._choice(index, index, delta.text, delta.tokens, delta.finish_reason, in_stream=True)
+            usage = self._usage(index) if self._extras.continuous_usage else None
+            chunks.append(self._make([choice], usage=usage))
         if self.finished and self._include_usage:
             chunks.append(self._make([], usage=self._usage()))
         return chunks
@@ -200,7 +250,7 @@ class CompletionAssembler(Assembler):
         delta, candidate = self._take(index, token), self._candidates[index]
         candidate.text.append(delta.text)
         candidate.tokens += delta.tokens
-        if token.logprob is not None:
+        if token.logprob is not None and not self._silent:
             candidate.score += token.logprob
             candidate.length += 1
 
@@ -219,7 +269,9 @@ class CompletionAssembler(Assembler):
     # -----------------------------------------------------------------------------------------------------------
 
     def _take(self, index: int, token: Token) -> Delta:
-        delta = self._parsers[index].feed(token)
+        delta = Delta(finish_reason="length") if self._silent else self._parsers[index].feed(token)
+        if self._extras.token_ids and not self._silent:
+            self._candidates[index].token_ids.append(token.id)
         if delta.finish_reason is not None:
             self._candidates[index].finish_reason = delta.finish_reason
             self._open -= 1
@@ -232,13 +284,31 @@ class CompletionAssembler(Assembler):
         text: str,
         tokens: Sequence[tuple[Token, int]],
         finish_reason: Literal["stop", "length"] | None,
+        *,
+        in_stream: bool = False,
     ) -> CompletionChoice:
+        """A choice, or what a chunk says of it: its prompt is in the first one."""
+        known, prompt = self._candidates[candidate], candidate // self._best_of
+        begins, known.told = not known.told, True
+        echo = self._echoes[prompt] if self._echoes and begins else None
+        logprobs = None
+        if self._logprobs is not None:
+            logprobs = self._make_logprobs(candidate, tokens)
+            if echo is not None:
+                logprobs = echo.before(logprobs, self._prompts[prompt], self._logprobs, self._text)
         fields: dict[str, Any] = {
             "index": index,
-            "text": text,
+            "text": text if echo is None else echo.text + text,
             "finish_reason": finish_reason or "stop",
-            "logprobs": self._make_logprobs(candidate, tokens) if self._logprobs is not None else None,
+            "logprobs": logprobs,
         }
+        if finish_reason is not None:
+            fields["stop_reason"] = self._parsers[candidate].stop_reason
+        if self._extras.token_ids:
+            start = known.told_ids if in_stream else 0
+            fields["token_ids"], known.told_ids = known.token_ids[start:], len(known.token_ids)
+        if begins:
+            fields.update(self._extras.of_prompt(self._prompts[prompt], self._model.tokenizer))
         choice = CompletionChoice(**fields)
         if finish_reason is None:  # the SDK's type has no null here; the API sends null until the end
             choice.finish_reason = None  # type: ignore[assignment]
@@ -247,8 +317,7 @@ class CompletionAssembler(Assembler):
     def _make_logprobs(self, candidate: int, tokens: Sequence[tuple[Token, int]]) -> Logprobs:
         start = self._prompt_length(candidate // self._best_of)
         top = [
-            {self._text(i): logprob for i, logprob in [*token.top[: self._logprobs or 0], (token.id, token.logprob)]}
-            for token, _ in tokens
+            by_text([*token.top[: self._logprobs or 0], (token.id, token.logprob)], self._text) for token, _ in tokens
         ]
         return Logprobs.model_validate(
             {
@@ -282,18 +351,23 @@ class CompletionAssembler(Assembler):
             fields["usage"] = usage
         return Completion(**fields)
 
-    def _usage(self) -> CompletionUsage:
-        return common.usage(self._prompts, sum(parser.generated for parser in self._parsers))
+    def _usage(self, candidate: int | None = None) -> CompletionUsage:
+        """Of one candidate, or of all."""
+        if candidate is None:
+            return common.usage(self._prompts, sum(parser.generated for parser in self._parsers))
+        return common.usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
 
 
 class _Candidate:
     """What has come of one candidate so far."""
 
-    __slots__ = ("finish_reason", "length", "score", "text", "tokens")
+    __slots__ = ("finish_reason", "length", "score", "text", "token_ids", "tokens", "told", "told_ids")
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.tokens: list[tuple[Token, int]] = []
+        self.token_ids: list[int] = []
+        self.told, self.told_ids = False, 0
         self.finish_reason: Literal["stop", "length"] = "length"
         self.score = 0.0
         self.length = 0

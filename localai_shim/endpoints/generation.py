@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import randbits
-from typing import Any
+from typing import Any, NamedTuple
 
 from openai.types import CompletionUsage
 from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
@@ -17,9 +17,10 @@ from ..errors import BadRequest
 from ..output.channels import ChannelSplitter
 from ..output.grammar import GrammarCompiler
 from ..output.markup import Markup
-from ..output.stop import StopStrings
+from ..output.stop import StopStrings, TokenRules
 from ..prompt.template import ChatTokenizer
 from .fields import Fields
+from .token_fields import read_bad_words, read_token_ids
 
 _INT64 = 2**63
 SEED_BITS = 63
@@ -41,6 +42,8 @@ class ServedModel:
     markup: Markup
     grammars: GrammarCompiler
     generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hidden_ids: frozenset[int] = frozenset()
+    """Special tokens that are no text of an answer: all but the model's markers."""
 
 
 def read_accepted(fields: Fields) -> None:
@@ -91,6 +94,8 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         presence_penalty=presence or 0.0,
         frequency_penalty=frequency or 0.0,
         logit_bias=_logit_bias(fields, model),
+        allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, least=1),
+        bad_words=read_bad_words(fields, model.tokenizer),
         seed=new_seed() if seed is None else seed,
         top_logprobs=top_logprobs,
     )
@@ -171,25 +176,35 @@ def read_stop(fields: Fields) -> list[str]:
     return list(strings)
 
 
-def read_stream_options(fields: Fields, stream: bool) -> bool:
-    """`stream_options`; returns whether a stream ends with its usage."""
+class StreamOptions(NamedTuple):
+    """What a stream says of its tokens' number."""
+
+    include_usage: bool = False
+    """It ends with the usage."""
+    continuous_usage: bool = False
+    """Each chunk has the usage of its choice so far."""
+
+
+def read_stream_options(fields: Fields, stream: bool) -> StreamOptions:
+    """`stream_options`, and of vLLM's `continuous_usage_stats`."""
     options = fields.mapping("stream_options")
     if options is None:
-        return False
+        return StreamOptions()
     if not stream:
         raise BadRequest(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
         )
     inner = Fields({f"stream_options.{key}": value for key, value in options.items()})
     include_usage = inner.boolean("stream_options.include_usage") or False
+    continuous = inner.boolean("stream_options.continuous_usage_stats") or False
     inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
     inner.finish()
-    return include_usage
+    return StreamOptions(include_usage, continuous)
 
 
-def read_max_tokens(fields: Fields, name: str, model: ServedModel) -> int | None:
-    """A token limit: at least 1, and no more than the model could ever give."""
-    value = fields.integer(name, 1, _INT64 - 1)
+def read_max_tokens(fields: Fields, name: str, model: ServedModel, *, least: int = 1) -> int | None:
+    """A token limit: no more than the model could ever give."""
+    value = fields.integer(name, least, _INT64 - 1)
     if value is not None and model.context_length is not None and value > model.context_length:
         raise BadRequest(
             f"{name} is too large: {value}. This model supports at most {model.context_length} tokens of prompt and "
@@ -237,10 +252,18 @@ class Limits:
     ignore_eos: bool = False
     stop: Sequence[str] = ()
     priority: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+
+    def rules(self, model: ServedModel) -> TokenRules:
+        """Which tokens of an answer are text."""
+        hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
+        return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
 
 
-def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
-    """`stop` and vLLM's `min_tokens`, `ignore_eos` and `priority`."""
+def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:
+    """`stop` and vLLM's fields of where an answer ends, and of what of it is text."""
     min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(
@@ -248,8 +271,18 @@ def read_limits(fields: Fields, max_tokens: int | None) -> Limits:
             param="min_tokens",
             code="invalid_value",
         )
-    priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
-    return Limits(max_tokens, min_tokens, fields.boolean("ignore_eos") or False, read_stop(fields), priority)
+    ignore_eos = fields.boolean("ignore_eos") or False
+    ends = frozenset(read_token_ids(fields, "stop_token_ids", model.tokenizer) or ())
+    return Limits(
+        max_tokens,
+        min_tokens,
+        ignore_eos,
+        read_stop(fields),
+        priority=fields.integer("priority", -_INT64, _INT64 - 1) or 0,
+        stop_token_ids=ends if ignore_eos else ends - model.eos_token_ids,
+        include_stop=fields.boolean("include_stop_str_in_output") or False,
+        skip_special_tokens=fields.boolean("skip_special_tokens") is not False,
+    )
 
 
 def make_requests(
@@ -277,7 +310,7 @@ def make_requests(
     """
     length = len(prompt.tokens)
     room = 2**31 if model.context_length is None else model.context_length - length
-    if room < 1:
+    if room < (0 if limits.max_tokens == 0 else 1):
         raise BadRequest(
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
             f"{length} tokens. Please reduce the length of the {param}.",
@@ -288,16 +321,26 @@ def make_requests(
     def stop() -> StopStrings | None:
         if not limits.stop:
             return None
-        detokenizer = model.tokenizer.detokenizer(continuing=continuing)
-        return StopStrings(detokenizer, limits.stop, limits.min_tokens, splitter() if splitter else None)
+        rules = limits.rules(model)
+        return StopStrings(
+            model.tokenizer.detokenizer(continuing=continuing),
+            limits.stop,
+            limits.min_tokens,
+            splitter() if splitter else None,
+            eos=model.eos_token_ids if rules.skip_special_tokens else frozenset(),
+            hidden=rules.hidden,
+        )
+
+    most = room if limits.max_tokens is None else min(limits.max_tokens, room)
 
     return [
         GenerationRequest(
             prompt=prompt,
             sampling=_with_seed(sampling, choice),
-            max_tokens=min(limits.max_tokens or room, room),
+            max_tokens=max(1, most),  # where none is wanted, the one that comes is nobody's
             min_tokens=limits.min_tokens,
             ignore_eos=limits.ignore_eos,
+            stop_token_ids=limits.stop_token_ids,
             stop=stop(),
             guide=guide() if guide else None,
             priority=limits.priority,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from openai.types import Model
 
@@ -11,12 +12,29 @@ from ..errors import NotFound
 OWNER = "localai_shim"
 
 
-def listing(models: Mapping[str, int]) -> list[Model]:
-    """All models of this client, by name and time of creation (seconds since the epoch)."""
-    return [Model(id=name, created=created, object="model", owned_by=OWNER) for name, created in models.items()]
+class Listed(NamedTuple):
+    """What is known of a model, loaded or not."""
+
+    created: int
+    """Seconds since the epoch."""
+    root: str
+    """The folder or the hub id that it comes from."""
+    context_length: int | None = None
+    """Most tokens of prompt and output together, as far as is known: what memory allows shows when it is loaded."""
 
 
-def retrieve(name: str, models: Mapping[str, int], *, only: bool) -> Model:
+def listing(models: Mapping[str, Listed]) -> list[Model]:
+    """All models of this client, by name."""
+    return [_model(name, known) for name, known in models.items()]
+
+
+def _model(name: str, known: Listed) -> Model:
+    """With vLLM's `root` and `max_model_len`."""
+    more: dict[str, Any] = {"root": known.root, "max_model_len": known.context_length}
+    return Model(id=name, created=known.created, object="model", owned_by=OWNER, **more)
+
+
+def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:
     """One model; where it serves every name, that is what any name stands for.
 
     Args:
@@ -29,10 +47,10 @@ def retrieve(name: str, models: Mapping[str, int], *, only: bool) -> Model:
         if only:
             raise unknown_model(name, models)
         name = next(iter(models))
-    return Model(id=name, created=models[name], object="model", owned_by=OWNER)
+    return _model(name, models[name])
 
 
-def unknown_model(name: str, models: Mapping[str, int]) -> NotFound:
+def unknown_model(name: str, models: Collection[str]) -> NotFound:
     """The error for a model name that this client does not serve."""
     known = ", ".join(f"'{m}'" for m in models)
     return NotFound(

@@ -83,7 +83,7 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
         common.read_accepted(fields)
         fields.choice("service_tier", common.SERVICE_TIERS)
         sampling = common.read_sampling(fields, model, top_logprobs=None)
-        limits = common.read_limits(fields, None)
+        limits = common.read_limits(fields, None, model)
         salt = common.read_cache_salt(fields)
         plan = read_plan(fields, model, store)
         fields.finish()

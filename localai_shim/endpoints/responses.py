@@ -22,7 +22,7 @@ from .reasoning_items import unseal
 from .response_assembler import ResponseAssembler
 from .response_state import Context, keeper, read_context, read_input
 from .response_tools import flat_paths, nested_choice, nested_format, nested_tools
-from .structured import AnswerFormat, read_answer_format
+from .structured import GUIDED, AnswerFormat, read_answer_format
 from .thinking import ThinkingPlan, read_thinking
 from .tooling import ToolPlan, read_tool_plan
 
@@ -37,7 +37,6 @@ _REFUSED = {
     "image": "It concerns models that OpenAI hosts.",
 }
 SUMMARIES = ("auto", "concise", "detailed")
-_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
     sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
-    limits = common.read_limits(fields, _read_max_tokens(fields, model))
+    limits = common.read_limits(fields, _read_max_tokens(fields, model), model)
     salt = common.read_cache_salt(fields)
     plan = read_plan(fields, model, store)
     echo = {
@@ -133,7 +132,7 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     variables = common.read_template_variables(
         Fields({"chat_template_kwargs": fields.get("chat_template_kwargs"), "verbosity": verbosity}), model
     )
-    names = ("reasoning_effort", "enable_thinking", "thinking_budget")
+    names = ("reasoning_effort", "enable_thinking", "thinking_budget", "thinking_token_budget")
     wanted = {name: fields.get(name) for name in names}
     if reasoning.get("effort") is not None:
         wanted["reasoning_effort"] = reasoning["effort"]
@@ -269,7 +268,7 @@ def _read_format(fields: Fields, text: dict[str, Any]) -> AnswerFormat | None:
     inner = Fields({f"text.{key}": value for key, value in text.items()})
     inner.get("text.format"), inner.get("text.verbosity")
     inner.finish()
-    guided = {name: fields.get(name) for name in _GUIDED}
+    guided = {name: fields.get(name) for name in (*GUIDED, "structured_outputs")}
     given = text.get("format")
     format = read_answer_format(Fields({"response_format": nested_format(given), **guided}))
     if given is not None and given["type"] == "json_schema" and given.get("schema") is None:

@@ -1,4 +1,4 @@
-"""Structured outputs: `response_format`, and vLLM's `guided_json`, `guided_regex`, `guided_choice`, `guided_grammar`.
+"""Structured outputs: `response_format`, and vLLM's `structured_outputs` and, older, `guided_json` and its like.
 
 https://platform.openai.com/docs/guides/structured-outputs and https://docs.vllm.ai/en/latest/features/structured_outputs.html
 """
@@ -14,9 +14,10 @@ from ..errors import BadRequest
 from ..output import grammar
 from ..output.schema import close_objects
 from ..prompt.messages import encodable
-from .fields import Fields
+from .fields import Fields, listed
 
-_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_KINDS = ("json", "regex", "choice", "grammar", "json_object")  # of `structured_outputs`
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -44,17 +45,43 @@ def read_answer_format(fields: Fields) -> AnswerFormat | None:
         BadRequest: with the path of what is wrong; or two fields say what the answer has to be.
     """
     format = _response_format(fields.mapping("response_format"))
-    guided = [name for name in _GUIDED if fields.get(name) is not None]
-    given = (["response_format"] if format is not None else []) + guided
+    guided = {name: (name.removeprefix("guided_"), value) for name in GUIDED if (value := fields.get(name)) is not None}
+    guided |= _structured_outputs(fields.mapping("structured_outputs"))
+    given = [*(["response_format"] if format is not None else []), *guided]
     if len(given) > 1:
         raise BadRequest(f"'{given[0]}' and '{given[1]}' cannot be combined: pass one of them.", param=given[1])
     if not guided:
         return format
-    name = guided[0]
+    [(name, (kind, value))] = guided.items()
     try:
-        return AnswerFormat(_guided(name, fields.get(name)), name, f"'{name}'")
+        return AnswerFormat(_guided(kind, name, value), name, f"'{name}'")
     except grammar.GrammarError as error:
         raise BadRequest(f"Invalid '{name}': {error}", param=name, code="invalid_value") from error
+
+
+def _structured_outputs(value: dict[str, Any] | None) -> dict[str, tuple[str, Any]]:
+    """Path -> (kind, value) of what vLLM's `structured_outputs` asks for, which is one thing."""
+    if value is None:
+        return {}
+    path = "structured_outputs"
+    inner = Fields({f"{path}.{key}": given for key, given in value.items()})
+    # JSON is written without choices of white space, and with the listed properties only, in any case.
+    for name in ("disable_any_whitespace", "disable_additional_properties"):
+        inner.boolean(f"{path}.{name}")
+    inner.refuse(
+        {
+            f"{path}.whitespace_pattern": "JSON is written in one way only.",
+            f"{path}.structural_tag": "Pass strict tools, or a 'grammar'.",
+        }
+    )
+    inner.boolean(f"{path}.json_object")
+    given = {f"{path}.{kind}": (kind, found) for kind in _KINDS if (found := inner.get(f"{path}.{kind}")) is not None}
+    inner.finish()
+    if given.get(f"{path}.json_object") == ("json_object", False):  # as vLLM: it is there, and asks for nothing
+        del given[f"{path}.json_object"]
+    if not given:
+        raise BadRequest(f"Invalid '{path}': it has to have one of {listed(_KINDS)}.", param=path, code="invalid_value")
+    return given
 
 
 def _response_format(value: dict[str, Any] | None) -> AnswerFormat | None:
@@ -110,10 +137,19 @@ def _json_schema(value: Any) -> AnswerFormat:
     return AnswerFormat(source, "response_format", f"schema for response_format '{name}'")
 
 
-def _guided(name: str, value: Any) -> str:
-    if name == "guided_json":
-        return _closed(_guided_schema(value), name)
-    if name == "guided_choice":
+def _guided(kind: str, name: str, value: Any) -> str:
+    """The grammar of one thing that is asked for.
+
+    Args:
+        kind: of `_KINDS`.
+        name: the field that asks for it.
+        value: its value.
+    """
+    if kind == "json":
+        return _closed(_guided_schema(name, value), name)
+    if kind == "json_object":
+        return grammar.json_object()
+    if kind == "choice":
         if not isinstance(value, list | tuple):
             raise BadRequest.wrong_type(name, "an array of strings", value)
         for i, option in enumerate(value):
@@ -125,20 +161,22 @@ def _guided(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadRequest.wrong_type(name, "a string", value)
     encodable(value, name)
-    return grammar.regex(value) if name == "guided_regex" else grammar.lark(value)
+    return grammar.regex(value) if kind == "regex" else grammar.lark(value)
 
 
-def _guided_schema(value: Any) -> dict[str, Any]:
+def _guided_schema(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise BadRequest(
-                f"Invalid 'guided_json': not JSON: {error}", param="guided_json", code="invalid_value"
-            ) from None
+        value = _parsed(name, value)
     if not isinstance(value, dict):
-        raise BadRequest.wrong_type("guided_json", "a JSON schema", value)
+        raise BadRequest.wrong_type(name, "a JSON schema", value)
     return value
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"Invalid '{name}': not JSON: {error}", param=name, code="invalid_value") from None
 
 
 def _closed(schema: dict[str, Any], path: str) -> str:

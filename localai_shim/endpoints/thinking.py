@@ -1,4 +1,6 @@
-"""How much a model may think: `reasoning_effort`, and beyond OpenAI's, `enable_thinking` and `thinking_budget`."""
+"""How much a model may think: `reasoning_effort`, and beyond OpenAI's, `enable_thinking` and `thinking_budget`, which
+vLLM calls `thinking_token_budget`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def read_thinking(fields: Fields, variables: dict[str, Any], model: ServedModel)
     """
     effort = fields.choice("reasoning_effort", EFFORTS)
     wanted = fields.boolean("enable_thinking")
-    budget = fields.integer("thinking_budget", 0, _LARGEST)
+    budget = read_thinking_budget(fields)
     if wanted and not model.markup.thinks and not model.tokenizer.knows("enable_thinking"):
         raise BadRequest(
             "This model does not think: 'enable_thinking' cannot be true.",
@@ -58,6 +60,14 @@ def read_thinking(fields: Fields, variables: dict[str, Any], model: ServedModel)
             if name == _SWITCHES[0] or model.tokenizer.knows(name):
                 variables.setdefault(name, wanted)
     return ThinkingPlan(variables, wanted is False, budget)
+
+
+def read_thinking_budget(fields: Fields) -> int | None:
+    """Most tokens of reasoning; None: no limit."""
+    old, new = fields.integer("thinking_budget", 0, _LARGEST), fields.integer("thinking_token_budget", -1, _LARGEST)
+    if old is not None and new is not None:
+        raise BadRequest("Pass 'thinking_token_budget' or 'thinking_budget', not both.", param="thinking_token_budget")
+    return None if new == -1 else old if new is None else new
 
 
 def follow_thinking(plan: ThinkingPlan, model: ServedModel, prompt_end: str, *, guided: bool) -> Thinking | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -20,35 +20,10 @@ import numpy as np
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from .kv import Groups, Place, RowCache
 from .masks import grammar_failed
+from .model import Model
 from .prefix_cache import PrefixCache
 from .sampling import Draw, Sampler
 from .uniform import stream_key
-
-
-class Model(Protocol):
-    """What the batch needs of a model; every call runs on the engine thread."""
-
-    context_length: int | None
-    """Most tokens of prompt and output together; None when the model does not say."""
-    eos_token_ids: frozenset[int]
-    samples_on_device: bool
-    weight_bytes: int
-    fingerprint: str
-    """Changes with whatever the contents of a row's cache depend on."""
-
-    def new_cache(self) -> RowCache: ...
-
-    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
-        """Run prompt tokens into a row's cache, and wait for it unless told not to."""
-        ...
-
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache, *, wait: bool = True) -> None:
-        """Run tokens of several rows that are equally many into a cache of all of them."""
-        ...
-
-    def forward(self, tokens: Any, cache: RowCache) -> Any:
-        """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
-        ...
 
 
 class Row:
@@ -62,6 +37,7 @@ class Row:
         "guide",
         "index",
         "key",
+        "recent",
         "request",
         "room",
         "said",
@@ -83,6 +59,7 @@ class Row:
         self.said: list[int] = []
         """The tokens generated."""
         self.counts: Any = None
+        self.recent: Any = None
         guide = request.guide
         self.guide: Guide | None = None if guide is None or guide.idle else guide
         """Forgotten once it is idle."""
@@ -99,6 +76,10 @@ class Row:
     def min_tokens(self) -> int:
         return self.request.min_tokens
 
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        return self.request.stop_token_ids
+
     def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
 
@@ -109,10 +90,10 @@ class Row:
         self.said.append(token_id)
         request = self.request
         is_eos = token_id in eos
-        if is_eos and not request.ignore_eos:
-            return "stop", True
+        if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
+            return "stop", is_eos
         ends = self.guide is not None and self._guide_ends(self.guide, token_id)
-        if request.stop is not None and not is_eos:
+        if request.stop is not None:
             try:
                 ends = request.stop.feed(token_id) or ends
             except Exception as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 from .masks import LEAST, Masks
 
@@ -46,17 +48,27 @@ def penalise(logits: Any, counts: Any, seen: Any, repetition: Any, presence: Any
 def mask(logits: Any, raw: Any, masks: Masks, likeliest: Any) -> Any:
     """As `draw_host.mask`."""
     rows, vocabulary = mx.array(masks.rows), logits.shape[-1]
-    allowed = ((mx.array(masks.packed)[:, :, None] >> mx.arange(8, dtype=mx.uint8)) & 1).reshape(len(masks.rows), -1)
-    allowed = allowed[:, :vocabulary].astype(mx.bool_)
+    allowed = _unpacked(masks.packed, vocabulary)
     out = mx.where(allowed, mx.maximum(raw[rows], LEAST), -mx.inf)
     if logits is not raw:
         adjusted = mx.where(allowed, logits[rows], -mx.inf)
-        out = mx.where(mx.max(adjusted, axis=-1, keepdims=True) > -mx.inf, adjusted, out)
+        out = mx.where(mx.max(adjusted, axis=-1, keepdims=True) > LEAST, adjusted, out)
     if masks.escapes is not None:
         escapes = mx.array(masks.escapes)[:, None]
         alone = mx.where(mx.arange(vocabulary) == escapes, 0.0, -mx.inf)
-        out = mx.where(likeliest[rows][:, None] == escapes, alone, out)
+        banned = mx.take_along_axis(logits[rows], mx.maximum(escapes, 0), axis=-1) <= LEAST
+        out = mx.where((likeliest[rows][:, None] == escapes) & ~banned, alone, out)
     return out
+
+
+def keep_only(logits: Any, packed: npt.NDArray[np.uint8]) -> Any:
+    """As `draw_host.keep_only`."""
+    return mx.where(_unpacked(packed, logits.shape[-1]), logits, -mx.inf)
+
+
+def ranks(raw: Any, tokens: Any) -> Any:
+    """As `draw_host.ranks`."""
+    return mx.sum(raw > mx.take_along_axis(raw, tokens[:, None], axis=-1), axis=-1) + 1
 
 
 def logprobs(raw: Any, tokens: Any, top_n: int) -> tuple[Any, Any, Any]:
@@ -70,6 +82,12 @@ def logprobs(raw: Any, tokens: Any, top_n: int) -> tuple[Any, Any, Any]:
     values = mx.take_along_axis(normalised, ids, axis=-1)
     order = mx.argsort(-values, axis=-1)
     return chosen, mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
+
+
+def _unpacked(packed: npt.NDArray[np.uint8], vocabulary: int) -> Any:
+    """`[rows, vocabulary]` booleans of packed bits."""
+    bits = (mx.array(packed)[:, :, None] >> mx.arange(8, dtype=mx.uint8)) & 1
+    return bits.reshape(len(packed), -1)[:, :vocabulary].astype(mx.bool_)
 
 
 def _draw_weighted(weights: Any, u: Any) -> Any:

@@ -83,13 +83,25 @@ def mask(logits: Floats, raw: Floats, masks: Masks, likeliest: Ints) -> Floats:
     """
     out = logits[masks.rows]
     out += _added(masks.packed, out.shape[-1])
-    for at in np.flatnonzero(out.max(axis=-1) == -np.inf):
+    for at in np.flatnonzero(out.max(axis=-1) <= LEAST):
         out[at] = np.maximum(raw[masks.rows[at]], LEAST) + _added(masks.packed[at : at + 1], out.shape[-1])[0]
     if masks.escapes is not None:
-        taken = np.flatnonzero(likeliest[masks.rows] == masks.escapes)
+        banned = logits[masks.rows, masks.escapes] <= LEAST
+        taken = np.flatnonzero((likeliest[masks.rows] == masks.escapes) & ~banned)
         out[taken] = -np.inf
         out[taken, masks.escapes[taken]] = 0
     return out
+
+
+def keep_only(logits: Floats, packed: npt.NDArray[np.uint8]) -> Floats:
+    """Logits `[rows, vocabulary]`, -inf for tokens without a bit in `packed`; see `Masks.packed`."""
+    return logits + _added(packed, logits.shape[-1])
+
+
+def ranks(raw: Floats, tokens: Ints) -> Ints:
+    """Each row's place of its token among all, by likelihood: 1 for the likeliest."""
+    higher: Ints = (raw > np.take_along_axis(raw, tokens[:, None], axis=-1)).sum(axis=-1)
+    return higher + 1
 
 
 def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Any, Any, Any]:

@@ -28,10 +28,11 @@ from ..core import (
     Token,
     hand_over,
 )
-from .batch import Batch, Model, Row
+from .batch import Batch, Row
 from .kv import fits_slots
 from .memory import Memory
 from .meter import Meter
+from .model import Model
 from .prefix_cache import PrefixCache, default_budget
 from .scheduler import Scheduler
 

@@ -9,12 +9,14 @@ from functools import partial
 
 import mlx.core as mx
 
-from ..core import Prompt, common_length
-from .batch import Model, Row
+from ..core import Prompt, TokenScore, common_length
+from .batch import Row
 from .kv import RowCache, copied
 from .kv.parts import stack, takes_padding, unstack
 from .meter import Meter
+from .model import Model
 from .prefix_cache import PrefixCache
+from .scores import Scorer, Scoring
 
 _SHORT = 128  # tokens; prompts up to here are run together: 8 of 32 tokens in 0.57 of the time, of 128 in 0.79 (CPU)
 _SHARED = 64  # tokens that two waiting prompts begin with alike, for which one is made to wait for the other
@@ -44,6 +46,7 @@ class PrefillJob:
         "prompt",
         "resumed",
         "rows",
+        "scores",
         "stops",
         "tokens",
     )
@@ -57,6 +60,9 @@ class PrefillJob:
         self.done = 0
         """Tokens that have been prefilled; before it has begun, how many of them need not be."""
         self.begun = False
+        self.scores: list[TokenScore] | None = None if said or not _wants_scores(prompt) else []
+        """How likely its tokens are, as far as is known; None: nobody wants to know. Where somebody does, all of the
+        prompt is run, whatever the prefix cache has of it."""
         self.alone = False
         """Running it together with others has failed."""
         self.stops: list[int] = []
@@ -77,6 +83,10 @@ class PrefillJob:
         return (self.prompt.salt, tuple(self.tokens[:_SHARED])) if len(self.tokens) > _SHARED else None
 
 
+def _wants_scores(prompt: Prompt) -> bool:
+    return prompt.top_logprobs is not None and prompt.scores is None
+
+
 class Prefiller:
     """Runs prompts, starting from what the prefix cache has of them, and leaves them there.
 
@@ -92,11 +102,12 @@ class Prefiller:
     ) -> None:
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._wait_for_step = wait_for_step
+        self._scorer = Scorer(model)
         self._padding: int | None = None
 
     def foresee(self, job: PrefillJob) -> None:
         """Say how far a prompt that waits will be when it begins, as far as that is known now."""
-        if self._prefixes is not None and not job.begun:
+        if self._prefixes is not None and not job.begun and job.scores is None:
             job.done = self._prefixes.known(job.prompt.salt, job.tokens[:-1])
 
     def begin(self, job: PrefillJob) -> None:
@@ -105,8 +116,11 @@ class Prefiller:
             return
         job.begun = True
         prefixes, prompt = self._prefixes, job.prompt
-        found = prefixes.start(prompt.salt, job.tokens) if prefixes is not None else None
+        if prompt.scores is not None:  # another job with this prompt has found them meanwhile
+            job.scores = None
+        found = prefixes.start(prompt.salt, job.tokens) if prefixes is not None and job.scores is None else None
         job.cache, job.done = found or (self._model.new_cache(), 0)
+        self._tell_scores(job)
         if prefixes is None:
             return
         if prompt.cached_tokens is None:
@@ -131,17 +145,40 @@ class Prefiller:
         size = min(job.left, most, job.stops[0] - job.done if job.stops else job.left)
         tokens = job.tokens[job.done : job.done + size]
         seconds = None
-        if wait or size < job.left:
+        if job.scores is not None:
+            seconds = self._run_scored([job], [tokens], cache)
+        elif wait or size < job.left:
             seconds = self._timed(lambda: self._model.prefill(tokens, cache, wait=False), cache)
         else:
             self._model.prefill(tokens, cache, wait=False)
         job.done += size
+        self._tell_scores(job)
         self._meter.prefilled_tokens += size
         if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.stops:
             job.kept = False  # copying it would keep its first token waiting, and it can be cut off the row later
         else:
             self._keep(job)
         return size, seconds
+
+    def most(self, job: PrefillJob, most: int) -> int:
+        """Tokens that one pass may run of a job: their logits, where they are wanted, are only so large."""
+        return most if job.scores is None else min(most, self._scorer.portion)
+
+    def _run_scored(self, jobs: Sequence[PrefillJob], ends: Sequence[Sequence[int]], cache: RowCache) -> float:
+        """Run tokens of several jobs, equally many of each, and score what follows each of them: the seconds."""
+        following = [job.tokens[job.done + 1 :] for job in jobs]
+        top = max(job.prompt.top_logprobs or 0 for job in jobs)
+        launched: list[Scoring] = []
+        seconds = self._timed(lambda: launched.append(self._scorer.launch(ends, following, cache, top)), cache)
+        start = time.monotonic()
+        for job, scores in zip(jobs, launched[0].read(), strict=True):
+            assert job.scores is not None
+            job.scores += scores
+        return seconds + time.monotonic() - start
+
+    def _tell_scores(self, job: PrefillJob) -> None:
+        if job.scores is not None and not job.left:
+            job.prompt.scores = job.scores
 
     def _timed(self, launch: Callable[[], None], cache: RowCache) -> float:
         """Run a pass and wait for it: its seconds, without what was left of the step that is in flight before it."""
@@ -158,6 +195,8 @@ class Prefiller:
         """Whether a job should wait for another one, for what both begin with; if so, it is among its followers."""
         prefixes = self._prefixes
         if prefixes is None or job.resumed or job.priority < other.priority:
+            return False
+        if job.scores is not None and job.prompt is not other.prompt:
             return False
         at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
         if at - prefixes.known(job.prompt.salt, job.tokens[:at]) < _SHARED:
@@ -186,7 +225,7 @@ class Prefiller:
         jobs = [job]
         for other in sorted(others, key=lambda other: other.left, reverse=True):
             fits = other.done == job.done and self.is_short(other, most) and self.has_place(jobs, other.left, most)
-            if fits and other is not job:
+            if fits and other is not job and (other.scores is None) == (job.scores is None):
                 jobs.append(other)
         return jobs
 
@@ -206,15 +245,21 @@ class Prefiller:
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
             all_rows = cache or self._model.new_cache()
-            seconds = self._timed(lambda: self._model.prefill_batch(ends, all_rows, wait=False), all_rows)
+            if jobs[0].scores is not None:
+                seconds = self._run_scored(jobs, ends, all_rows)
+            else:
+                seconds = self._timed(lambda: self._model.prefill_batch(ends, all_rows, wait=False), all_rows)
             rows = unstack(all_rows, [len(job.tokens) - 1 for job in jobs])
         except Exception:
             for job in jobs:
                 job.alone = True
+                if job.scores is not None:
+                    del job.scores[job.done :]
             return 0, None
         for job, row in zip(jobs, rows, strict=True):
             self._meter.prefilled_tokens += job.left
             job.cache, job.done = row, len(job.tokens) - 1
+            self._tell_scores(job)
             self._keep(job)
         return width * len(jobs), seconds
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from ..core import Guide, RowError, SamplingParams
 from . import draw_device, draw_host
+from .bans import Bans
 from .masks import Masks, ask
 from .uniform import uniforms
 
@@ -42,12 +43,19 @@ class SampledRow(Protocol):
     """Tokens drawn so far: the position of the next uniform."""
     counts: Any
     """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
+    recent: Any
+    """The last tokens, once bad words asked for them: see `Bans`."""
     guide: Guide | None
     """What limits the row's tokens, while it does."""
 
     @property
     def min_tokens(self) -> int:
         """Tokens to draw before an end of sequence may come."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Tokens that end the row, as ends of sequence do."""
         ...
 
     @property
@@ -150,10 +158,8 @@ class Sampler:
         self._repetition = np.array([[params[i].repetition_penalty] for i in self._penalised], dtype=np.float32)
         self._presence = np.array([[params[i].presence_penalty] for i in self._penalised], dtype=np.float32)
         self._frequency = np.array([[params[i].frequency_penalty] for i in self._penalised], dtype=np.float32)
-        self._eos = list(eos)
-        self._min_tokens = np.array([row.min_tokens for row in rows], dtype=np.uint64)
-        self._held = bool((self._drawn < self._min_tokens).any() and self._eos)
-        self._adjusts = bool(self._biased or self._held or len(self._penalised))
+        self._bans = Bans(rows, eos, mx if self._on_device else np)
+        self._adjusts = bool(self._biased or self._bans or len(self._penalised))
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
         """Ask the guides what may come next, unless this was done since the last draw.
@@ -192,6 +198,8 @@ class Sampler:
         if self._counts is not None:
             for at, i in enumerate(self._penalised):
                 self._rows[i].counts = self._counts[at]
+        if not self._greedy:
+            self._bans.retire()
 
     # -- both ---------------------------------------------------------------------------------------------------
 
@@ -207,10 +215,6 @@ class Sampler:
             bias = self._rows[i].sampling.logit_bias
             ids, values = xp.array(list(bias.keys())), xp.array(list(bias.values()), dtype=xp.float32)
             logits[i, ids] = logits[i, ids] + values
-        if self._held:
-            held = np.flatnonzero(self._drawn < self._min_tokens)
-            for token_id in self._eos if len(held) else ():
-                logits[xp.array(held), token_id] = -xp.inf
         if len(self._penalised):
             if self._counts is None:
                 self._load_counts(logits.shape[-1], xp)
@@ -219,7 +223,7 @@ class Sampler:
             logits[xp.array(self._penalised)] = penalise(
                 part, self._counts, self._seen, self._repetition, self._presence, self._frequency
             )
-        return logits
+        return self._bans.apply(logits, self._drawn)
 
     def _load_counts(self, vocabulary: int, xp: Any) -> None:
         """Gather the penalised rows' counts into one matrix, of which each row keeps a view."""
@@ -233,6 +237,7 @@ class Sampler:
         self._seen, self._counts = xp.array(seen), xp.stack(counts)
 
     def _count(self, tokens: Any, xp: Any) -> None:
+        self._bans.note(tokens)
         if len(self._penalised):
             which, drawn = xp.arange(len(self._penalised)), tokens[xp.array(self._penalised)]
             self._counts[which, drawn] = self._counts[which, drawn] + 1
@@ -316,7 +321,7 @@ def _portions(which: Ints, vocabulary: int) -> list[Ints]:
 def _is_more_than_argmax(row: SampledRow) -> bool:
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
-    return not plain or _has_penalty(p)
+    return not plain or _has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)
 
 
 def _has_penalty(p: SamplingParams) -> bool:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Collection, Sequence
 
 from ..core import Failure, RowError
-from .batch import Batch, Emit, Model, Row
+from .batch import Batch, Emit, Row
 from .kv import can_batch
 from .memory import Memory
 from .meter import Meter
+from .model import Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix_cache import PrefixCache
@@ -71,7 +72,7 @@ class Scheduler:
         self._blocked = False  # there was no room for any prompt the last time
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
-        self._pace = Pace(max_stall)
+        self._pace, self._scoring_pace = Pace(max_stall), Pace(max_stall)
         self._steps_planned = 0
 
     def __len__(self) -> int:
@@ -267,9 +268,10 @@ class Scheduler:
 
     def _advance(self, job: PrefillJob, left: float | None) -> None:
         """Run one chunk of a prompt, sized to take the time that is `left` where rows wait for a token."""
-        most = self._prefill_chunk
+        pace = self._pace if job.scores is None else self._scoring_pace
+        most = self._prefiller.most(job, self._prefill_chunk)
         if left is not None:
-            most = min(most, max(_LEAST_CHUNK, self._pace.chunk(left)))
+            most = min(most, max(_LEAST_CHUNK, pace.chunk(left)))
         self._prefiller.begin(job)
         if job.left <= 0:
             return
@@ -282,7 +284,7 @@ class Scheduler:
         else:
             size, seconds = self._prefiller.run(job, most, wait=not (last and left is None), last=last)
         if seconds is not None:
-            self._pace.note(size, seconds, job.done)
+            pace.note(size, seconds, job.done)
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
         """Jobs to run in one pass: with a short prompt, others that are as short."""
@@ -294,6 +296,7 @@ class Scheduler:
             fits = prefiller.is_short(other, most) and prefiller.has_place(together, other.left, most)
             if (
                 not (fits or other.left <= 0)
+                or (other.scores is None) != (job.scores is None)
                 or oldest is None
                 or not self._has_room(oldest)
                 or not self._has_room(other)

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Token
 from .channels import ChannelSplitter, Piece
 from .markup import REASONING, Markup
-from .stop import StopMatcher
+from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .text import Delta
 from .tool_calls import CallParser, InvalidCall, OfferedTools
 
@@ -25,6 +25,10 @@ class AnswerParser:
         stop: stop strings, looked for in the content only.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`, with the tokens of the content.
+        rules: which tokens are no text.
+
+    Attributes:
+        stop_reason: what ended the choice, see `TokenRules`; once it has ended.
     """
 
     def __init__(
@@ -37,12 +41,15 @@ class AnswerParser:
         stop: Sequence[str] = (),
         min_tokens: int = 0,
         with_tokens: bool = False,
+        rules: TokenRules = ALL_TEXT,
     ) -> None:
         tools = tools or OfferedTools()
         self._detokenizer = detokenizer
         self._splitter = ChannelSplitter(markup, state=state, offered=bool(tools.functions))
         self._calls = CallParser(markup.tools, tools)
-        self._matcher = StopMatcher(stop)
+        self._matcher = StopMatcher(stop, include=rules.include_stop)
+        self._rules = rules
+        self.stop_reason: int | str | None = None
         self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are no text
         self._checks = True
         self._tokens = _ContentTokens() if with_tokens else None
@@ -61,15 +68,16 @@ class AnswerParser:
         finished = token.finish_reason is not None
         thinking = self._splitter.state == REASONING
         self._checks = self._unchecked <= 0
-        self._unchecked -= not token.is_eos
+        hides = self._rules.hides(token, self._splitter.state)
+        self._unchecked -= not (hides and token.is_eos)
         text = ""
-        if not token.is_eos:
+        if not hides:
             self._detokenizer.add_token(token.id)
             text = self._detokenizer.last_segment
         if finished:
             self._detokenizer.finalize()
             text += self._detokenizer.last_segment
-        if self._tokens is not None and not (token.is_eos and finished):
+        if self._tokens is not None and not (hides and self._rules.is_end(token)):
             self._tokens.add(token, len(text))
         delta = Delta(finish_reason=token.finish_reason)
         for piece in self._splitter.feed(text):
@@ -80,6 +88,7 @@ class AnswerParser:
             for piece in self._splitter.finish(cut=self._cut):
                 self._take(piece, delta)
             delta.text += self._matcher.flush()
+            self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
         if self._tokens is not None:
             delta.tokens = self._tokens.release(len(delta.text), finished, self._matcher.matched)
         return delta

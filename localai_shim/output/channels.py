@@ -57,6 +57,11 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
     return {state: tuple(e) for state, e in edges.items()}
 
 
+def markers_of(markup: Markup) -> frozenset[str]:
+    """All that the splitter looks for."""
+    return frozenset(marker for edges in _edges_of(markup, True).values() for marker, _ in edges)
+
+
 _HARMONY: dict[str, Edges] = {
     NORMAL: (
         ("<|channel|>", HEADER),

@@ -3,9 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..core import Token
 from .channels import ChannelSplitter
+from .markup import NORMAL, REASONING
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Which tokens of an answer are no text, as vLLM's fields of these names say.
+
+    Attributes:
+        hidden: special tokens that are no markers of the model's; they are no text, unless within a call.
+        skip_special_tokens: neither are ends of sequence that the row went past.
+        stop_token_ids: tokens that end a row. What ended a row is no text.
+        include_stop: except where it is wanted: the token, unless it is hidden, and the stop string.
+        ignore_eos: an end of sequence ends nothing.
+    """
+
+    hidden: frozenset[int] = frozenset()
+    skip_special_tokens: bool = True
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+    ignore_eos: bool = False
+
+    def hides(self, token: Token, state: str = NORMAL) -> bool:
+        """Whether a token is no text.
+
+        Args:
+            state: of the answer, as a `ChannelSplitter` has it.
+        """
+        ended = token.id in self.stop_token_ids or (token.is_eos and not self.ignore_eos)
+        if ended and token.finish_reason == "stop" and not self.include_stop:
+            return True
+        if token.is_eos:
+            return self.skip_special_tokens
+        return token.id in self.hidden and state in _TEXT
+
+    def is_end(self, token: Token) -> bool:
+        """Whether a row's last token says no more than that it ends."""
+        return token.finish_reason is not None and (token.is_eos or token.id in self.stop_token_ids)
+
+    def stop_reason(self, token: Token, matched: str | None) -> int | str | None:
+        """What ended a row, by its last token: a stop token's id, a stop string, or None for anything else.
+
+        Args:
+            matched: the stop string that was found.
+        """
+        if token.finish_reason != "stop":
+            return None
+        return token.id if token.id in self.stop_token_ids else matched
+
+
+ALL_TEXT = TokenRules()
+"""Only ends of sequence are no text."""
+_TEXT = (NORMAL, REASONING)
 
 
 class StopMatcher:
@@ -13,10 +67,13 @@ class StopMatcher:
 
     Args:
         strings: the stop strings; none lets all text through.
+        include: let the stop string that is found through, too.
     """
 
-    def __init__(self, strings: Sequence[str]) -> None:
+    def __init__(self, strings: Sequence[str], *, include: bool = False) -> None:
         self._strings = tuple(strings)
+        self._include = include
+        self.found: str | None = None
         self._longest = max((len(s) for s in self._strings), default=0)
         self._held = ""
         self.matched = False
@@ -31,7 +88,9 @@ class StopMatcher:
         found = [(at + len(s), at) for s in self._strings if (at := held.find(s)) >= 0]
         if found:  # the one that is complete first, as if the text had come letter by letter
             self.matched, self._held = True, ""
-            return held[: min(found)[1]]
+            end, start = min(found)
+            self.found = held[start:end]
+            return held[: end if self._include else start]
         keep = self._overlap(held)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]
@@ -57,6 +116,8 @@ class StopStrings:
         strings: the stop strings, at least one.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         splitter: finds the content, in which stop strings are looked for; None: all text is content.
+        eos: ends of sequence that are no text; they do not count among the first tokens, either.
+        hidden: see `TokenRules`.
     """
 
     def __init__(
@@ -65,15 +126,22 @@ class StopStrings:
         strings: Sequence[str],
         min_tokens: int = 0,
         splitter: ChannelSplitter | None = None,
+        eos: frozenset[int] = frozenset(),
+        hidden: frozenset[int] = frozenset(),
     ) -> None:
         self._detokenizer = detokenizer
+        self._eos, self._hidden = eos, hidden
         self._splitter = splitter
         self._matcher = StopMatcher(strings)
         self._unchecked = min_tokens
 
     def feed(self, token_id: int) -> bool:
-        self._detokenizer.add_token(token_id)
-        text = self._detokenizer.last_segment
+        if token_id in self._eos:
+            return False
+        text = ""
+        if token_id not in self._hidden or (self._splitter is not None and self._splitter.state not in _TEXT):
+            self._detokenizer.add_token(token_id)
+            text = self._detokenizer.last_segment
         if self._splitter is not None:
             text = "".join(piece.text for piece in self._splitter.feed(text) if piece.kind == "content")
         if self._unchecked > 0:

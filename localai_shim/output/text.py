@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import FinishReason, Token
-from .stop import StopMatcher
+from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .tool_calls import CallDelta, InvalidCall
 
 
@@ -33,15 +33,29 @@ class TextParser:
         stop: stop strings; never part of the text.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`.
+        rules: which tokens are no text.
+        with_end: a token that ended the choice and is no text is among `Delta.tokens`, too.
+
+    Attributes:
+        stop_reason: what ended the choice, see `TokenRules`; once it has ended.
     """
 
     def __init__(
-        self, detokenizer: Any, stop: Sequence[str] = (), *, min_tokens: int = 0, with_tokens: bool = False
+        self,
+        detokenizer: Any,
+        stop: Sequence[str] = (),
+        *,
+        min_tokens: int = 0,
+        with_tokens: bool = False,
+        rules: TokenRules = ALL_TEXT,
+        with_end: bool = False,
     ) -> None:
         self._detokenizer = detokenizer
-        self._matcher = StopMatcher(stop)
+        self._matcher = StopMatcher(stop, include=rules.include_stop)
+        self._rules, self._hidden = rules, rules.hidden
+        self.stop_reason: int | str | None = None
         self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are no text
-        self._with_tokens = with_tokens
+        self._with_tokens, self._with_end = with_tokens, with_end
         self._plain = not stop and not with_tokens
         self._pending: deque[tuple[Token, int, int]] = deque()  # token, where its text starts, where it ends
         self._length = 0  # characters detokenised
@@ -53,17 +67,18 @@ class TextParser:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
         detokenizer = self._detokenizer
-        if self._plain and token.finish_reason is None and not token.is_eos:
+        if self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden:
             detokenizer.add_token(token.id)
             return Delta(detokenizer.last_segment)
         finished = token.finish_reason is not None
         checks = self._unchecked <= 0
-        self._unchecked -= not token.is_eos
+        hides = self._rules.hides(token)
+        self._unchecked -= not (hides and token.is_eos)
         text = ""
-        if not token.is_eos:
+        if not hides:
             detokenizer.add_token(token.id)
             text = detokenizer.last_segment
-        if self._with_tokens and not (token.is_eos and finished):
+        if self._with_tokens and (self._with_end or not (hides and self._rules.is_end(token))):
             self._pending.append((token, self._length, self._length + len(text)))
         if finished:
             detokenizer.finalize()
@@ -72,6 +87,8 @@ class TextParser:
         out = self._matcher.feed(text) if checks else text
         if finished and not self._matcher.matched:
             out += self._matcher.flush()
+        if finished:
+            self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
         self._released += len(out)
         return Delta(out, self._take_pending(finished), token.finish_reason)
 

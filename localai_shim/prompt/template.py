@@ -97,6 +97,13 @@ class ChatTokenizer:
         return detokenizer
 
     @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})
+        flagged = (int(i) for i, token in added.items() if getattr(token, "special", False))
+        return frozenset([*map(int, getattr(self._tokenizer, "all_special_ids", ())), *flagged])
+
+    @cached_property
     def _letter(self) -> list[int]:
         return self.encode_marker("a")
 
@@ -104,13 +111,18 @@ class ChatTokenizer:
     def vocabulary_size(self) -> int:
         return len(self._tokenizer)
 
+    @property
+    def has_program(self) -> bool:
+        """The chat template is a program of mlx-lm's, which knows its own variables only."""
+        return getattr(self._tokenizer, "_chat_template", None) is not None
+
     @cached_property
     def template_source(self) -> str | None:
         """The chat template; None when it is a program, or there is none.
 
         Of several by name it is those that transformers picks: `tool_use` where there are tools, else `default`.
         """
-        if getattr(self._tokenizer, "_chat_template", None) is not None:
+        if self.has_program:
             return None  # mlx-lm's wrapper prefers its program to the template of the checkpoint
         template = getattr(self._tokenizer, "chat_template", None)
         if isinstance(template, dict):
@@ -163,6 +175,8 @@ class ChatTokenizer:
         messages: list[dict[str, Any]],
         variables: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
+        *,
+        generation_prompt: bool = True,
     ) -> list[int]:
         """Prompt tokens for a conversation, up to where the assistant speaks.
 
@@ -170,6 +184,7 @@ class ChatTokenizer:
             messages: as `template_messages` makes them.
             variables: what else the template reads.
             tools: as `Tool.template` makes them.
+            generation_prompt: end with what opens the assistant's turn.
 
         Raises:
             BadRequest: the model has no chat template, or the template has no place for tools or refuses this
@@ -188,7 +203,7 @@ class ChatTokenizer:
                 param="tools",
                 code="unsupported_value",
             )
-        return self._apply(messages, variables, tools)
+        return self._apply(messages, variables, tools, generation_prompt)
 
     def boundaries(
         self,

@@ -29,7 +29,6 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"prompt": [-1]}, "prompt[0]", "invalid_value", "-1 is not a token of this model"),
     ({"prompt": ""}, "prompt", "invalid_value", "makes no token of ''"),
     ({"prompt": [5] * 1024}, "prompt", "context_length_exceeded", "maximum context length is 1024 tokens"),
-    ({"echo": True}, "echo", "unsupported_parameter", "prepend it to the text yourself"),
     ({"echo": "yes"}, "echo", "invalid_type", "expected a boolean"),
     ({"suffix": "!"}, "suffix", "unsupported_parameter", "Filling in the middle"),
     ({"logprobs": 6}, "logprobs", "integer_above_max_value", "<= 5"),

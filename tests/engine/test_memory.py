@@ -19,6 +19,9 @@ from tests.samples import only
 
 KINDS = ["qwen3", "gemma3_text", "qwen3_next"]
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.9, seed=1, presence_penalty=0.5, top_logprobs=2)
+BANNING = SamplingParams(
+    temperature=1.0, top_k=4, seed=4, bad_words=tuple((i, j) for i in range(0, 400, 2) for j in (5, 80, 199))
+)
 
 
 def room_for(token_count: int) -> EngineOptions:
@@ -144,7 +147,7 @@ def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("little_reserved")
-@pytest.mark.parametrize("sampling", only([SAMPLED], [GREEDY, SAMPLED]), ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", only([SAMPLED, BANNING], [GREEDY, SAMPLED, BANNING]), ids=["greedy", "sampled", "with bad words"])
 def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
     plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))
     prompts = [tokens(40 + i, i) for i in range(4)]

@@ -25,6 +25,8 @@ class FakeRow:
     min_tokens: int = 0
     prompt_tokens: tuple[int, ...] = (1, 3, 3, 7)
     counts: Any = None
+    recent: Any = None
+    stop_token_ids: frozenset[int] = frozenset()
     guide: Any = None
     history: list[int] = field(default_factory=list)
 
@@ -51,7 +53,8 @@ class Allowing:
 
     def limit(self, raw: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """What the engine is to draw from, as `core.Guide` and `min_tokens` have it."""
-        allowed = [self.escape] if np.argmax(raw) == self.escape else self.allowed
+        escapes = np.argmax(raw) == self.escape and np.isfinite(logits[self.escape])
+        allowed = [self.escape] if escapes else self.allowed
         limited = np.full(len(logits), -np.inf)
         limited[allowed] = logits[allowed] if np.isfinite(logits[allowed]).any() else raw[allowed]
         return limited
@@ -64,7 +67,12 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
     for token, bias in p.logit_bias.items():
         out[token] += bias
     if row.drawn < row.min_tokens:
-        out[EOS] = -np.inf
+        out[[*EOS, *row.stop_token_ids]] = -np.inf
+    if p.allowed_token_ids is not None:
+        out[np.setdiff1d(np.arange(len(out)), p.allowed_token_ids)] = -np.inf
+    for *before, last in p.bad_words:
+        if row.history[len(row.history) - len(before) :] == before:
+            out[last] = -np.inf
     for token in range(len(out)):
         count = row.history.count(token)
         if count or token in row.prompt_tokens:
@@ -134,6 +142,8 @@ def random_params(rng: np.random.Generator, n: int) -> list[SamplingParams]:
                 presence_penalty=float(rng.choice([0.0, 0.8, -0.5])),
                 frequency_penalty=float(rng.choice([0.0, 0.4])),
                 logit_bias={4: 3.0, 9: -100.0} if rng.random() < 0.3 else {},
+                allowed_token_ids=tuple(range(0, 2000, 2)) if rng.random() < 0.3 else None,
+                bad_words=((4,), (0, 8), (8, 0, 8), (1, 8)) if rng.random() < 0.3 else (),
                 seed=int(rng.integers(2**62)),
                 top_logprobs=int(rng.integers(6)) if rng.random() < 0.4 else None,
             )
@@ -157,8 +167,9 @@ def test_every_mixture_of_parameters_draws_what_the_reference_draws(
 ) -> None:
     rng = np.random.default_rng(vocabulary)
     rows = rows_of(random_params(rng, 24), min_tokens=2)
-    for row in rows if guided else ():
-        row.guide = random_guide(rng, vocabulary)
+    for row in rows:
+        row.stop_token_ids = frozenset({0, 3}) if rng.random() < 0.5 else frozenset()
+        row.guide = random_guide(rng, vocabulary) if guided else None
     sampler = Sampler(rows, EOS, on_device=on_device)
     compared = 0
     for _ in range(6):

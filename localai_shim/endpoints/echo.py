@@ -1,0 +1,77 @@
+"""A prompt that an answer of completions repeats, with its tokens' logprobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openai.types.completion_choice import Logprobs
+
+from ..core import Prompt
+from ..prompt.template import ChatTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt as an answer repeats it."""
+
+    text: str
+    offsets: list[int]
+    """Where each token's text begins."""
+
+    def before(self, logprobs: Logprobs, prompt: Prompt, top: int, text: Callable[[int], str]) -> Logprobs:
+        """An answer's logprobs behind those of its prompt, of which the first token has none.
+
+        Args:
+            logprobs: the answer's.
+            prompt: scored.
+            top: how many likely tokens to report beside each.
+            text: of a token.
+        """
+        scores = prompt.scores or ()
+        tops = [
+            by_text([*score.top[:top], (token_id, score.logprob)], text)
+            for token_id, score in zip(prompt.tokens[1:], scores, strict=True)
+        ]
+        made = Logprobs(
+            tokens=[*map(text, prompt.tokens), *(logprobs.tokens or ())],
+            text_offset=[*self.offsets, *(logprobs.text_offset or ())],
+        )
+        # The SDK's types have no null in these lists; the API sends one for the first token.
+        values: list[Any] = [None, *(score.logprob for score in scores), *(logprobs.token_logprobs or ())]
+        likely: list[Any] = [None, *tops, *(logprobs.top_logprobs or ())]
+        made.token_logprobs, made.top_logprobs = values, likely
+        return made
+
+
+def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], str]) -> dict[str, float | None]:
+    """Logprobs by the tokens' texts, likeliest first: of several tokens with one text the first."""
+    found: dict[str, float | None] = {}
+    for token_id, logprob in logprobs:
+        found.setdefault(text(token_id), logprob)
+    return found
+
+
+def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: ChatTokenizer) -> Echo:
+    """What an answer repeats of a prompt.
+
+    Args:
+        prompt: what is run, which may have been cut.
+        tokens: all that were given.
+        text: what was given instead; a token that stands for none of it, such as one that begins a sequence, is empty.
+    """
+    detokenizer, ends, length = tokenizer.detokenizer(), [0], 0
+    pieces: list[str] = []
+    for token in prompt.tokens:
+        detokenizer.add_token(token)
+        pieces.append(detokenizer.last_segment)
+        length += len(pieces[-1])
+        ends.append(length)
+    detokenizer.finalize()
+    pieces.append(detokenizer.last_segment)
+    read = "".join(pieces)
+    if text is None or len(prompt.tokens) < len(tokens):
+        return Echo(read, ends[:-1])
+    before = len(read) - len(text) if read.endswith(text) else 0
+    return Echo(text, [min(max(0, end - before), len(text)) for end in ends[:-1]])

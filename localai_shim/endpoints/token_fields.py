@@ -1,0 +1,127 @@
+"""vLLM's fields that speak of tokens: https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import BadRequest
+from ..prompt.messages import encodable
+from ..prompt.template import ChatTokenizer
+from .fields import Fields
+
+_MOST_BAD_WORDS = 4096  # token sequences
+_LARGEST = 2**63 - 1
+_MOST_LOGPROBS = 20
+
+
+def token_id(value: Any, path: str, tokenizer: ChatTokenizer) -> int:
+    """A token of the model.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest.wrong_type(path, "an integer", value)
+    if not 0 <= value < tokenizer.vocabulary_size:
+        raise BadRequest(
+            f"Invalid '{path}': {value} is not a token of this model, whose ids go from 0 to "
+            f"{tokenizer.vocabulary_size - 1}.",
+            param=path,
+            code="invalid_value",
+        )
+    return value
+
+
+def read_token_ids(fields: Fields, name: str, tokenizer: ChatTokenizer, *, least: int = 0) -> tuple[int, ...] | None:
+    """A list of tokens, each once; None where it is absent."""
+    values = _list(fields, name, "an array of integers")
+    if values is None:
+        return None
+    if len(values) < least:
+        raise BadRequest(
+            f"Invalid '{name}': empty array. Expected an array with minimum length {least}.",
+            param=name,
+            code="empty_array",
+        )
+    return tuple(dict.fromkeys(token_id(value, f"{name}[{i}]", tokenizer) for i, value in enumerate(values)))
+
+
+def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int, ...], ...]:
+    """`bad_words` as token sequences: each word as it is written at the beginning of a text, and after a space.
+
+    vLLM leaves the second form out where it has another number of tokens; here the word is banned then, too.
+    """
+    found: dict[tuple[int, ...], None] = {}
+    for i, word in enumerate(_list(fields, "bad_words", "an array of strings") or ()):
+        path = f"bad_words[{i}]"
+        if not isinstance(word, str):
+            raise BadRequest.wrong_type(path, "a string", word)
+        text = encodable(word, path).lstrip()
+        forms = [tuple(tokenizer.encode_marker(form)) for form in (text, f" {text}")] if text else []
+        if not forms or not forms[0]:
+            raise BadRequest(
+                f"Invalid '{path}': {word!r}. Expected a string that is more than white space.",
+                param=path,
+                code="invalid_value",
+            )
+        found.update(dict.fromkeys(form for form in forms if form))
+    if len(found) > _MOST_BAD_WORDS:
+        raise BadRequest(
+            f"Invalid 'bad_words': they are {len(found)} sequences of tokens, and at most {_MOST_BAD_WORDS} may be "
+            "banned.",
+            param="bad_words",
+            code="array_above_max_length",
+        )
+    return tuple(found)
+
+
+def read_truncation(fields: Fields) -> tuple[int | None, bool]:
+    """`truncate_prompt_tokens`, -1 for as many as there is room for, and whether `truncation_side` is the left."""
+    most = fields.integer("truncate_prompt_tokens", -1, _LARGEST)
+    side = fields.choice("truncation_side", ("left", "right"))
+    if most == 0:
+        raise BadRequest(
+            "Invalid 'truncate_prompt_tokens': 0 leaves nothing to continue. Expected -1, or a value >= 1.",
+            param="truncate_prompt_tokens",
+            code="invalid_value",
+        )
+    return most, side != "right"
+
+
+def truncated(
+    tokens: list[int], truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None
+) -> list[int]:
+    """A prompt's tokens, cut as the request says.
+
+    Args:
+        tokens: the prompt.
+        truncation: as `read_truncation` reads it.
+        context_length: of the model.
+        max_tokens: the answer's, for which -1 leaves room.
+    """
+    most, left = truncation
+    if most == -1:
+        room = 1 if max_tokens is None else max_tokens
+        most = None if context_length is None else max(1, context_length - room)
+    if most is None or len(tokens) <= most:
+        return tokens
+    return tokens[-most:] if left else tokens[:most]
+
+
+def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
+    """`prompt_logprobs`: how many likely tokens to report beside each of the prompt; None: nothing is reported."""
+    wanted = fields.integer("prompt_logprobs", 0, _MOST_LOGPROBS)
+    if wanted is not None and stream:
+        raise BadRequest(
+            "'prompt_logprobs' are not available when 'stream' is enabled.",
+            param="prompt_logprobs",
+            code="invalid_value",
+        )
+    return wanted
+
+
+def _list(fields: Fields, name: str, expected: str) -> list[Any] | None:
+    values = fields.get(name)
+    if values is not None and not isinstance(values, list | tuple):
+        raise BadRequest.wrong_type(name, expected, values)
+    return None if values is None else list(values)
