@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -64,12 +64,13 @@ class ScriptedModel:
         variables: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        restore: Callable[[str], str] | None = None,
     ) -> list[int]:
-        """Prompt tokens for a conversation."""
-        ids: list[int] = self.tokenizer.apply_chat_template(
-            messages, tools, add_generation_prompt=add_generation_prompt, **variables
+        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        text: str = self.tokenizer.apply_chat_template(
+            messages, tools, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
         )
-        return ids
+        return self.tokenizer.encode(text if restore is None else restore(text))
 
 
 class Script:

@@ -64,9 +64,9 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)
     keep = _keeper(fields.require("messages"), store) if fields.boolean("store") else None
-    salt = common.read_cache_salt(fields)
+    salt, special = common.read_cache_salt(fields), common.read_allow_special_tokens(fields)
     fields.finish()
-    rendered = (messages, thinking.variables, tools.rendered)
+    rendered = (messages, thinking.variables, tools.rendered, special)
     tokens = model.tokenizer.render(*rendered)
     prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
     answer = AnswerPlan(model, tools, format, thinking, model.tokenizer.prompt_end(tokens))

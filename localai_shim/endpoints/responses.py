@@ -61,6 +61,8 @@ class Plan:
     tools: ToolPlan
     format: AnswerFormat | None
     truncates: bool
+    special: bool
+    """The caller's texts may spell special tokens."""
     echo: dict[str, Any]
     """Fields of the response."""
 
@@ -152,7 +154,8 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     }
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
-    return Plan(context, instructions, thinking, tools, format, truncation == "auto", echo)
+    special = common.read_allow_special_tokens(fields)
+    return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, echo)
 
 
 def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[Any, ...]]:
@@ -166,7 +169,7 @@ def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[
     def attempt(items: Sequence[dict[str, Any]], given: int) -> tuple[list[int], tuple[Any, ...]]:
         messages = item_messages(items, plan.instructions, unseal, given)
         checked = template_messages(messages, knows_developer=model.tokenizer.knows_developer)
-        rendered = (checked, plan.thinking.variables, plan.tools.rendered)
+        rendered = (checked, plan.thinking.variables, plan.tools.rendered, plan.special)
         return model.tokenizer.render(*rendered), rendered
 
     made = attempt(context.items, len(context.stored))
