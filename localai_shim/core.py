@@ -32,6 +32,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """-inf rules a token out."""
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the drawn token's only. n: those of the n likeliest tokens as well."""

@@ -119,6 +119,9 @@ class Row:
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
         self._guide = request.guide if obeys else None
+        self._barred = (
+            {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obeys else set[int]()
+        )
         self._room = request.max_tokens
         if model.context_length is not None:
             self._room = min(self._room, model.context_length - len(request.prompt.tokens))
@@ -142,6 +145,8 @@ class Row:
             return Failure(self.reply.error or RowError("the script lets this request fail here"))
         place = self._next_place()
         token_id = self._tokenizer.eos_token_id if place is None else script.ids[place]
+        if token_id in self._barred:
+            self._refuse(token_id)
         guided_to_end = self._guide is not None and self._take_through_guide(token_id)
         self._said.append(token_id)
         self._at = 0 if place is None else place + 1

@@ -81,7 +81,14 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         keep=keep,
     )
     requests = common.make_requests(
-        prompt, n, sampling, limits, model, param="messages", splitter=answer.splitter, guide=answer.guide
+        prompt,
+        n,
+        answer.sampling(sampling),
+        limits,
+        model,
+        param="messages",
+        splitter=answer.splitter,
+        guide=answer.guide,
     )
     return ChatCall(requests, stream, assembler)
 

@@ -236,10 +236,11 @@ def test_other_tools_than_the_allowed_ones_are_shown_and_not_called(play: Play) 
     assert all('"name": "shell"' in prompt for prompt in engine.prompts)
 
 
-def test_no_tools_are_shown_where_none_may_be_called(play: Play) -> None:
-    client, engine = play("Hello.")
+def test_tools_are_shown_where_none_may_be_called(play: Play) -> None:
+    client, engine = play("Hello.", "Hello.")
     made = ask(client, tools=[PING], tool_choice="none")
-    assert "ping" not in engine.prompts[0] and made.tool_choice == "none" and made.tools[0].name == "ping"
+    ask(client, tools=[PING])
+    assert engine.prompts[0] == engine.prompts[1] and made.tool_choice == "none" and made.tools[0].name == "ping"
 
 
 def test_parallel_calls_are_one_where_they_are_not_wanted(play: Play) -> None:
