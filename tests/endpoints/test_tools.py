@@ -133,9 +133,13 @@ def test_a_call_that_is_cut_ends_with_length_wherever_that_is() -> None:
 
 BROKEN = [
     "<tool_call>\n{not json}\n</tool_call>",
-    '<tool_call>\n{"name": "get_weather", "arguments": {"city": Paris}}\n</tool_call>',
     '<tool_call>\n{"arguments": {}}\n</tool_call>',
-    '<tool_call>\n{"name": "get_weather", "arguments": [1, 2]}\n</tool_call>',
+    '<tool_call>\n{"name": 7}\n</tool_call>',
+]
+AS_THEY_STAND = [
+    ('<tool_call>\n{"name": "get_weather", "arguments": {"city": Paris}}\n</tool_call>', '{"city": Paris}'),
+    ('<tool_call>\n{"name": "get_weather", "arguments": [1, 2]}\n</tool_call>', "[1, 2]"),
+    ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', '{"city": "Par'),
 ]
 
 
@@ -145,6 +149,23 @@ def test_a_call_that_cannot_be_read_is_kept_beside_the_content(text: str) -> Non
     assert made.content == "Look:"
     [kept] = invalid(made)
     assert kept["text"] == text and kept["index"] == 0 and kept["error"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_an_answer_that_is_nothing_else_has_it_as_its_content(text: str) -> None:
+    """Before it was empty, and agents ended there: frameworks do not look at `invalid_tool_calls`."""
+    [choice] = answer(f"<think>Hm.</think>{text}", tools=TOOLS).choices
+    assert (choice.message.content, choice.finish_reason) == (text, "stop")
+    assert [kept["text"] for kept in invalid(choice.message)] == [text]
+
+
+@pytest.mark.parametrize(("text", "written"), AS_THEY_STAND)
+def test_a_call_whose_function_can_be_read_is_delivered_with_its_arguments_as_they_stand(
+    text: str, written: str
+) -> None:
+    [choice] = answer(text, tools=TOOLS).choices
+    assert calls(choice.message) == [("get_weather", written)]
+    assert (choice.finish_reason, choice.message.content, invalid(choice.message)) == ("tool_calls", None, [])
 
 
 def test_what_cannot_be_read_does_not_hide_what_can() -> None:
@@ -180,7 +201,8 @@ def test_markers_never_reach_the_content_whatever_is_said_in_whatever_tokens() -
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts) if a < b] or [""]
         finish = {"max_tokens": rng.randint(1, len(pieces))} if rng.random() < 0.3 else {}
         made = message(pieces, tools=TOOLS, **finish)
-        assert not re.search("</?(think|tool_call)>", made.content or ""), pieces
+        shown = "".join(kept["text"] for kept in invalid(made))  # the content, where there would be none
+        assert made.content == shown or not re.search("</?(think|tool_call)>", made.content or ""), pieces
         assert not re.search("</?think>|<tool_call>", reasoning(made) or ""), pieces
 
 
