@@ -32,6 +32,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """-inf rules a token out."""
     allowed_token_ids: tuple[int, ...] | None = None
     """The only tokens that may be drawn; None: all. A guide goes before it where both together leave nothing."""
     bad_words: tuple[tuple[int, ...], ...] = ()

@@ -165,7 +165,7 @@ def _start(source: Source) -> Engine[Any]:
         model = load_text_model(source.path, load, source.name)
         model.served = served = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
-        _ = served.grammars.vocabulary.tokenizer
+        _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
 
     how = None if source.kv_bits is None else Quantised(source.kv_group_size or 64, source.kv_bits)

@@ -37,8 +37,8 @@ class ScriptedEngine:
         name: what `response.model` says.
         context_length: most tokens of prompt and output together; None for no limit.
         tokenizer: which markers and which chat template the model has.
-        obey_guides: a token that the request's guide (a grammar) forbids fails the request; otherwise guides are
-            not asked.
+        obey_guides: a token that the request's guide (a grammar) forbids, or that is ruled out (what begins a call,
+            with `tool_choice="none"`), fails the request; otherwise nobody asks.
 
     Attributes:
         requests: what was asked, a `GenerationRequest` per choice.

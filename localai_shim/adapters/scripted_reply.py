@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -64,12 +64,13 @@ class ScriptedModel:
         variables: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        restore: Callable[[str], str] | None = None,
     ) -> list[int]:
-        """Prompt tokens for a conversation."""
-        ids: list[int] = self.tokenizer.apply_chat_template(
-            messages, tools, add_generation_prompt=add_generation_prompt, **variables
+        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        text: str = self.tokenizer.apply_chat_template(
+            messages, tools, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
         )
-        return ids
+        return self.tokenizer.encode(text if restore is None else restore(text))
 
 
 class Script:
@@ -118,6 +119,9 @@ class Row:
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
         self._guide = request.guide if obeys else None
+        self._barred = (
+            {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obeys else set[int]()
+        )
         self._room = request.max_tokens
         if model.context_length is not None:
             self._room = min(self._room, model.context_length - len(request.prompt.tokens))
@@ -141,6 +145,8 @@ class Row:
             return Failure(self.reply.error or RowError("the script lets this request fail here"))
         place = self._next_place()
         token_id = self._tokenizer.eos_token_id if place is None else script.ids[place]
+        if token_id in self._barred:
+            self._refuse(token_id)
         guided_to_end = self._guide is not None and self._take_through_guide(token_id)
         self._said.append(token_id)
         self._at = 0 if place is None else place + 1

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -89,8 +89,9 @@ class TextModel:
         variables: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        restore: Callable[[str], str] | None = None,
     ) -> list[int]:
-        """Prompt tokens for a conversation.
+        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised.
 
         mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
         say is left to the template, as its author meant it and as OpenAI-compatible servers do.
@@ -109,7 +110,7 @@ class TextModel:
         text = tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
         )
-        return self.encode(text, add_special_tokens=False)
+        return self.encode(text if restore is None else restore(text), add_special_tokens=False)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text.

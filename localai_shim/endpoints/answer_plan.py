@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from ..core import Guide
+import math
+from dataclasses import replace
+
+from ..core import Guide, SamplingParams
 from ..errors import BadRequest
 from ..output.answer import AnswerParser
 from ..output.channels import ChannelSplitter
 from ..output.grammar import Grammar, GrammarError
-from ..output.guide import RowGuide
+from ..output.guide import NoMarker, RowGuide
 from ..output.markup import NORMAL
 from ..output.text import TextParser
-from ..output.tool_grammar import call_or, harmony_answer
+from ..output.tool_grammar import call_or, harmony_answer, no_call
 from .generation import Limits, ServedModel
 from .structured import AnswerFormat
 from .thinking import ThinkingPlan, follow_thinking
@@ -46,7 +49,14 @@ class AnswerPlan:
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
         self._state = model.markup.state_after(prompt_end)
+        self._barred = self._barred_marker()
         self._grammar = self._compile()
+
+    def sampling(self, params: SamplingParams) -> SamplingParams:
+        """How to sample: never the token that begins calls, where none may be made."""
+        if len(self._barred) != 1:
+            return params
+        return replace(params, logit_bias={**params.logit_bias, self._barred[0]: -math.inf})
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
         """Reads the tokens."""
@@ -75,12 +85,21 @@ class AnswerPlan:
         """Limits what may be said; None: nothing does."""
         grammar = self._grammar
         thinking = follow_thinking(self._thinking, self._model, self._prompt_end, guided=grammar is not None)
+        if grammar is None and len(self._barred) > 1:
+            return RowGuide(NoMarker(self._barred), thinking, from_start=True)
         if grammar is None and thinking is None:
             return None
         matcher = None if grammar is None else grammar.matcher()
         return RowGuide(matcher, thinking, from_start=self._model.markup.harmony)
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _barred_marker(self) -> list[int]:
+        """The tokens of what begins a call, where none may be made."""
+        markup = self._model.markup
+        if not self._tools.barred or markup.tools is None or markup.harmony:
+            return []
+        return self._model.tokenizer.encode_marker(markup.tools.start)
 
     def _compile(self) -> Grammar | None:
         source = self._source()
@@ -98,6 +117,8 @@ class AnswerPlan:
         tools, format = self._tools, self._format
         if tools.forced or format is None:
             mode: Mode = "required" if tools.forced else "auto"
+            if tools.barred:
+                return self._without_calls()
             return tools.grammar(mode) if tools.held and tools.grammar is not None else None
         if self._model.markup.initial != NORMAL:  # the grammar would have to write the header of a message, too
             raise BadRequest(
@@ -119,3 +140,10 @@ class AnswerPlan:
             )
         self._model.grammars.compile(format.source)  # so that an error is about the format
         return call_or(tools.grammar("required"), content)
+
+    def _without_calls(self) -> str | None:
+        """The grammar of free text in which no call begins; None where a token that is never sampled does."""
+        markup = self._model.markup
+        if markup.tools is None or (not markup.harmony and (len(self._barred) == 1 or markup.initial != NORMAL)):
+            return None
+        return no_call(markup.tools.start, self._model.grammars.vocabulary, harmony=markup.harmony)

@@ -66,14 +66,14 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)
     keep = _keeper(fields.require("messages"), store) if fields.boolean("store") else None
-    salt = common.read_cache_salt(fields)
+    salt, special = common.read_cache_salt(fields), common.read_allow_special_tokens(fields)
     reasoning = fields.boolean("include_reasoning") is not False
     extras = read_extras(fields, stream, continuous_usage=options.continuous_usage, reasoning=reasoning)
     truncation = read_truncation(fields)
     generation_prompt, continuing = _read_ending(fields, model)
     fields.finish()
     variables = {**thinking.variables, "continue_final_message": True} if continuing else thinking.variables
-    rendered = (messages, variables, tools.rendered)
+    rendered = (messages, variables, tools.rendered, special)
     whole = model.tokenizer.render(*rendered, generation_prompt=generation_prompt)
     tokens = truncated(whole, truncation, model.context_length, limits.max_tokens)
     boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
@@ -94,7 +94,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     requests = common.make_requests(
         prompt,
         n,
-        sampling,
+        answer.sampling(sampling),
         limits,
         model,
         param="messages",

@@ -66,6 +66,11 @@ def read_cache_salt(fields: Fields) -> str | None:
     return salt
 
 
+def read_allow_special_tokens(fields: Fields) -> bool:
+    """Whether special tokens that the caller's texts spell become such tokens; they are text otherwise."""
+    return fields.boolean("allow_special_tokens") or False
+
+
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
     """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults

@@ -94,7 +94,14 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
         prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
         answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
         requests = common.make_requests(
-            prompt, 1, sampling, limits, model, param="input", splitter=answer.splitter, guide=answer.guide
+            prompt,
+            1,
+            answer.sampling(sampling),
+            limits,
+            model,
+            param="input",
+            splitter=answer.splitter,
+            guide=answer.guide,
         )
     assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
     return CountCall(assembler, requests)

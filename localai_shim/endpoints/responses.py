@@ -60,6 +60,8 @@ class Plan:
     tools: ToolPlan
     format: AnswerFormat | None
     truncates: bool
+    special: bool
+    """The caller's texts may spell special tokens."""
     echo: dict[str, Any]
     """Fields of the response."""
 
@@ -116,7 +118,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
         keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
     requests = common.make_requests(
-        prompt, 1, sampling, limits, model, param="input", splitter=answer.splitter, guide=answer.guide
+        prompt, 1, answer.sampling(sampling), limits, model, param="input", splitter=answer.splitter, guide=answer.guide
     )
     return ResponseCall(requests, stream, assembler, background, plan.context)
 
@@ -151,7 +153,8 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     }
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
-    return Plan(context, instructions, thinking, tools, format, truncation == "auto", echo)
+    special = common.read_allow_special_tokens(fields)
+    return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, echo)
 
 
 def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[Any, ...]]:
@@ -165,7 +168,7 @@ def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[
     def attempt(items: Sequence[dict[str, Any]], given: int) -> tuple[list[int], tuple[Any, ...]]:
         messages = item_messages(items, plan.instructions, unseal, given)
         checked = template_messages(messages, knows_developer=model.tokenizer.knows_developer)
-        rendered = (checked, plan.thinking.variables, plan.tools.rendered)
+        rendered = (checked, plan.thinking.variables, plan.tools.rendered, plan.special)
         return model.tokenizer.render(*rendered), rendered
 
     made = attempt(context.items, len(context.stored))

@@ -25,6 +25,7 @@ class ToolPlan:
     Attributes:
         rendered: the tools as the chat template reads them; None: it gets none.
         offered: what the model may call.
+        barred: it may call nothing, although it is shown tools.
         legacy: the caller uses `functions`, and gets a `function_call`.
         forced: the answer has to be a call.
         held: the calls need a grammar.
@@ -34,6 +35,7 @@ class ToolPlan:
 
     rendered: list[dict[str, Any]] | None = None
     offered: OfferedTools = field(default_factory=OfferedTools)
+    barred: bool = False
     legacy: bool = False
     forced: bool = False
     held: bool = False
@@ -60,8 +62,12 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
             "Invalid value for 'parallel_tool_calls': it is only allowed when 'tools' are specified.",
             param="parallel_tool_calls",
         )
-    if not tools or choice.mode == "none":
+    if not tools:
         return ToolPlan(legacy=legacy)
+    rendered = [tool.template() for tool in tools]
+    if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
+        shown = model.markup.tools is not None and model.tokenizer.knows("tools")
+        return ToolPlan(rendered=rendered if shown else None, barred=shown, legacy=legacy)
     source = "functions" if legacy else "tools"
     if model.markup.tools is None:
         raise BadRequest(
@@ -87,7 +93,7 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
     return ToolPlan(
-        rendered=[tool.template() for tool in tools],
+        rendered=rendered,
         offered=offered,
         legacy=legacy,
         forced=choice.mode == "required",

@@ -54,6 +54,8 @@ class AnswerParser:
         self._checks = True
         self._tokens = _ContentTokens() if with_tokens else None
         self._cut = False
+        self._has_text = False
+        self._invalid: list[str] = []
         self.generated = 0
         self.reasoning_tokens = 0
 
@@ -89,9 +91,17 @@ class AnswerParser:
                 self._take(piece, delta)
             delta.text += self._matcher.flush()
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
+        self._show_invalid(delta, finished)
         if self._tokens is not None:
             delta.tokens = self._tokens.release(len(delta.text), finished, self._matcher.matched)
         return delta
+
+    def _show_invalid(self, delta: Delta, finished: bool) -> None:
+        """Text that was marked as a call and is none is the content of an answer that had nothing else to say."""
+        self._has_text = self._has_text or bool(delta.text.strip())
+        self._invalid += [call.text for call in delta.invalid]
+        if finished and not (self._has_text or self.calls or self._matcher.matched):
+            delta.text += self._matcher.feed("".join(self._invalid)) + self._matcher.flush()
 
     def _take(self, piece: Piece, delta: Delta) -> None:
         if self._matcher.matched:

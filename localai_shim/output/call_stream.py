@@ -27,6 +27,11 @@ class CallStream(Protocol):
         """What was read since the last complete call, where that is known."""
         ...
 
+    @property
+    def end(self) -> int:
+        """Where in the block the last arguments end; its length, where that is not known."""
+        ...
+
 
 def make_stream(format: ToolFormat, parse: Parse) -> CallStream | None:
     """The stream for a format; None where nothing can be told before the end.
@@ -68,13 +73,19 @@ class _JsonStream:
         self._place = -1
         self._between = False  # two calls of an array
         self._given_up = False
+        self._length = self._end = 0
 
     @property
     def rest(self) -> str:
         is_known = self._header is not None and self._value is None and self._place >= 0
         return self._head if is_known else ""
 
+    @property
+    def end(self) -> int:
+        return self._end if self._value is None else self._length
+
     def feed(self, text: str) -> list[Fragment]:
+        self._length += len(text)
         out: list[Fragment] = []
         while text and not self._given_up:
             if self._value is None:
@@ -88,6 +99,7 @@ class _JsonStream:
             if end is None:
                 break
             self._value, self._head, self._between, text = None, "", True, text[end:]
+            self._end = self._length - len(text)
         return out
 
     def _find_arguments(self) -> str:
@@ -181,6 +193,10 @@ class _ClosedStream:
         self._told: list[str] = []
 
     rest = ""
+
+    @property
+    def end(self) -> int:
+        return len(self._text)
 
     def feed(self, text: str) -> list[Fragment]:
         self._text += text

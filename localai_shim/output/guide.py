@@ -21,6 +21,27 @@ class Matcher(Protocol):
         ...
 
 
+class NoMarker:
+    """A matcher that lets everything come but the last token of a marker behind the others.
+
+    Args:
+        marker: its tokens, at least two.
+    """
+
+    def __init__(self, marker: Sequence[int]) -> None:
+        *self._head, self._last = marker
+        self._said: deque[int] = deque(maxlen=len(self._head))
+
+    def mask(self, out: Any) -> None:
+        out.fill(-1)
+        if list(self._said) == self._head:
+            _clear(out, self._last)
+
+    def accept(self, token_id: int) -> bool:
+        self._said.append(token_id)
+        return False
+
+
 @dataclass(slots=True)
 class Thinking:
     """One row's reasoning, as far as it must be followed.
@@ -109,7 +130,7 @@ class RowGuide:
         if barred:
             out.fill(-1)
         for token_id in barred:
-            out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
+            _clear(out, token_id)
         return bool(barred)
 
     def _follow(self, thinking: Thinking, token_id: int) -> None:
@@ -135,6 +156,11 @@ class RowGuide:
         """Close the block when the budget is spent."""
         if thinking.budget is not None and self._phase == "thinking" and self._spent >= thinking.budget:
             self._forced = self._forced or deque(thinking.closer)
+
+
+def _clear(out: Any, token_id: int) -> None:
+    """Let a token not come."""
+    out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
 
 
 _Phase = Literal["start", "opening", "thinking", "answer"]

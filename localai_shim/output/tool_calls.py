@@ -1,4 +1,8 @@
-"""Tool calls from what a model writes between its markers: deltas while it writes, upstream's parser at the end."""
+"""Tool calls from what a model writes between its markers: deltas while it writes, upstream's parser at the end.
+
+A block that upstream's parser cannot read is a call nevertheless where its function's name can be read: its arguments
+are delivered as they stand, as OpenAI does, so that whoever runs the tool can tell the model what was wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .arguments import typed_arguments
+from .broken_calls import broken_call, left_over
 from .call_stream import CallStream, make_stream
 from .markup import ToolFormat
 
 
 @dataclass(slots=True)
 class CallDelta:
-    """What became known of one call. Arguments concatenate to a JSON object; a custom tool's are its input."""
+    """What became known of one call.
+
+    Arguments concatenate to a JSON object, or to what the model wrote in its place; a custom tool's are its input.
+    """
 
     index: int
     arguments: str = ""
@@ -94,12 +102,20 @@ class CallParser:
         return [d for fragment in self._stream.feed(text) for d in self._tell(*fragment)]
 
     def close(self, marker: str, *, cut: bool) -> tuple[list[CallDelta], InvalidCall | None]:
-        """The block ends. `cut`: no end came, and the answer is at its limit: what looks complete may not be."""
+        """The block ends.
+
+        Args:
+            marker: what ended it.
+            cut: no end came, and the answer is at its limit: what looks complete may not be.
+
+        Returns:
+            What was not told yet of its calls, and what of its text belongs to none of them.
+        """
         body = "".join(self._parts)
         try:
             calls = self._finished(body, cut)
         except Exception as error:  # upstream's parsers raise what they like
-            return [], InvalidCall(self._marker + body + marker, str(error) or repr(error))
+            return self._as_they_stand(body, marker, str(error) or repr(error), cut)
         rest = "" if self._format.end or self._stream is None else self._stream.rest.strip()
         behind = InvalidCall(rest, "text behind a call, which has no end marker") if rest else None
         return [d for place, call in enumerate(calls) for d in self._tell_rest(place, *call)], behind
@@ -123,11 +139,22 @@ class CallParser:
         if len(told) > len(calls):
             raise ValueError("there are fewer calls than were read so far")
         for place, (name, arguments) in enumerate(calls):
-            if name not in self._tools.custom and not isinstance(_loads(arguments), dict):
-                raise ValueError(f"the arguments of '{name}' are no JSON object")
             if place < len(told) and not told[place].leads_to(name, arguments):
                 raise ValueError("the call contradicts what was read of it so far")
         return calls
+
+    def _as_they_stand(self, body: str, marker: str, why: str, cut: bool) -> tuple[list[CallDelta], InvalidCall | None]:
+        """What there is of the calls in a block that cannot be read."""
+        names = [tool["function"]["name"] for tool in self._tools.functions]
+        place, text = len(self._told) - self._first, self._marker + body + marker
+        if place:  # what was told stands, and is a call
+            body = text = "" if self._stream is None else left_over(body[self._stream.end :])
+        found = broken_call(self._format, body, names, cut=cut) if names else None
+        if found is not None and self._may_be(found[0]):
+            name, arguments = found
+            none = "" if cut or name in self._tools.custom else "{}"
+            return self._tell_rest(place, name, arguments or none), None
+        return [], InvalidCall(text, why) if text else None
 
     def _parse(self, body: str) -> list[tuple[str, str]]:
         """Upstream's reading: (name, arguments as JSON)."""
@@ -137,14 +164,14 @@ class CallParser:
         written = _listed(self._format.parse(body, None))
         try:
             read = [call["arguments"] for call in _listed(self._format.parse(body, functions))]
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError):
             try:
                 return [self._normalised(call, {}) for call in written]
-            except KeyError:
-                raise error from None
+            except KeyError:  # a value that is not what the schema wants: whoever runs the tool says so
+                return [self._normalised(call, typed=False) for call in written]
         return [self._normalised(call, other) for call, other in zip(written, read, strict=True)]
 
-    def _normalised(self, call: Any, read: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    def _normalised(self, call: Any, read: Mapping[str, Any] | None = None, *, typed: bool = True) -> tuple[str, str]:
         function = call.get("function") if isinstance(call.get("function"), dict) else call
         name = function.get("name", function.get("tool_name"))
         if not isinstance(name, str) or not name.strip():
@@ -156,8 +183,10 @@ class CallParser:
             arguments = loaded if isinstance(loaded, dict) else arguments
             if not isinstance(arguments, dict):
                 return name, arguments
-        arguments = arguments or {}
-        if self._format.style not in ("json", "header"):
+        arguments = {} if arguments is None or arguments == "" else arguments
+        if not isinstance(arguments, dict):
+            return name, _dumps(arguments)
+        if typed and self._format.style not in ("json", "header"):
             arguments = typed_arguments(arguments, self._tools.parameters(name), read)
         if name in self._tools.custom and isinstance(arguments.get("input"), str):
             return name, arguments["input"]

@@ -29,7 +29,7 @@ from .tool_grammar_xml import qwen3_coder_call
 from .tool_spec import Call, ToolSpec, call_of, json_arguments
 from .vocabulary import Vocabulary
 
-__all__ = ["SUPPORTED", "ToolSpec", "call_or", "harmony_answer", "tool_grammar"]
+__all__ = ["SUPPORTED", "ToolSpec", "call_or", "harmony_answer", "no_call", "tool_grammar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,20 @@ def tool_grammar(
             return rules.source(_harmony_start(rules, one, "analysis"))
         return rules.source(_harmony_start(rules, f"({one} | {_final(rules, ANY)})", "analysis", "commentary"))
     return rules.source(shape.answer(one, rules, required=mode == "required", parallel=parallel))
+
+
+def no_call(start: str, vocabulary: Vocabulary, *, harmony: bool) -> str:
+    """The source of free text in which no call begins.
+
+    Args:
+        start: what begins a call.
+        vocabulary: special tokens are no text in it.
+        harmony: the text stands in gpt-oss's channels.
+    """
+    rules = LarkRules(vocabulary)
+    if harmony:
+        return rules.source(_harmony_start(rules, _final(rules, ANY), "analysis", "commentary"))
+    return rules.source(rules.terminal(f"{ANY} & ~{containing(start)}"))
 
 
 def harmony_answer(content: str, vocabulary: Vocabulary) -> str:

@@ -52,6 +52,22 @@ def name_reasoning(messages: list[Message], names: Sequence[str]) -> list[Messag
     return [_rename_reasoning(message, names) for message in messages]
 
 
+def reasoning_apart(message: Message, start: str, end: str) -> Message:
+    """An answer whose content begins with a block of reasoning, as one with `reasoning_content`.
+
+    Args:
+        start: what opens a block.
+        end: what closes one.
+    """
+    content = message["content"].lstrip()
+    if message["role"] != "assistant" or not content.startswith(start) or end not in content:
+        return message
+    if "reasoning_content" in message:
+        return message
+    reasoning, _, rest = content.removeprefix(start).partition(end)
+    return {**message, "reasoning_content": reasoning.strip("\n"), "content": rest.lstrip("\n")}
+
+
 def number_ids(messages: list[Message]) -> list[Message]:
     """Ids as Kimi K2 was trained on them: `functions.NAME:INDEX`, counted through the conversation."""
     count = itertools.count()

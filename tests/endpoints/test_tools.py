@@ -133,9 +133,13 @@ def test_a_call_that_is_cut_ends_with_length_wherever_that_is() -> None:
 
 BROKEN = [
     "<tool_call>\n{not json}\n</tool_call>",
-    '<tool_call>\n{"name": "get_weather", "arguments": {"city": Paris}}\n</tool_call>',
     '<tool_call>\n{"arguments": {}}\n</tool_call>',
-    '<tool_call>\n{"name": "get_weather", "arguments": [1, 2]}\n</tool_call>',
+    '<tool_call>\n{"name": 7}\n</tool_call>',
+]
+AS_THEY_STAND = [
+    ('<tool_call>\n{"name": "get_weather", "arguments": {"city": Paris}}\n</tool_call>', '{"city": Paris}'),
+    ('<tool_call>\n{"name": "get_weather", "arguments": [1, 2]}\n</tool_call>', "[1, 2]"),
+    ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', '{"city": "Par'),
 ]
 
 
@@ -145,6 +149,23 @@ def test_a_call_that_cannot_be_read_is_kept_beside_the_content(text: str) -> Non
     assert made.content == "Look:"
     [kept] = invalid(made)
     assert kept["text"] == text and kept["index"] == 0 and kept["error"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_an_answer_that_is_nothing_else_has_it_as_its_content(text: str) -> None:
+    """Before it was empty, and agents ended there: frameworks do not look at `invalid_tool_calls`."""
+    [choice] = answer(f"<think>Hm.</think>{text}", tools=TOOLS).choices
+    assert (choice.message.content, choice.finish_reason) == (text, "stop")
+    assert [kept["text"] for kept in invalid(choice.message)] == [text]
+
+
+@pytest.mark.parametrize(("text", "written"), AS_THEY_STAND)
+def test_a_call_whose_function_can_be_read_is_delivered_with_its_arguments_as_they_stand(
+    text: str, written: str
+) -> None:
+    [choice] = answer(text, tools=TOOLS).choices
+    assert calls(choice.message) == [("get_weather", written)]
+    assert (choice.finish_reason, choice.message.content, invalid(choice.message)) == ("tool_calls", None, [])
 
 
 def test_what_cannot_be_read_does_not_hide_what_can() -> None:
@@ -180,7 +201,8 @@ def test_markers_never_reach_the_content_whatever_is_said_in_whatever_tokens() -
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts) if a < b] or [""]
         finish = {"max_tokens": rng.randint(1, len(pieces))} if rng.random() < 0.3 else {}
         made = message(pieces, tools=TOOLS, **finish)
-        assert not re.search("</?(think|tool_call)>", made.content or ""), pieces
+        shown = "".join(kept["text"] for kept in invalid(made))  # the content, where there would be none
+        assert made.content == shown or not re.search("</?(think|tool_call)>", made.content or ""), pieces
         assert not re.search("</?think>|<tool_call>", reasoning(made) or ""), pieces
 
 
@@ -287,15 +309,15 @@ async def test_the_async_client_answers_alike() -> None:
 # -- conversations ----------------------------------------------------------------------------------------------------
 
 
-def test_tools_are_shown_to_the_model_unless_the_choice_is_none() -> None:
+def test_tools_are_shown_to_the_model_whatever_the_choice() -> None:
     with ScriptedEngine(["x"] * 3) as engine:
         client = LocalOpenAI(engine=engine)
         ask(client, tools=TOOLS)
         ask(client, tools=TOOLS, tool_choice="none")
         ask(client, functions=[WEATHER["function"]])
-    with_tools, without, legacy = engine.prompts
-    assert json.dumps(WEATHER) in with_tools and json.dumps(PING) in with_tools
-    assert "<tools>" not in without
+    auto, none, legacy = engine.prompts
+    assert json.dumps(WEATHER) in auto and json.dumps(PING) in auto
+    assert none == auto
     assert json.dumps(WEATHER) in legacy
 
 
@@ -359,11 +381,10 @@ def test_functions_are_called_one_at_a_time() -> None:
     forbidden(CALL + call("ping", {}), "<tool_call>", functions=FUNCTIONS)
 
 
-@pytest.mark.parametrize(("choice", "shown"), [("none", False), ("auto", True), ({"name": "ping"}, True)], ids=str)
-def test_function_call_chooses_as_tool_choice_does(choice: Any, shown: bool) -> None:
+@pytest.mark.parametrize("choice", ["auto", {"name": "ping"}], ids=str)
+def test_function_call_chooses_as_tool_choice_does(choice: Any) -> None:
     with ScriptedEngine([call("ping", {})], obey_guides=True) as engine:
         made = ask(LocalOpenAI(engine=engine), functions=FUNCTIONS, function_call=choice).choices[0]
-    assert ("get_weather" in engine.prompts[0]) == shown
-    assert made.finish_reason == ("function_call" if shown else "stop")
+    assert made.finish_reason == "function_call"
     if choice == {"name": "ping"}:
         forbidden(CALL, "get_weather", functions=FUNCTIONS, function_call=choice)

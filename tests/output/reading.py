@@ -60,8 +60,13 @@ class Answer:
 
     @property
     def whole_calls(self) -> list[Call]:
-        """Those whose arguments are whole; what came of an invalid one stays without its end."""
+        """Those whose arguments are a JSON object."""
         return [(name, json.loads(arguments)) for name, arguments in self.calls if is_object(arguments)]
+
+    @property
+    def broken_calls(self) -> list[tuple[str, str]]:
+        """The others: names, and arguments as they stand."""
+        return [(name, arguments) for name, arguments in self.calls if not is_object(arguments)]
 
 
 def is_object(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +44,8 @@ class Recorded:
     reasoning: str = ""
     calls: Sequence[Call] = ()
     """Those that are whole."""
+    broken: Sequence[tuple[str, str]] = ()
+    """Names, and arguments as they stand, of those that are not."""
     invalid: int = 0
     state: str | None = None
     tools: OfferedTools = TOOLS
@@ -82,6 +85,52 @@ _MALFORMED = {
     "pythonic": '<|tool_call_start|>[get_weather "Paris"]<|tool_call_end|>',
 }
 
+# What is delivered of these: a name, and the arguments as they stand. Where it is not here, no name can be read.
+_STANDS: dict[str, tuple[str, str]] = {
+    "json_tools": ("get_weather", '{"city": Paris}'),
+    "cohere2_moe": ("get_weather", "{}"),
+    "mistral": ("get_weather", '{"city": "Paris"}'),
+    "mistral_array": ("get_weather", "{}"),
+    "kimi_k2": ("get_weather", '{"city": "Paris"}'),
+    "harmony": ("get_weather", "city: Paris"),
+    "qwen3_coder": ("get_weather", '{"days": "soon"}'),
+    "gemma4": ("get_weather", "city=Paris"),
+    "function_gemma": ("get_weather", "city"),
+    "longcat": ("get_weather", "{}"),
+    "minimax_m2": ("get_weather", "{}"),
+    "minimax_m3": ("get_weather", f"{NS}<city>Paris{NS}</invoke>"),
+    "muse_spark": ("get_weather", "{}"),
+    "pythonic": ("get_weather", 'Paris"]'),
+}
+
+
+def _malformed(family: Family) -> dict[str, Any]:
+    """What a malformed block says."""
+    if family.name not in _STANDS:
+        return {"invalid": 1}
+    name, arguments = _STANDS[family.name]
+    try:
+        return {"calls": [(name, json.loads(arguments))]}
+    except ValueError:
+        return {"broken": [(name, arguments)]}
+
+
+# What stands of `{"city": "Paris"...` that is cut in "Paris", where it is not written as JSON.
+_CUT = {
+    "qwen3_coder": "<parameter=city>\nPar",
+    "gemma4": '{city:<|"|>Par',
+    "function_gemma": "{city:<escape>Par",
+    "glm47": "<arg_key>city</arg_key><arg_value>Par",
+    "laguna": "<arg_key>city</arg_key>\n<arg_value>Par",
+    "longcat": "<longcat_arg_key>city</longcat_arg_key>\n<longcat_arg_value>Par",
+    "minicpm5": '<param name="city">Par',
+    "minimax_m2": '<parameter name="city">Par',
+    "minimax_m3": f"{NS}<city>Par",
+    "muse_spark": '<atem:parameter name="city">Par',
+    "kimi_k3": 'index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Par',
+    "pythonic": '(city="Par',
+}
+
 
 def _common(family: Family) -> Iterator[Recorded]:
     """What every format can say."""
@@ -110,7 +159,7 @@ def _common(family: Family) -> Iterator[Recorded]:
     unasked = made("no tools were offered", _THOUGHT, _SAID, one, invalid=1, tools=OfferedTools())
     # Without tools whitespace is content at once, whatever follows it.
     yield replace(unasked, content=_SAID + "\n\n" * (family.turn is chatml_turn))
-    yield made("malformed", "", _SAID, _MALFORMED[family.name], invalid=1)
+    yield made("malformed", "", _SAID, _MALFORMED[family.name], **_malformed(family))
     if family.quoted:
         quoting: Call = ("write_file", {"path": "a.txt", "content": f'ends with "{tools.end}" \\'})
         yield made("an end marker in a string", "", "", family.block([quoting]), calls=[quoting])
@@ -118,12 +167,14 @@ def _common(family: Family) -> Iterator[Recorded]:
     for part in (one[: one.index("Paris") + 3], one[: one.index("weather") + 2], tools.start):
         if tools.name == "harmony" and "<|message|>" not in part:
             continue  # a header that was cut calls nobody
+        named = part.endswith("Par")
         yield replace(
             whole,
             name=f"{family.name}, cut after {len(part)}",
             text=whole.text[:at] + part,
             calls=(),
-            invalid=1,
+            broken=[("get_weather", _CUT.get(family.name, '{"city": "Par'))] * named,
+            invalid=int(not named),
             finish="length",
         )
     if markup.think is not None:
@@ -203,7 +254,7 @@ PECULIAR = [
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Par}}\n</tool_call>\n'
         '<tool_call>{"name": "ping", "arguments": {}}</tool_call>',
         ("ping", {}),
-        invalid=1,
+        broken=[("get_weather", '{"city": "Par}}\n')],
     ),
     _said("json_tools", "reasoning that never ends", "<think>\nHm", reasoning="Hm", finish="length"),
     _said("json_tools", "an end of reasoning that was not begun", "Hm.\n</think>\n\nYes.", content="Hm.Yes."),
@@ -237,7 +288,7 @@ PECULIAR = [
         + _KIMI.format("ping:0", "{}")
         + '<|tool_call_begin|>functions.get_weather:1<|tool_call_argument_begin|>{"city": "Par',
         ("ping", {}),
-        invalid=1,
+        broken=[("get_weather", '{"city": "Par')],
         finish="length",
     ),
     _said(

@@ -48,6 +48,7 @@ def test_an_answer_says_what_its_model_meant(answer: Recorded) -> None:
     assert read_whole.content == answer.content
     assert read_whole.reasoning == answer.reasoning
     assert read_whole.whole_calls == list(answer.calls)
+    assert read_whole.broken_calls == list(answer.broken)
     assert len(read_whole.invalid) == answer.invalid
     for call in read_whole.invalid:
         assert call.error
@@ -58,8 +59,8 @@ def test_an_answer_says_what_its_model_meant(answer: Recorded) -> None:
 @pytest.mark.parametrize("answer", CORPUS, ids=lambda answer: answer.name)
 def test_calls_in_a_stream_are_those_that_upstream_reads_of_the_whole_block(answer: Recorded) -> None:
     streamed = read(answer, list(answer.text))
-    if answer.invalid and answer.calls:
-        return  # some of these were said before the block turned out to be none
+    if answer.broken or "malformed" in answer.name:
+        return  # which upstream cannot read
     invalid = [call.text for call in streamed.invalid]
     expected: list[Call] = []
     whole = body = ""
@@ -79,7 +80,11 @@ def test_the_corpus_has_every_kind_of_answer_of_every_format() -> None:
     for family in FAMILIES.values():
         names = {answer.name.partition(", ")[2] for answer in CORPUS if answer.family is family}
         assert {"reasoning, content and a call", "parallel calls", "only a call", "no call", "malformed"} <= names
-        assert any(answer.finish == "length" and answer.invalid for answer in CORPUS if answer.family is family)
+        assert any(
+            answer.finish == "length" and (answer.invalid or answer.broken)
+            for answer in CORPUS
+            if answer.family is family
+        )
 
 
 # -- streams --------------------------------------------------------------------------------------------------------
@@ -121,8 +126,8 @@ def test_what_was_said_of_a_call_that_was_cut_stays_without_its_end(family: Fami
     for end in range(len(text)):
         answer = read(Recorded("", family, text[:end], finish="length"), list(text[:end]))
         assert answer.whole_calls == []
-        assert all(arguments.startswith('{"path": "notes.txt"') for _, arguments in answer.calls)
-        begun += len(answer.calls)
+        begun += any(arguments.startswith('{"path": "notes.txt"') for _, arguments in answer.calls)
+        assert bool(answer.calls) != bool(answer.invalid) or not answer.calls
     assert begun
 
 
@@ -133,29 +138,20 @@ def test_what_was_said_of_a_call_that_was_cut_stays_without_its_end(family: Fami
 @pytest.mark.parametrize(
     ("family", "body"),
     [
-        ("json_tools", '{"name": "f", "arguments": {}} and more'),
-        ("json_tools", '{"name": "f", "arguments": [1]}'),
-        ("json_tools", '{"name": "f", "arguments": 7}'),
-        ("json_tools", '{"name": "f", "arguments": "x"}'),
         ("json_tools", '{"name": 7, "arguments": {}}'),
         ("json_tools", '{"name": " ", "arguments": {}}'),
         ("json_tools", '{"arguments": {}}'),
-        ("json_tools", '{"name": "f", "arguments": {"a": 1}, "arguments": {"a": 2}}'),
         ("json_tools", '"f"'),
         ("json_tools", "[]"),
         ("json_tools", "[1]"),
         ("json_tools", "null"),
         ("json_tools", ""),
-        ("mistral", "f[ARGS][1]"),
-        ("mistral", 'f[ARGS]{"a": 1'),
-        ("mistral", 'f[ARGS]{"a": 1}g[ARGS]{'),
+        ("json_tools", "then ping comes"),
         ("kimi_k2", "f{}"),
-        ("qwen3_coder", "<function=get_weather>\n<parameter=days>\nsoon\n</parameter>\n</function>"),
         ("gemma4", "call:f{a:}"),
         ("function_gemma", "call:f{a}"),
         ("glm47", "nobody<arg_key>a</arg_key><arg_value>1</arg_value>"),
-        ("glm47", "ping<arg_key>a</arg_key><arg_value>{1, 2}</arg_value>"),  # a set is no JSON
-        ("longcat", "get_weather"),
+        ("glm47", "I would ping"),
         ("kimi_k3", '<|open|>call tool="f"<|sep|>'),
     ],
     ids=str,
@@ -165,6 +161,63 @@ def test_what_cannot_be_read_as_a_call_is_handed_over_whole(family: str, body: s
     [invalid] = out.invalid
     assert invalid.text == f"<{body}>"
     assert invalid.error
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("family", "body", "calls", "left"),
+    [
+        ("json_tools", '{"name": "f", "arguments": {}} and more', [("f", "{}")], "and more"),
+        ("json_tools", '{"name": "f", "arguments": {"a": 1}}}', [("f", '{"a": 1}')], None),
+        ("json_tools", '{"name": "f", "arguments": {"a": 1}', [("f", '{"a": 1}')], None),
+        ("json_tools", '{"name": "f", "arguments": {"a": 1', [("f", '{"a": 1')], None),
+        ("json_tools", '{"name": "f", "arguments": {"a": x}}', [("f", '{"a": x}')], None),
+        ("json_tools", '{"name": "f", "arguments": [1]}', [("f", "[1]")], None),
+        ("json_tools", '{"name": "f", "arguments": [1, x]}', [("f", "[1, x]")], None),
+        ("json_tools", '{"name": "f", "arguments": 7}', [("f", "7")], None),
+        ("json_tools", '{"name": "f", "arguments": "x"}', [("f", "x")], None),
+        ("json_tools", '{"name": "f", "arguments": {"a": 1}, "arguments": {"a": 2}}', [("f", '{"a": 1}')], None),
+        ("json_tools", '{"arguments": {a: 1}, "name": "f"}', [("f", '{a: 1}, "name": "f"')], None),
+        ("json_tools", "{'name': 'ping', 'arguments': {}}", [("ping", "arguments': {}}")], None),
+        ("json_tools", 'ping({"a": 1})', [("ping", '({"a": 1})')], None),
+        (
+            "json_tools",
+            '[{"name": "f", "arguments": {}}, {"arguments": {"a": 1}}]',
+            [("f", "{}")],
+            '{"arguments": {"a": 1}}]',
+        ),
+        (
+            "json_tools",
+            '[{"name": "f", "arguments": {}}, {"name": "g", "arguments": [1]}]',
+            [("f", "{}"), ("g", "[1]")],
+            None,
+        ),
+        ("mistral", "f[ARGS][1]", [("f", "[1]")], None),
+        ("mistral", 'f[ARGS]{"a": 1', [("f", '{"a": 1')], None),
+        ("mistral", 'f[ARGS]{"a": 1}g[ARGS]{', [("f", '{"a": 1}'), ("g", "{")], None),
+        (
+            "qwen3_coder",
+            "<function=get_weather>\n<parameter=days>\nsoon\n</parameter>\n</function>",
+            [("get_weather", '{"days": "soon"}')],
+            None,
+        ),
+        (
+            "glm47",
+            "ping<arg_key>a</arg_key><arg_value>{1, 2}</arg_value>",  # a set is no JSON
+            [("ping", "<arg_key>a</arg_key><arg_value>{1, 2}</arg_value>")],
+            None,
+        ),
+        ("longcat", "get_weather", [("get_weather", "{}")], None),
+    ],
+    ids=str,
+)
+def test_a_call_whose_name_can_be_read_is_one_and_its_arguments_are_as_they_stand(
+    family: str, body: str, calls: list[tuple[str, str]], left: str | None, step: int
+) -> None:
+    """Before, it was handed over as invalid, also where a stream had told of it already; agents ended there."""
+    out = parse(family, body, step=step)
+    assert out.calls == calls
+    assert [invalid.text for invalid in out.invalid] == ([] if left is None else [left])
 
 
 @pytest.mark.parametrize(
@@ -181,8 +234,12 @@ def test_what_cannot_be_read_as_a_call_is_handed_over_whole(family: str, body: s
     ],
 )
 def test_a_call_that_was_cut_is_one_only_where_its_json_is_complete(family: str, body: str, complete: bool) -> None:
-    assert (parse(family, body, cut=True).whole_calls == [("ping", {})]) == complete
-    assert bool(parse(family, body, cut=True).invalid) != complete
+    out = parse(family, body, cut=True)
+    assert (out.whole_calls == [("ping", {})]) == complete
+    if not out.calls:
+        assert (family, len(out.invalid)) == ("glm47", 1), "its name may not be whole"
+    else:
+        assert [name for name, _ in out.calls] == ["ping"] and out.invalid == []
 
 
 def test_an_end_marker_in_the_last_token_ends_a_call_at_the_limit() -> None:
@@ -256,10 +313,7 @@ CODE = 'print("hi")\n{"a": [1]}'
 def test_a_custom_tools_input_is_its_one_string(family: str) -> None:
     text = FAMILIES[family].block([("run", {"input": CODE}), ("ping", {})])
     answer = read(Recorded("", FAMILIES[family], text, tools=CUSTOM), list(text))
-    if family == "longcat":  # which cannot call without arguments
-        assert answer.calls == [("run", CODE)]
-    else:
-        assert answer.calls == [("run", CODE), ("ping", "{}")]
+    assert answer.calls == [("run", CODE), ("ping", "{}")]
 
 
 def test_a_custom_tools_delta_says_so_and_comes_when_it_is_complete() -> None:

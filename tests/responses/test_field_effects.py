@@ -236,10 +236,11 @@ def test_other_tools_than_the_allowed_ones_are_shown_and_not_called(play: Play) 
     assert all('"name": "shell"' in prompt for prompt in engine.prompts)
 
 
-def test_no_tools_are_shown_where_none_may_be_called(play: Play) -> None:
-    client, engine = play("Hello.")
+def test_tools_are_shown_where_none_may_be_called(play: Play) -> None:
+    client, engine = play("Hello.", "Hello.")
     made = ask(client, tools=[PING], tool_choice="none")
-    assert "ping" not in engine.prompts[0] and made.tool_choice == "none" and made.tools[0].name == "ping"
+    ask(client, tools=[PING])
+    assert engine.prompts[0] == engine.prompts[1] and made.tool_choice == "none" and made.tools[0].name == "ping"
 
 
 def test_parallel_calls_are_one_where_they_are_not_wanted(play: Play) -> None:
@@ -270,6 +271,25 @@ def test_what_cannot_be_read_as_a_call_is_kept_apart(play: Play) -> None:
     made = ask(client, tools=[{**PING, "strict": False}])
     [invalid] = made.invalid_tool_calls
     assert "{nonsense" in invalid["text"] and invalid["error"] and made.output_text.strip() == "Well."
+
+
+def test_an_answer_that_cannot_be_read_is_a_message_rather_than_nothing(play: Play) -> None:
+    text = "<tool_call>\n{nonsense\n</tool_call>"
+    client, _ = play(text, text)
+    tools = [{**PING, "strict": False}]
+    events = list(ask(client, tools=tools, stream=True))
+    assert ask(client, tools=tools).output_text == events[-1].response.output_text == text
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == text
+
+
+def test_a_broken_call_is_an_item_with_its_arguments_as_they_stand(play: Play) -> None:
+    text = '<tool_call>\n{"name": "ping", "arguments": {"a": x}}\n</tool_call>'
+    client, _ = play(text, text)
+    tools = [{**PING, "strict": False}]
+    for made in (ask(client, tools=tools), list(ask(client, tools=tools, stream=True))[-1].response):
+        [item] = made.output
+        assert (item.type, item.name, item.arguments, item.status) == ("function_call", "ping", '{"a": x}', "completed")
+        assert not getattr(made, "invalid_tool_calls", None)
 
 
 # -- reasoning ------------------------------------------------------------------------------------------------------
