@@ -25,6 +25,9 @@ _PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all that MLX calls
 
 _SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
 
+# What MLX's allocators, Metal's command buffers and CUDA say.
+_NO_MEMORY = ("Unable to allocate", "Insufficient Memory", "out of memory")
+
 _lock = threading.Lock()
 _blas: str | None = None
 
@@ -60,6 +63,14 @@ def describe_backend() -> str:
     if sys.platform != "linux":
         return "cpu"
     return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether something failed for want of memory, which others may hold at the moment.
+
+    MLX has no exception class for it. A single array larger than the device takes is another matter.
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 def multiplies_packed() -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from ..adapters.backend import describe_backend
+from ..adapters.backend import describe_backend, is_out_of_memory
 from ..core import (
     EngineClosedError,
     EngineStats,
@@ -27,6 +29,7 @@ from ..core import (
     Ticket,
     Token,
     hand_over,
+    release_frames,
 )
 from .batch import Batch, Model, Row
 from .kv import fits_slots
@@ -198,17 +201,22 @@ class Loop(Generic[ModelT]):
         except ModelLoadError as error:
             self.load_error = error
         except BaseException as error:
-            self.load_error = ModelLoadError(f"loading the model failed: {error!r}")
+            transient = is_out_of_memory(error) or not isinstance(error, Exception)
+            self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
             self.load_error.__cause__ = error
         if self.model is not None:
             try:
                 self._set_up(self.model)
             except Exception as error:
-                self.load_error = ModelLoadError(f"this model cannot be run: {error}")
+                self.load_error = ModelLoadError(
+                    f"this model cannot be run: {error}", transient=is_out_of_memory(error)
+                )
                 self.load_error.__cause__ = error
                 self.model = None
         if self.model is None:
             self.closing = True
+        if self.load_error is not None:
+            release_frames(self.load_error)
         self.ready.set()
 
     def _set_up(self, model: ModelT) -> None:
@@ -344,11 +352,21 @@ class Loop(Generic[ModelT]):
         self._rows.clear()
         if self._prefixes is not None:
             self._prefixes.close(_SAVE_AT_END)
-        self._batch = self._scheduler = self._prefixes = self.model = None
+        self._let_go()
         self.ready.set()
+
+    def _let_go(self) -> None:
+        """Give the model's memory, and that of all rows, back to the system."""
+        self._batch = self._scheduler = self._prefixes = None
+        model = None if self.model is None else weakref.ref(self.model)
+        self.model = None
+        if model is not None and model() is not None:  # a cycle, or the caller, holds it
+            gc.collect()
+        mx.clear_cache()
 
 
 def _caused_by(error: Exception, what: str) -> RowError:
+    release_frames(error)  # who keeps the exception shall not keep the batch
     failure = RowError(f"{what}: {error!r}")
     failure.__cause__ = error
     return failure

@@ -98,13 +98,14 @@ class PrefixCache:
         self._saving = None
 
     def close(self, seconds: float) -> None:
-        """Write what is not on disk yet, for at most so long."""
+        """Write what is not on disk yet, for at most so long, and let go of everything."""
         deadline = time.monotonic() + seconds
         while self.unsaved and time.monotonic() < deadline:
             self.save()
         if self._saving is not None:
             self._saving.close()
             self._saving = None
+        self._tree.clear()
 
     def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
         """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
