@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -266,7 +266,9 @@ class Runtime:
         with _served_lock:
             made = _served.get(engine)
             if made is None:
-                made = _served[engine] = getattr(model, "served", None) or _describe(model)
+                made = getattr(model, "served", None) or _describe(model)
+                # It may be less than when the model was described: see `Memory.longest`.
+                made = _served[engine] = replace(made, context_length=model.context_length)
             return made
 
     def store(self) -> Store:

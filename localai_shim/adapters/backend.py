@@ -65,6 +65,19 @@ def describe_backend() -> str:
     return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
 
 
+def total_memory() -> int:
+    """Bytes of memory of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that nobody uses; None where the system does not say, as macOS does not."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether something failed for want of memory, which others may hold at the moment.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core import ModelLoadError
 from . import caches
-from .backend import is_out_of_memory
+from .backend import free_memory, is_out_of_memory, total_memory
 
 log = logging.getLogger("localai_shim")
 
@@ -256,9 +256,11 @@ def _widen(model: Any) -> None:
     from mlx.utils import tree_flatten
 
     narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if not narrow:
         return
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
     if 2 * narrow > 0.6 * free:
         log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
         return

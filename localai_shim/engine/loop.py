@@ -226,11 +226,11 @@ class Loop(Generic[ModelT]):
             longest = self._memory.longest()
             if longest is not None and (model.context_length is None or longest < model.context_length):
                 if model.context_length is not None:
-                    log.warning(
-                        "there is memory for %d tokens of %s's %d", longest, "the context", model.context_length
-                    )
+                    log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
                 model.context_length = longest
-            budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            budget = (
+                default_budget(model.weight_bytes) if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            )
             budget = min(budget, self._memory.budget)
             if budget > 0:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
@@ -357,7 +357,9 @@ class Loop(Generic[ModelT]):
 
     def _let_go(self) -> None:
         """Give the model's memory, and that of all rows, back to the system."""
-        self._batch = self._scheduler = self._prefixes = None
+        if self._memory is not None:
+            self._memory.close()
+        self._batch = self._scheduler = self._prefixes = self._memory = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a cycle, or the caller, holds it
