@@ -25,6 +25,8 @@ _PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all that MLX calls
 
 _SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
 
+_UNKNOWN_MEMORY = 8 * 2**30  # bytes; the least that a Mac with Apple's chips has
+
 # What MLX's allocators, Metal's command buffers and CUDA say.
 _NO_MEMORY = ("Unable to allocate", "Insufficient Memory", "out of memory")
 
@@ -67,7 +69,12 @@ def describe_backend() -> str:
 
 def total_memory() -> int:
     """Bytes of memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        import mlx.core as mx
+
+        return int(mx.device_info().get("memory_size") or _UNKNOWN_MEMORY)
 
 
 def free_memory() -> int | None:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 import mlx.core as mx
 
+from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
 from ..core import (
     EngineClosedError,
@@ -119,12 +120,16 @@ class Loop(Generic[ModelT]):
 
     def run(self) -> None:
         try:
+            device.process.enter(self)
             self._start()
             while not self.closing:
                 self.step()
         finally:
             self._end()
-            self.done.set()
+            try:
+                device.process.leave(self)
+            finally:
+                self.done.set()
         if self.exiting:
             self.parked.set()
             threading.Event().wait()
@@ -221,6 +226,7 @@ class Loop(Generic[ModelT]):
 
     def _set_up(self, model: ModelT) -> None:
         options = self._options
+        device.process.loaded(self, model.weight_bytes)
         if fits_slots(model.new_cache()):
             self._memory = Memory(model, options.memory_limit, options.prefill_chunk)
             longest = self._memory.longest()
@@ -249,14 +255,14 @@ class Loop(Generic[ModelT]):
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel; `wait` blocks until there is something to do."""
-        if wait and self._steps - self._cleared >= _CLEAR_AFTER:
-            # Only when nothing is in flight: on the CPU back end this waits for it, and holds the GIL meanwhile.
-            mx.clear_cache()
-            self._cleared = self._steps
+        if wait:
+            self._rest()
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:
                 message = self._next_message(wait)
+                if wait:
+                    device.process.work(self)
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
@@ -275,6 +281,13 @@ class Loop(Generic[ModelT]):
         if gone:
             self._drop(gone)
 
+    def _rest(self) -> None:
+        """Nothing is in flight: MLX's free buffers may be brought into line with the plan, or given back."""
+        clear = self._steps - self._cleared >= _CLEAR_AFTER
+        if clear:
+            self._cleared = self._steps
+        device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
+
     def _next_message(self, wait: bool) -> Submit | Cancel | None:
         """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
         quiet = _QUIET
@@ -282,7 +295,9 @@ class Loop(Generic[ModelT]):
             try:
                 return self._inbox.get(timeout=quiet)
             except queue.Empty:
+                device.process.work(self)
                 self._prefixes.save()
+                self._rest()
                 quiet = 0.0
         return self._inbox.get(block=wait)
 
@@ -364,7 +379,6 @@ class Loop(Generic[ModelT]):
         self.model = None
         if model is not None and model() is not None:  # a cycle, or the caller, holds it
             gc.collect()
-        mx.clear_cache()
 
 
 def _caused_by(error: Exception, what: str) -> RowError:

@@ -143,12 +143,6 @@ _plans: weakref.WeakSet[Memory] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-def free_bytes() -> int | None:
-    """Bytes of buffers that MLX may keep for later use, for all engines together; None where nothing is planned."""
-    with _lock:
-        return sum(memory.free for memory in _plans) if _plans else None
-
-
 def _plan(memory: Memory) -> None:
     with _lock:
         _plans.add(memory)
