@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -340,10 +341,34 @@ class EngineClosedError(EngineError):
 class ModelLoadError(EngineError):
     """The model could not be loaded."""
 
-    def __init__(self, message: str, *, missing: bool = False) -> None:
+    def __init__(self, message: str, *, missing: bool = False, transient: bool = False) -> None:
         super().__init__(message)
         self.missing = missing
         """There is no such model, as opposed to one that is broken."""
+        self.transient = transient
+        """It may go better next time: the network failed, or others held the memory."""
+
+    def again(self) -> ModelLoadError:
+        """The same, to be raised once more: an exception that is raised twice keeps what its first callers held."""
+        made = ModelLoadError(str(self), missing=self.missing, transient=self.transient)
+        made.__cause__ = self.__cause__
+        return made
+
+
+def release_frames(error: BaseException) -> None:
+    """Let go of what the functions held that an exception, and those that led to it, came through.
+
+    Who keeps the exception would keep a model's weights otherwise. Tracebacks still say which lines it were.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        traceback.clear_frames(each.__traceback__)
+        pending += [each.__cause__, each.__context__]
 
 
 class RowError(EngineError):

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +106,18 @@ def resolve_path(model: str | os.PathLike[str] | None) -> str:
 class _Shared:
     """An engine and how many runtimes hold it."""
 
-    def __init__(self, engine: Engine[Any]) -> None:
-        self.engine = engine
+    def __init__(self, source: Source) -> None:
+        self._files = _files(source)  # before they are read
+        self.source = source
+        self.engine = _start(source)
         self.holders = 0
         self.timer: threading.Timer | None = None
+
+    @property
+    def would_fail_again(self) -> bool:
+        """The model could not be loaded, for a reason that lasts: every request is told so at once."""
+        failure = self.engine.failure
+        return failure is not None and not failure.transient and self._files == _files(self.source)
 
 
 _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
@@ -122,13 +130,19 @@ _lock = threading.RLock()  # finalizers may run, and release an engine, while it
 def _acquire(source: Source) -> Engine[Any]:
     with _lock:
         shared = _shared.get(source)
-        if shared is None or shared.engine.is_closed:
-            shared = _shared[source] = _Shared(_start(source))
+        if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
+            shared = _shared[source] = _Shared(source)
         if shared.timer is not None:
             shared.timer.cancel()
             shared.timer = None
         shared.holders += 1
         return shared.engine
+
+
+def _would_fail_again(source: Source, engine: Engine[Any]) -> bool:
+    with _lock:
+        shared = _shared.get(source)
+        return shared is not None and shared.engine is engine and shared.would_fail_again
 
 
 def _release(source: Source, engine: Engine[Any], keep_alive: float) -> None:
@@ -154,6 +168,13 @@ def _unload(source: Source, engine: Engine[Any]) -> None:
             return
         del _shared[source]
     engine.close()
+
+
+def _files(source: Source) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
+    folders = [Path(folder) for folder in (source.path, source.adapter_path) if folder and os.path.isdir(folder)]
+    found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
 def _start(source: Source) -> Engine[Any]:
@@ -236,7 +257,7 @@ class Runtime:
             engine = self._engines.get(source)
             if engine is not None:
                 engine.check_process()
-            if engine is None or engine.is_closed:
+            if engine is None or (engine.is_closed and not _would_fail_again(source, engine)):
                 engine = self._engines[source] = _acquire(source)
             return engine
 
@@ -246,7 +267,9 @@ class Runtime:
         with _served_lock:
             made = _served.get(engine)
             if made is None:
-                made = _served[engine] = getattr(model, "served", None) or _describe(model)
+                made = getattr(model, "served", None) or _describe(model)
+                # It may be less than when the model was described: see `Memory.longest`.
+                made = _served[engine] = replace(made, context_length=model.context_length)
             return made
 
     def store(self) -> Store:
@@ -316,7 +339,7 @@ def _describe(model: Any) -> ServedModel:
     from .output.vocabulary import Vocabulary
     from .prompt.template import ChatTokenizer
 
-    tokenizer, markup = ChatTokenizer(model), describe(model.tokenizer)
+    tokenizer, markup = ChatTokenizer(model.text), describe(model.tokenizer)
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}

@@ -22,7 +22,7 @@ from localai_shim.adapters.backend import require_backend
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
-from localai_shim.adapters.text import TextModel
+from localai_shim.adapters.text import TextTokenizer
 from localai_shim.core import Token
 from localai_shim.endpoints import generation, responses
 from localai_shim.endpoints.response_assembler import ResponseAssembler
@@ -237,7 +237,7 @@ def _make_sentencepiece(folder: Path) -> None:
 def chat_tokenizer(tokenizer: Any) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
     model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True)
-    for method in (TextModel.encode, TextModel.apply_chat_template):
+    for method in (TextTokenizer.encode, TextTokenizer.apply_chat_template):
         setattr(model, method.__name__, partial(method, model))
     return ChatTokenizer(model)  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.scripted import ScriptedEngine
+from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.core import GenerationRequest
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
@@ -18,6 +20,7 @@ from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, held, request
 from tests.tiny import tiny
 
+ENDLESS = {"ignore_eos": True}
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 3, "temperature": 0}
 LONG: list[Any] = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog. " * 8}]
 
@@ -97,17 +100,59 @@ def test_max_queue_lets_so_many_wait() -> None:
 
 def test_memory_limit_says_how_long_a_context_may_be() -> None:
     engine = engine_for("qwen3")
-    engine.wait()
-    active, per_token = engine.stats().active_bytes, engine.stats().kv_bytes_per_token
-    weights = engine.model.weight_bytes
+    weights, per_token = engine.model.weight_bytes, engine.stats().kv_bytes_per_token
     engine.close()
-    limit = active + weights + 400 * per_token
-    with LocalOpenAI(tiny("qwen3"), memory_limit=limit, keep_alive=0) as client:
-        assert client.chat.completions.create(**ASK).usage is not None
-        budget = client.stats().kv_budget
-        assert budget is not None and budget < limit
-        with refused("messages", "context_length_exceeded", "maximum context length is"):
-            client.chat.completions.create(**{**ASK, "messages": [{"role": "user", "content": "a b c d " * 900}]})
+    with LocalOpenAI(tiny("qwen3"), memory_limit=weights + 400 * per_token, keep_alive=0) as client:
+        whole = client.completions.create(model="any", prompt=[5] * 200, max_tokens=56, extra_body=ENDLESS)
+        assert whole.usage is not None and whole.usage.total_tokens == 256
+        for length in (256, 300, 900):  # the model's own context is 1,024
+            with refused("prompt", "context_length_exceeded", "maximum context length is 256 tokens"):
+                client.completions.create(model="any", prompt=[5] * length)
+        with refused("max_tokens", "invalid_value", "at most 256 tokens"):
+            client.completions.create(model="any", prompt=[5], max_tokens=257)
+        cut = client.completions.create(model="any", prompt=[5] * 250, extra_body=ENDLESS)
+        assert cut.usage is not None and cut.usage.total_tokens == 256
+        assert cut.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "qwen3_next"])
+def test_a_memory_limit_that_leaves_no_row_is_said_when_the_model_is_loaded(kind: str) -> None:
+    """Windows and recurrent states take their memory with the first token."""
+    weights = load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
+    least = 0
+    with LocalOpenAI(tiny(kind), memory_limit=weights + 1000, keep_alive=0) as client:
+        with pytest.raises(openai.InternalServerError, match="the shortest row needs") as caught:
+            client.chat.completions.create(**ASK)
+        least = int(re.findall(r"needs (\d+)", caught.value.message)[0])
+    with LocalOpenAI(tiny(kind), memory_limit=least, keep_alive=0) as client:
+        whole = client.completions.create(model="any", prompt=[5, 6, 7], max_tokens=250, extra_body=ENDLESS)
+        assert whole.usage is not None and whole.usage.completion_tokens == 250, "and so many bytes are enough"
+
+
+@pytest.mark.parametrize("limit", [2**22, None], ids=["limited", "unlimited"])
+def test_budgets_do_not_depend_on_the_order_of_loading(limit: int | None) -> None:
+    kinds = ("qwen3", "gemma3_text")
+    budgets: list[dict[str, int | None]] = []
+    for order in (kinds, kinds[::-1]):
+        clients = {kind: LocalOpenAI(tiny(kind), memory_limit=limit, keep_alive=0, max_rows=3) for kind in order}
+        for kind in order:
+            clients[kind].chat.completions.create(**ASK)
+        budgets.append({kind: clients[kind].stats().kv_budget for kind in kinds})
+        for client in clients.values():
+            client.close()
+    assert budgets[0] == budgets[1] and None not in budgets[0].values()
+
+
+def test_models_without_a_limit_share_what_there_is_as_they_come_and_go() -> None:
+    first = LocalOpenAI(tiny("qwen3"), keep_alive=0, max_rows=3)
+    first.chat.completions.create(**ASK)
+    alone = first.stats().kv_budget
+    with LocalOpenAI(tiny("llama"), keep_alive=0, max_rows=3) as second:
+        second.chat.completions.create(**ASK)
+        assert first.stats().kv_budget == second.stats().kv_budget
+        assert alone is not None and (first.stats().kv_budget or 0) <= 0.5 * alone
+    assert first.stats().kv_budget == alone
+    first.close()
 
 
 def test_a_memory_limit_below_the_weights_is_said_by_each_request() -> None:

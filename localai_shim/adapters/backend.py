@@ -25,6 +25,11 @@ _PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all that MLX calls
 
 _SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
 
+_UNKNOWN_MEMORY = 8 * 2**30  # bytes; the least that a Mac with Apple's chips has
+
+# What MLX's allocators, Metal's command buffers and CUDA say.
+_NO_MEMORY = ("Unable to allocate", "Insufficient Memory", "out of memory")
+
 _lock = threading.Lock()
 _blas: str | None = None
 
@@ -67,6 +72,32 @@ def on_cuda() -> bool:
     import mlx.core as mx
 
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
+
+
+def total_memory() -> int:
+    """Bytes of memory of the machine."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        import mlx.core as mx
+
+        return int(mx.device_info().get("memory_size") or _UNKNOWN_MEMORY)
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that nobody uses; None where the system does not say, as macOS does not."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether something failed for want of memory, which others may hold at the moment.
+
+    MLX has no exception class for it. A single array larger than the device takes is another matter.
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 def multiplies_packed() -> bool:

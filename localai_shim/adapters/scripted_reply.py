@@ -54,6 +54,11 @@ class ScriptedModel:
         self.cuts_anywhere = True  # there is nothing to cut
         self.generation_defaults: dict[str, Any] = {}
 
+    @property
+    def text(self) -> ScriptedModel:
+        """What makes prompts for it."""
+        return self
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
         return self.tokenizer.encode(text, add_special_tokens)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..core import ModelLoadError
 from . import caches
+from .backend import free_memory, is_out_of_memory, total_memory
 
 log = logging.getLogger("localai_shim")
 
@@ -43,45 +44,20 @@ class LoadOptions:
     """How rows keep the keys and values of full attention layers; None: as they are."""
 
 
-class TextModel:
-    """An mlx-lm model and its tokenizer. Made on the engine thread; the tokenizer may be used from any.
+class TextTokenizer:
+    """A text model's tokenizer and chat template. May be used from any thread.
+
+    It does not know the model: llguidance's tokenizer, a native object that the garbage collector cannot look into,
+    holds it, and must not hold the weights.
 
     Attributes:
-        name: what `response.model` says.
         tokenizer: mlx-lm's `TokenizerWrapper`.
-        generation_defaults: the model's generation_config.json, or {}.
         cuts_anywhere: rows' caches can be cut to any shorter length.
-        fingerprint: changes with the model, the options and the versions of what computes.
-        served: what the endpoints made of it, if they did so when it was loaded.
     """
 
-    served: Any = None
-
-    def __init__(
-        self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
-    ) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
-        from .backend import on_cuda
-
-        self.name = name
-        self._mx = mx
-        self._model = model
+    def __init__(self, tokenizer: Any, cuts_anywhere: bool) -> None:
         self.tokenizer = tokenizer
-        self.generation_defaults = _read_json(path / "generation_config.json")
-        self._kv = options.kv
-        self.context_length = options.context_length or _context_length(config, tokenizer)
-        self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
-        self.samples_on_device = _has_gpu()
-        self._fills = on_cuda()
-        parameters = tree_flatten(model.parameters())
-        self.weight_bytes = sum(array.nbytes for _, array in parameters)
-        contents = [caches.read(layer) for layer in self.new_cache()]
-        self.cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
-        kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
-        self.fingerprint = _fingerprint(config, path, options, kinds)
-        self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
+        self.cuts_anywhere = cuts_anywhere
 
     def apply_chat_template(
         self,
@@ -124,6 +100,48 @@ class TextModel:
             ids: list[int] = encoding.ids
             return ids
         return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
+
+
+class TextModel:
+    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+
+    Attributes:
+        name: what `response.model` says.
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        generation_defaults: the model's generation_config.json, or {}.
+        text: what makes prompts for it.
+        fingerprint: changes with the model, the options and the versions of what computes.
+        served: what the endpoints made of it, if they did so when it was loaded.
+    """
+
+    served: Any = None
+
+    def __init__(
+        self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+    ) -> None:
+        import mlx.core as mx
+        from mlx.utils import tree_flatten
+
+        from .backend import on_cuda
+
+        self.name = name
+        self._mx = mx
+        self._model = model
+        self.tokenizer = tokenizer
+        self.generation_defaults = _read_json(path / "generation_config.json")
+        self._kv = options.kv
+        self.context_length = options.context_length or _context_length(config, tokenizer)
+        self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
+        self.samples_on_device = _has_gpu()
+        self._fills = on_cuda()
+        parameters = tree_flatten(model.parameters())
+        self.weight_bytes = sum(array.nbytes for _, array in parameters)
+        contents = [caches.read(layer) for layer in self.new_cache()]
+        cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
+        self.text = TextTokenizer(tokenizer, cuts_anywhere)
+        kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
+        self.fingerprint = _fingerprint(config, path, options, kinds)
+        self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     def new_cache(self) -> list[Any]:
         """An empty cache for one row: an object per layer."""
@@ -198,17 +216,21 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     from .attention import use_attention
     from .quantised import batch_quantised_layers
 
+    path = _fetch(path_or_id)
     try:
         model, tokenizer, config = mlx_lm.utils.load(
-            path_or_id,
+            str(path),
             adapter_path=options.adapter_path,
             tokenizer_config={"trust_remote_code": options.trust_remote_code},
             trust_remote_code=options.trust_remote_code,
             return_config=True,
         )
-        path = Path(path_or_id) if Path(path_or_id).exists() else mlx_lm.utils.hf_repo_to_path(path_or_id)
     except Exception as error:
-        raise _load_error(path_or_id, error) from error
+        raise ModelLoadError(
+            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
+            transient=is_out_of_memory(error)
+            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
+        ) from error
     if not _has_gpu():
         _widen(model)
     batch_quantised_layers(model)
@@ -236,17 +258,24 @@ def _without_advice() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _load_error(path_or_id: str, error: Exception) -> ModelLoadError:
+def _fetch(path_or_id: str) -> Path:
+    """The folder of a model, fetched from the hub where it is none yet.
+
+    Raises:
+        ModelLoadError: it cannot be had. That may change, unless the id is none.
+    """
+    import mlx_lm.utils
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-    missing = (FileNotFoundError, RepositoryNotFoundError, HFValidationError, LocalEntryNotFoundError)
-    if isinstance(error, missing) and not Path(path_or_id).exists():
-        return ModelLoadError(
+    try:
+        return Path(mlx_lm.utils._download(path_or_id))
+    except Exception as error:
+        raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
             f"the Hugging Face hub: {error}",
-            missing=True,
-        )
-    return ModelLoadError(f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}")
+            missing=isinstance(error, RepositoryNotFoundError | HFValidationError | LocalEntryNotFoundError),
+            transient=not isinstance(error, HFValidationError),
+        ) from error
 
 
 def _widen(model: Any) -> None:
@@ -255,9 +284,11 @@ def _widen(model: Any) -> None:
     from mlx.utils import tree_flatten
 
     narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if not narrow:
         return
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
     if 2 * narrow > 0.6 * free:
         log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
         return

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from ..core import EngineClosedError, EngineStats, GenerationRequest, Sink, Ticket
+from ..core import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
 from .loop import Cancel, EngineOptions, Inbox, Loop, ModelT, Submit
 
 __all__ = ["Engine", "EngineOptions"]
@@ -55,9 +55,16 @@ class Engine(Generic[ModelT]):
             EngineClosedError: the engine was closed before it was.
         """
         self.wait()
-        if self._loop.model is None:
-            raise self._loop.load_error or EngineClosedError("the engine was closed")
-        return self._loop.model
+        model = self._loop.model
+        if model is None:
+            raise self.failure or EngineClosedError("the engine was closed")
+        return model
+
+    @property
+    def failure(self) -> ModelLoadError | None:
+        """Why the model could not be loaded, where that is known already."""
+        error = self._loop.load_error
+        return None if error is None else error.again()
 
     def wait(self) -> None:
         """Wait until the model is loaded, or could not be."""

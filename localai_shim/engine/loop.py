@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from ..adapters.backend import describe_backend
+from ..adapters import device
+from ..adapters.backend import describe_backend, is_out_of_memory
 from ..core import (
     EngineClosedError,
     EngineStats,
@@ -27,6 +30,7 @@ from ..core import (
     Ticket,
     Token,
     hand_over,
+    release_frames,
 )
 from .batch import Batch, Row
 from .kv import fits_slots
@@ -117,12 +121,16 @@ class Loop(Generic[ModelT]):
 
     def run(self) -> None:
         try:
+            device.process.enter(self)
             self._start()
             while not self.closing:
                 self.step()
         finally:
             self._end()
-            self.done.set()
+            try:
+                device.process.leave(self)
+            finally:
+                self.done.set()
         if self.exiting:
             self.parked.set()
             threading.Event().wait()
@@ -199,31 +207,37 @@ class Loop(Generic[ModelT]):
         except ModelLoadError as error:
             self.load_error = error
         except BaseException as error:
-            self.load_error = ModelLoadError(f"loading the model failed: {error!r}")
+            transient = is_out_of_memory(error) or not isinstance(error, Exception)
+            self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
             self.load_error.__cause__ = error
         if self.model is not None:
             try:
                 self._set_up(self.model)
             except Exception as error:
-                self.load_error = ModelLoadError(f"this model cannot be run: {error}")
+                self.load_error = ModelLoadError(
+                    f"this model cannot be run: {error}", transient=is_out_of_memory(error)
+                )
                 self.load_error.__cause__ = error
                 self.model = None
         if self.model is None:
             self.closing = True
+        if self.load_error is not None:
+            release_frames(self.load_error)
         self.ready.set()
 
     def _set_up(self, model: ModelT) -> None:
         options = self._options
+        device.process.loaded(self, model.weight_bytes)
         if fits_slots(model.new_cache()):
             self._memory = Memory(model, options.memory_limit, options.prefill_chunk)
             longest = self._memory.longest()
             if longest is not None and (model.context_length is None or longest < model.context_length):
                 if model.context_length is not None:
-                    log.warning(
-                        "there is memory for %d tokens of %s's %d", longest, "the context", model.context_length
-                    )
+                    log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
                 model.context_length = longest
-            budget = default_budget() if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            budget = (
+                default_budget(model.weight_bytes) if options.prefix_cache_bytes is None else options.prefix_cache_bytes
+            )
             budget = min(budget, self._memory.budget)
             if budget > 0:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
@@ -242,14 +256,14 @@ class Loop(Generic[ModelT]):
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel; `wait` blocks until there is something to do."""
-        if wait and self._steps - self._cleared >= _CLEAR_AFTER:
-            # Only when nothing is in flight: on the CPU back end this waits for it, and holds the GIL meanwhile.
-            mx.clear_cache()
-            self._cleared = self._steps
+        if wait:
+            self._rest()
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:
                 message = self._next_message(wait)
+                if wait:
+                    device.process.work(self)
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
@@ -268,6 +282,13 @@ class Loop(Generic[ModelT]):
         if gone:
             self._drop(gone)
 
+    def _rest(self) -> None:
+        """Nothing is in flight: MLX's free buffers may be brought into line with the plan, or given back."""
+        clear = self._steps - self._cleared >= _CLEAR_AFTER
+        if clear:
+            self._cleared = self._steps
+        device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
+
     def _next_message(self, wait: bool) -> Submit | Cancel | None:
         """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
         quiet = _QUIET
@@ -275,7 +296,9 @@ class Loop(Generic[ModelT]):
             try:
                 return self._inbox.get(timeout=quiet)
             except queue.Empty:
+                device.process.work(self)
                 self._prefixes.save()
+                self._rest()
                 quiet = 0.0
         return self._inbox.get(block=wait)
 
@@ -345,11 +368,22 @@ class Loop(Generic[ModelT]):
         self._rows.clear()
         if self._prefixes is not None:
             self._prefixes.close(_SAVE_AT_END)
-        self._batch = self._scheduler = self._prefixes = self.model = None
+        self._let_go()
         self.ready.set()
+
+    def _let_go(self) -> None:
+        """Give the model's memory, and that of all rows, back to the system."""
+        if self._memory is not None:
+            self._memory.close()
+        self._batch = self._scheduler = self._prefixes = self._memory = None
+        model = None if self.model is None else weakref.ref(self.model)
+        self.model = None
+        if model is not None and model() is not None:  # a cycle, or the caller, holds it
+            gc.collect()
 
 
 def _caused_by(error: Exception, what: str) -> RowError:
+    release_frames(error)  # who keeps the exception shall not keep the batch
     failure = RowError(f"{what}: {error!r}")
     failure.__cause__ = error
     return failure

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import bisect
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
 
+from ..adapters.backend import total_memory
 from ..adapters.caches import KeyValues
 from . import kv
 from .kv import RowCache
 from .kv.row import is_packed, leaves
 from .kv.slots import bucket, rounded
 
-log = logging.getLogger("localai_shim")
-
 _GPU_SHARE = 0.9  # of a GPU's memory, weights included
-_WORKSPACE = 0.1  # of what the weights leave, for the steps' own arrays and for a buffer that grows
+_WORKSPACE = 0.1  # of what the weights leave, for the steps' own arrays, a buffer that grows, and free buffers
+_FREE = 0.05  # of the same, for MLX's free buffers: the other half of the workspace
 _GROWTH = 1.25  # by which slots grow
 _SLOTS = 1.5  # slots per row, at most
 _LEAST = 0.02  # of the limit, where the weights leave less and nobody has named one
+_SHORTEST = 256  # tokens of a context that is worth having; most caches grow by as many at a time
+_ENDLESS = 2**31  # tokens; no row is longer
 
 
 class Prefills(Protocol):
@@ -45,13 +48,18 @@ class Memory:
         chunk: most prompt tokens per forward pass: sliding windows hold so many more while a prompt is prefilled.
 
     Attributes:
-        budget: bytes for the caches of all rows and for the prefix cache.
+        limit: as given.
+        weights: bytes of the model's own.
+        budget: bytes for the caches of all rows and for the prefix cache. Engines whose limit nobody has named share
+            what the others leave, and it changes as engines come and go.
+        free: bytes of buffers that MLX may keep for later use, beside these.
         per_token: bytes that one more token takes, as it is kept.
         per_token_unquantised: and if nothing were quantised.
 
     Raises:
-        ValueError: the weights leave nothing of a limit that was named, or quantised keys and values are of a size
-            that this model's cannot have.
+        MemoryError: without a limit of its own: the weights, and what others hold, leave no memory for a row.
+        ValueError: a limit that was named does not, or quantised keys and values are of a size that this
+            model's cannot have.
     """
 
     def __init__(self, model: Prefills, limit: int | None, chunk: int) -> None:
@@ -74,14 +82,24 @@ class Memory:
                 self.per_token += size
                 self.per_token_unquantised += _unquantised(layer, size)
         del row
-        self.budget = _budget(limit)
+        self.limit, self.weights = limit, model.weight_bytes
+        self.budget = self.free = 0
+        _plan(self)
+        if self.longest() == 0:
+            self.close()
+            raise (MemoryError if limit is None else ValueError)(self._too_little())
+
+    def close(self) -> None:
+        """The engine has ended, and others may have what was its own."""
+        _forget(self)
 
     def longest(self) -> int | None:
-        """Most tokens of a row that is alone; None where more tokens take no more memory."""
-        if not self.per_token:
-            return None
-        fixed = self._state + sum(size * (window + self._chunk) for size, window in self._windows)
-        return max(0, (self.budget - fixed) // self.per_token - 1)
+        """Most tokens of a row that is alone, prompt and output together; None where there is memory for any.
+
+        0 where that would be less than a model is of any use with.
+        """
+        most = bisect.bisect_right(range(_ENDLESS), self.budget, key=self.row) - 1
+        return None if most >= _ENDLESS - 1 else most if most >= _SHORTEST else 0
 
     def row(self, tokens: int) -> int:
         """Most bytes of a row of so many tokens that is being prefilled."""
@@ -97,6 +115,12 @@ class Memory:
         apart = sum(self._of(rounded(int(length * _GROWTH)), 0) for length in lengths) + self._wasted
         apart = int(_SLOTS * apart)
         return min(together, apart)
+
+    def _too_little(self) -> str:
+        limit = default_limit() if self.limit is None else self.limit
+        needed = self.weights + int(self.row(_SHORTEST) / (1 - _WORKSPACE)) + 1
+        name = "memory_limit" if self.limit is not None else "the memory that MLX may hold"
+        return f"{name} is {limit} bytes, and the shortest row needs {needed}: the weights take {self.weights} of them"
 
     def _of(self, tokens: int, beyond: int) -> int:
         """A row of so many tokens, whose windows hold some beyond their size."""
@@ -114,16 +138,38 @@ def _unquantised(layer: KeyValues, size: int) -> int:
     return int(numbers * layer.arrays[1].dtype.size)
 
 
-def _budget(limit: int | None) -> int:
-    """Bytes for caches: what the weights leave of the limit, less some for the steps' own arrays."""
-    total = default_limit() if limit is None else limit
-    weights = mx.get_active_memory()
-    left = int((total - weights) * (1 - _WORKSPACE))
-    if limit is None:
-        return max(left, int(total * _LEAST))
-    if left <= 0:
-        raise ValueError(f"memory_limit is {limit} bytes, and MLX holds {weights} already, the weights among them")
-    return left
+_plans: weakref.WeakSet[Memory] = weakref.WeakSet()
+"""What the engines of this process may hold."""
+_lock = threading.Lock()
+
+
+def _plan(memory: Memory) -> None:
+    with _lock:
+        _plans.add(memory)
+        _share_out()
+
+
+def _forget(memory: Memory) -> None:
+    with _lock:
+        _plans.discard(memory)
+        _share_out()
+
+
+def _share_out() -> None:
+    """Say what each engine may hold, whatever the order in which they came and whatever they hold already."""
+    sharing = []
+    total = left = default_limit()
+    for memory in _plans:
+        if memory.limit is None:
+            sharing.append(memory)
+            left -= memory.weights
+        else:
+            rest = max(0, memory.limit - memory.weights)
+            memory.budget, memory.free = int(rest * (1 - _WORKSPACE)), int(rest * _FREE)
+            left -= memory.limit
+    for memory in sharing:
+        rest = max(int(total * _LEAST), left // len(sharing))
+        memory.budget, memory.free = int(rest * (1 - _WORKSPACE)), int(rest * _FREE)
 
 
 def default_limit() -> int:
@@ -131,9 +177,5 @@ def default_limit() -> int:
     if mx.default_device() == mx.Device(mx.gpu):
         info = mx.device_info()
         sizes = (info.get(name) for name in ("max_recommended_working_set_size", "total_memory", "memory_size"))
-        return int(_GPU_SHARE * next((int(size) for size in sizes if size), _ram()))
-    return min(int(mx.get_memory_limit()), _ram())
-
-
-def _ram() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return int(_GPU_SHARE * next((int(size) for size in sizes if size), total_memory()))
+    return min(int(mx.get_memory_limit()), total_memory())

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
+from ..adapters.backend import total_memory
 from ..adapters.caches import Contents, cuts
 from .kv import RowCache, read_row
 from .kv.parts import cut, fill, take_snapshot
@@ -98,13 +99,14 @@ class PrefixCache:
         self._saving = None
 
     def close(self, seconds: float) -> None:
-        """Write what is not on disk yet, for at most so long."""
+        """Write what is not on disk yet, for at most so long, and let go of everything."""
         deadline = time.monotonic() + seconds
         while self.unsaved and time.monotonic() < deadline:
             self.save()
         if self._saving is not None:
             self._saving.close()
             self._saving = None
+        self._tree.clear()
 
     def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
         """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
@@ -229,11 +231,11 @@ class PrefixCache:
         self._failed = True
 
 
-def default_budget() -> int:
+def default_budget(weight_bytes: int) -> int:
     """Bytes for a prefix cache: a share of the machine's memory, or of what the weights leave of a GPU's."""
     if mx.default_device() == mx.Device(mx.gpu):
         info = mx.device_info()
         sizes = (info.get(name) for name in ("max_recommended_working_set_size", "total_memory", "memory_size"))
         total = next((int(size) for size in sizes if size), 0)
-        return int(_GPU_SHARE * max(0, total - mx.get_active_memory()))
-    return int(_RAM_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        return int(_GPU_SHARE * max(0, total - weight_bytes))
+    return int(_RAM_SHARE * total_memory())

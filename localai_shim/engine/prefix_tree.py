@@ -186,6 +186,17 @@ class PrefixTree:
                 node.snapshot = None
                 self.bytes += node.weigh()
 
+    def clear(self) -> None:
+        """Let go of everything. Nodes and their parents hold each other: without this only the garbage collector,
+        which knows nothing of what MLX holds, would free them."""
+        for node in self._nodes:
+            node.parent = None
+            node.children.clear()
+        self._nodes.clear()
+        self._roots.clear()
+        self._queue.clear()
+        self.bytes = 0
+
     # -----------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, node: Node) -> None:

@@ -234,11 +234,13 @@ class Scheduler:
         rows = taken + len(job.rows)
         if rows > (self._max_rows if self._can_batch() else 1):
             return False
-        if self._memory is None or rows == 1:
+        if self._memory is None:
             return True
         lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows)]
         prefilling = sum(self._memory.row(len(other.tokens)) for other in (*self._begun, *self._joining, job))
-        if self._memory.batch(lengths) + prefilling > self._memory.budget:
+        if rows == 1:  # it decodes in the cache that it was prefilled in
+            prefilling = max(0, prefilling - self._memory.batch(lengths))
+        elif self._memory.batch(lengths) + prefilling > self._memory.budget:
             return False
         self._shrink_prefixes(lengths, prefilling)
         return True

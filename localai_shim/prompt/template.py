@@ -30,7 +30,7 @@ _PROMPT_END = 32  # tokens; more than the opening of an assistant's turn takes
 
 
 class Tokenizing(Protocol):
-    """What an adapter's model offers for prompts."""
+    """What an adapter offers for a model's prompts, without the model: what is made of it may outlive that."""
 
     @property
     def tokenizer(self) -> Any:
@@ -60,7 +60,7 @@ class ChatTokenizer:
     """Text to tokens and back for one model. May be used from several threads.
 
     Args:
-        model: the adapter's model, of which only what `Tokenizing` lists is used.
+        model: the adapter's tokenizer for it, such as `TextModel.text`.
     """
 
     def __init__(self, model: Tokenizing) -> None:

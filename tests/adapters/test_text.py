@@ -87,7 +87,7 @@ def test_what_the_template_decides_is_left_to_it_and_what_the_caller_says_is_pas
     model = loaded(tiny("qwen3", template=template))
     say = {None: {}, True: {"enable_thinking": True}, False: {"enable_thinking": False}}
     messages = [{"role": "user", "content": "hi"}]
-    texts = {key: model.tokenizer.decode(model.apply_chat_template(messages, how)) for key, how in say.items()}
+    texts = {key: model.tokenizer.decode(model.text.apply_chat_template(messages, how)) for key, how in say.items()}
     assert texts == {None: "unsaid", True: "on", False: "off"}
 
 
@@ -120,7 +120,7 @@ def test_the_short_cut_to_tokens_gives_what_transformers_gives(text: str, specia
     model = loaded(tiny("qwen3"))
     assert is_plain_fast(model.tokenizer._tokenizer)
     expected = model.tokenizer._tokenizer.encode(text, add_special_tokens=special)
-    assert model.encode(text, add_special_tokens=special) == expected
+    assert model.text.encode(text, add_special_tokens=special) == expected
 
 
 def test_a_tokenizer_with_an_encode_of_its_own_keeps_it() -> None:
@@ -129,5 +129,5 @@ def test_a_tokenizer_with_an_encode_of_its_own_keeps_it() -> None:
     model = loaded(tiny("qwen3"))
     own = NewlineTokenizer(tokenizer_object=model.tokenizer._tokenizer.backend_tokenizer)
     assert not is_plain_fast(own)
-    model.tokenizer._tokenizer = own
-    assert model.encode("a\nb") == own.encode("a\nb") == own.encode("a<n>b")
+    model.text.tokenizer._tokenizer = own
+    assert model.text.encode("a\nb") == own.encode("a\nb") == own.encode("a<n>b")

@@ -1,0 +1,145 @@
+"""MLX's memory settings, which hold for the whole process: what all engines in it need together.
+
+They are changed, and free buffers are given back, only while no engine has an evaluation in flight: Metal's wired
+limit must not change during one, and the CPU back end would wait for it and hold the GIL meanwhile.
+`docs/architecture.md` lists what mlx-lm and mlx-vlm do at these places.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable, Mapping
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+log = logging.getLogger("localai_shim")
+
+_CLOSE = 0.9  # of the recommended working set: from there on mlx-lm warns
+
+
+class Mlx(Protocol):
+    """What is needed of `mlx.core`."""
+
+    def device_info(self) -> Mapping[str, Any]: ...
+
+    def set_wired_limit(self, limit: int) -> int: ...
+
+    def set_cache_limit(self, limit: int) -> int: ...
+
+    def clear_cache(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class DeviceMemory:
+    """Counts the engines of a process. Each calls the methods from its own thread, with itself as `engine`."""
+
+    def __init__(self, mlx: Mlx) -> None:
+        self._mlx = mlx
+        self._lock = threading.Lock()
+        self._working: set[Hashable] = set()
+        self._weights: dict[Hashable, int] = {}
+        """By engine; all that have entered are here."""
+        self._free: dict[Hashable, int] = {}
+        self._wired_before: int | None = None
+        self._cache_before: int | None = None
+        self._cache_limit: int | None = None
+        self._clear = False
+
+    def enter(self, engine: Hashable) -> None:
+        """An engine begins to load; the first one raises the wired limit to what the device recommends."""
+        with self._lock:
+            recommended = self._recommended()
+            if not self._weights and recommended is not None:
+                try:
+                    self._wired_before = self._mlx.set_wired_limit(recommended)
+                except (RuntimeError, ValueError) as error:
+                    log.warning("the model may be paged out: its memory cannot be wired (%s)", error)
+            self._weights[engine] = 0
+            self._working.add(engine)
+
+    def loaded(self, engine: Hashable, weights: int) -> None:
+        """Its model takes so many bytes. Warns when those of all models come close to what the device recommends."""
+        with self._lock:
+            self._weights[engine] = weights
+            recommended, total = self._recommended(), sum(self._weights.values())
+        if recommended is not None and total > _CLOSE * recommended:
+            log.warning(
+                "the weights take %d MB, and this machine recommends at most %d MB for all that its GPU uses: decoding "
+                "may be slow. `sudo sysctl iogpu.wired_limit_mb=<megabytes>` raises that",
+                total // 2**20,
+                recommended // 2**20,
+            )
+
+    def rest(self, engine: Hashable, *, free: int | None = None, clear: bool = False) -> None:
+        """An engine has nothing in flight any more, and waits.
+
+        Args:
+            free: bytes of free buffers that MLX may keep on its behalf; None where there is no plan.
+            clear: give free buffers back to the system.
+        """
+        with self._lock:
+            if free is not None:
+                self._free[engine] = free
+            self._working.discard(engine)
+            self._clear = self._clear or clear
+            self._settle()
+
+    def work(self, engine: Hashable) -> None:
+        """An engine goes on."""
+        with self._lock:
+            self._working.add(engine)
+
+    def leave(self, engine: Hashable) -> None:
+        """An engine has let its model go; after the last one everything is as it was before the first."""
+        with self._lock:
+            self._mlx.synchronize()
+            self._working.discard(engine)
+            self._weights.pop(engine, None)
+            self._free.pop(engine, None)
+            self._clear = True
+            self._settle()
+            if not self._weights and self._wired_before is not None:
+                self._mlx.set_wired_limit(self._wired_before)
+                self._wired_before = None
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Do what is due; while an engine works, it stays due."""
+        if self._working:
+            return
+        self._limit_cache()
+        if self._clear:
+            self._mlx.synchronize()
+            self._mlx.clear_cache()
+            self._clear = False
+
+    def _limit_cache(self) -> None:
+        """Free buffers are part of what engines may hold. The limit is never above the one that was found."""
+        if not self._free:
+            if self._cache_before is not None:
+                self._mlx.set_cache_limit(self._cache_before)
+                self._cache_before = self._cache_limit = None
+            return
+        limit = sum(self._free.values())
+        if limit == self._cache_limit:
+            return
+        self._mlx.synchronize()
+        before = self._mlx.set_cache_limit(limit)
+        if self._cache_before is None:
+            self._cache_before = before
+        if limit > self._cache_before:
+            self._mlx.set_cache_limit(self._cache_before)
+        self._cache_limit = limit
+        self._clear = True  # what is beyond it would go with the next allocation only
+
+    def _recommended(self) -> int | None:
+        size = self._mlx.device_info().get("max_recommended_working_set_size")
+        return None if size is None else int(size)
+
+
+process = DeviceMemory(mx)
+"""That of this process."""
