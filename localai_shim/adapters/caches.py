@@ -1,12 +1,17 @@
 """What mlx-lm's prompt caches hold of one row, in a form that needs none of their classes, and back.
 
 Classes are compared exactly: a subclass may mean anything by its contents, so it is left alone.
+
+Who owns an array: `keys[..., i, :] = new` and `state += new`, which caches and models use, change what one Python
+object stands for, and whoever has the same object sees it. So an object never belongs to a cache and to somebody else:
+`read` and `write` give each side objects of its own. These share the memory, which MLX copies before it writes to it
+when somebody else may still read it: nothing is copied here.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,14 +80,17 @@ def is_packed(layer: Any) -> bool:
 
 
 def read(layer: Any) -> Contents | None:
-    """What a row's cache holds of one layer, without copying; None for a kind that is not known here."""
+    """What a row's cache holds of one layer, without copying; None for a kind that is not known here.
+
+    What the cache does afterwards does not show in it.
+    """
     upstream = sys.modules.get("mlx_lm.models.cache")
     kind = type(layer)
     if upstream is None:
         return None
     packed = sys.modules.get(f"{__package__}.packed")
     if packed is not None and kind is packed.PackedKVCache:
-        return KeyValues(layer.offset, layer.packed, quantised=layer.how)
+        return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how)
     if kind is upstream.KVCache:
         return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]))
     if kind is upstream.QuantizedKVCache:
@@ -92,7 +100,7 @@ def read(layer: Any) -> Contents | None:
     if kind is upstream.RotatingKVCache:
         return _read_ring(layer)
     if kind is upstream.ArraysCache and layer.lengths is None and layer.left_padding is None:
-        return States(tuple(layer.cache))
+        return States(_own(layer.cache))
     if kind is upstream.CacheList:
         parts = [read(part) for part in layer.caches]
         known = tuple(part for part in parts if part is not None)
@@ -101,23 +109,26 @@ def read(layer: Any) -> Contents | None:
 
 
 def write(contents: Contents) -> Any:
-    """A cache of one row with these contents: mlx-lm's own, or our `PackedKVCache`."""
+    """A cache of one row with these contents: mlx-lm's own, or our `PackedKVCache`.
+
+    What the cache does afterwards does not show in the contents.
+    """
     from mlx_lm.models import cache as upstream
 
     if isinstance(contents, Parts):
         return as_list([write(part) for part in contents.parts])
     if isinstance(contents, States):
         layer = upstream.ArraysCache(len(contents.arrays))
-        layer.cache = list(contents.arrays)
+        layer.cache = list(_own(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
     if how is not None:
         from .packed import PackedKVCache
 
-        return PackedKVCache(how, contents.arrays)
+        return PackedKVCache(how, _own(contents.arrays))
     layer = upstream.KVCache() if ring is None else upstream.RotatingKVCache(ring.size, ring.keep)
     if contents.arrays:
-        layer.keys, layer.values = contents.arrays
+        layer.keys, layer.values = _own(contents.arrays)
         layer.offset = contents.length
         if ring is not None:
             layer._idx = layer.keys.shape[2]
@@ -129,6 +140,11 @@ def as_list(layers: Sequence[Any]) -> Any:
     from mlx_lm.models.cache import CacheList
 
     return CacheList(*layers)
+
+
+def _own(arrays: Iterable[Any]) -> tuple[Any, ...]:
+    """Other objects that stand for the same arrays; None stays None."""
+    return tuple(None if array is None else array[...] for array in arrays)
 
 
 def _trimmed(layer: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -147,4 +163,4 @@ def _read_ring(layer: Any) -> KeyValues:
     if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed by the next token only
         first, last = slice(0, ring.keep), slice(arrays[0].shape[2] - (ring.size - ring.keep), None)
         arrays = [mx.concatenate([a[:, :, first], a[:, :, last]], axis=2) for a in arrays]
-    return KeyValues(layer.offset, tuple(arrays), ring)
+    return KeyValues(layer.offset, _own(arrays), ring)
