@@ -12,7 +12,9 @@ from typing import Any
 
 from ..errors import BadRequest
 from ..output import grammar
+from ..output.relax import relaxed
 from ..output.schema import close_objects
+from ..output.schema_cost import check_size
 from ..prompt.messages import encodable
 from .fields import Fields
 
@@ -106,13 +108,17 @@ def _json_schema(value: Any) -> AnswerFormat:
         schema = {"type": "object"}
     if not isinstance(schema, dict):
         raise BadRequest.wrong_type(f"{path}.schema", "an object", schema)
-    source = _closed(schema, f"{path}.schema")
-    return AnswerFormat(source, "response_format", f"schema for response_format '{name}'")
+    what = f"schema for response_format '{name}'"
+    try:
+        source = _followed(schema, f"{path}.schema", strict=strict is True)
+    except grammar.GrammarError as error:
+        raise BadRequest(f"Invalid {what}: {error}", param="response_format") from error
+    return AnswerFormat(source, "response_format", what)
 
 
 def _guided(name: str, value: Any) -> str:
     if name == "guided_json":
-        return _closed(_guided_schema(value), name)
+        return _followed(_guided_schema(value), name, strict=True)
     if name == "guided_choice":
         if not isinstance(value, list | tuple):
             raise BadRequest.wrong_type(name, "an array of strings", value)
@@ -125,7 +131,7 @@ def _guided(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadRequest.wrong_type(name, "a string", value)
     encodable(value, name)
-    return grammar.regex(value) if name == "guided_regex" else grammar.lark(value)
+    return grammar.regex(value) if name == "guided_regex" else grammar.written(value)
 
 
 def _guided_schema(value: Any) -> dict[str, Any]:
@@ -141,15 +147,23 @@ def _guided_schema(value: Any) -> dict[str, Any]:
     return value
 
 
-def _closed(schema: dict[str, Any], path: str) -> str:
+def _followed(schema: dict[str, Any], path: str, *, strict: bool) -> str:
     """The grammar of a schema whose objects have no other properties than those listed, unless it says so.
 
     OpenAI's strict mode demands that a schema says this, and vLLM's back ends read schemas so: a model that may add
     properties does not know when to stop.
+
+    Args:
+        strict: all of the schema has to be followed; otherwise as much of it as can be.
     """
     try:
+        check_size(schema)
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
+        if not strict:
+            return grammar.json_schema(relaxed(schema), lenient=True)
         return grammar.json_schema(close_objects(schema))
+    except grammar.GrammarError:
+        raise
     except RecursionError:
         why = "it is nested too deeply"
     except (TypeError, ValueError) as error:
