@@ -13,8 +13,9 @@ import openai
 from anyio.lowlevel import RunVar
 
 from . import sdk
-from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError, QueueFullError
+from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError, QueueFullError, RowError
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
+from .output.grammar_error import TooComplexError
 from .state.errors import StoreError
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Call:
             error = TooManyRequests(f"{error}.")
         elif isinstance(error, EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self._sent())
+        elif isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
+            error = BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
         elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
             error = _server_error(error)
         if isinstance(error, RequestError):

@@ -26,7 +26,7 @@ _INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
-SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
+SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,12 @@ def read_accepted(fields: Fields) -> None:
     for name in ("user", "safety_identifier", "prompt_cache_key"):
         fields.string(name)
     fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
-    fields.mapping("prompt_cache_options")
+    if (fields.mapping("prompt_cache_options") or {}).get("prewarm"):
+        raise BadRequest(
+            "A request without an answer, to warm the cache up, is not supported; ask for an answer of one token.",
+            param="prompt_cache_options.prewarm",
+            code="unsupported_value",
+        )
 
 
 def read_cache_salt(fields: Fields) -> str | None:
@@ -138,18 +143,11 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
 
 
 def read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
-    """vLLM's `chat_template_kwargs`, and `verbosity`, which some templates know."""
+    """vLLM's `chat_template_kwargs`, and `verbosity`: a wish, which goes to the templates that take it."""
     variables = fields.mapping("chat_template_kwargs") or {}
     model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
     verbosity = fields.choice("verbosity", ("low", "medium", "high"))
-    if verbosity in ("low", "high"):
-        if not model.tokenizer.knows("verbosity"):
-            raise BadRequest(
-                f"Unsupported value: 'verbosity' does not support '{verbosity}' with this model. Supported values are: "
-                "'medium'. Ask for brevity or detail in a message.",
-                param="verbosity",
-                code="unsupported_value",
-            )
+    if verbosity in ("low", "high") and model.tokenizer.takes("verbosity", verbosity):
         variables.setdefault("verbosity", verbosity)
     return variables
 

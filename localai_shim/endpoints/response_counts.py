@@ -63,7 +63,7 @@ def prepare_count(body: Mapping[str, Any], model: ServedModel, store: Callable[[
     fields = Fields(body)
     with flat_paths(effort=fields.has("reasoning")):
         fields.string("model")
-        fields.refuse({"personality": "It concerns models that OpenAI hosts."})
+        fields.string("personality")
         plan = read_plan(fields, model, store)
         fields.finish()
         tokens, _ = render(plan, model, 1)

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..errors import BadRequest
 
+# What a tool says beside its form: when OpenAI shows it to the model, and what comes back from it.
+_HINTS = ("allowed_callers", "defer_loading", "output_schema")
 # Paths of the nested form -> those that the caller wrote.
 _RENAMED = [
     (re.compile(r"^response_format(\.json_schema)?"), "text.format"),
@@ -71,7 +73,7 @@ def _nested_tool(tool: Any, strict: bool) -> Any:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in ("function", "custom"):
         return tool
-    inner = {key: value for key, value in tool.items() if key != "type"}
+    inner = {key: value for key, value in tool.items() if key != "type" and key not in _HINTS}
     if kind == "function" and inner.get("strict") is None:
         inner["strict"] = strict
     format = inner.get("format")

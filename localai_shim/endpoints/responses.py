@@ -34,7 +34,6 @@ _REFUSED = {
     "moderation": "There is no moderation model in this process.",
     "context_management": "Compact a conversation with responses.compact, or pass truncation='auto'.",
     "access_programs": "It concerns models that OpenAI hosts.",
-    "image": "It concerns models that OpenAI hosts.",
 }
 SUMMARIES = ("auto", "concise", "detailed")
 
@@ -126,6 +125,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
 def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:
     """What creating a response and counting its tokens have in common."""
     fields.refuse(_REFUSED)
+    _read_image(fields)
     instructions = fields.string("instructions")
     reasoning = _read_reasoning(fields)
     text = fields.mapping("text") or {}
@@ -240,6 +240,16 @@ def _read_background_options(fields: Fields, *, waits: bool) -> None:
     inner.finish()
 
 
+def _read_image(fields: Fields) -> None:
+    """`image`: how OpenAI may shrink the images of a conversation; here nothing does."""
+    options = fields.mapping("image") or {}
+    inner = Fields({f"image.{key}": value for key, value in options.items()})
+    path = "image.context_compression"
+    if inner.choice(path, ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+        raise BadRequest("Images are not compressed here; pass 'auto'.", param=path, code="unsupported_value")
+    inner.finish()
+
+
 def _read_include(fields: Fields) -> frozenset[str]:
     value = fields.get("include")
     if isinstance(value, str):  # which a url may have
@@ -261,8 +271,8 @@ def _read_reasoning(fields: Fields) -> dict[str, Any]:
         raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
     old = inner.choice("reasoning.generate_summary", SUMMARIES)  # deprecated
     summary = inner.choice("reasoning.summary", SUMMARIES) or old
-    inner.choice("reasoning.context", ("auto",))  # which reasoning is read again is the template's affair
-    inner.choice("reasoning.mode", ("standard",))
+    inner.choice("reasoning.context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
+    inner.string("reasoning.mode")  # any name, as documented
     inner.finish()
     return {"effort": effort, "summary": summary}
 

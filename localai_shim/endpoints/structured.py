@@ -12,7 +12,9 @@ from typing import Any
 
 from ..errors import BadRequest
 from ..output import grammar
+from ..output.relax import relaxed
 from ..output.schema import close_objects
+from ..output.schema_cost import check_size
 from ..prompt.messages import encodable
 from .fields import Fields, listed
 
@@ -133,8 +135,12 @@ def _json_schema(value: Any) -> AnswerFormat:
         schema = {"type": "object"}
     if not isinstance(schema, dict):
         raise BadRequest.wrong_type(f"{path}.schema", "an object", schema)
-    source = _closed(schema, f"{path}.schema")
-    return AnswerFormat(source, "response_format", f"schema for response_format '{name}'")
+    what = f"schema for response_format '{name}'"
+    try:
+        source = _followed(schema, f"{path}.schema", strict=strict is True)
+    except grammar.GrammarError as error:
+        raise BadRequest(f"Invalid {what}: {error}", param="response_format") from error
+    return AnswerFormat(source, "response_format", what)
 
 
 def _guided(kind: str, name: str, value: Any) -> str:
@@ -146,7 +152,7 @@ def _guided(kind: str, name: str, value: Any) -> str:
         value: its value.
     """
     if kind == "json":
-        return _closed(_guided_schema(name, value), name)
+        return _followed(_guided_schema(name, value), name, strict=True)
     if kind == "json_object":
         return grammar.json_object()
     if kind == "choice":
@@ -161,7 +167,7 @@ def _guided(kind: str, name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadRequest.wrong_type(name, "a string", value)
     encodable(value, name)
-    return grammar.regex(value) if kind == "regex" else grammar.lark(value)
+    return grammar.regex(value) if kind == "regex" else grammar.written(value)
 
 
 def _guided_schema(name: str, value: Any) -> dict[str, Any]:
@@ -179,15 +185,23 @@ def _parsed(name: str, text: str) -> Any:
         raise BadRequest(f"Invalid '{name}': not JSON: {error}", param=name, code="invalid_value") from None
 
 
-def _closed(schema: dict[str, Any], path: str) -> str:
+def _followed(schema: dict[str, Any], path: str, *, strict: bool) -> str:
     """The grammar of a schema whose objects have no other properties than those listed, unless it says so.
 
     OpenAI's strict mode demands that a schema says this, and vLLM's back ends read schemas so: a model that may add
     properties does not know when to stop.
+
+    Args:
+        strict: all of the schema has to be followed; otherwise as much of it as can be.
     """
     try:
+        check_size(schema)
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
+        if not strict:
+            return grammar.json_schema(relaxed(schema), lenient=True)
         return grammar.json_schema(close_objects(schema))
+    except grammar.GrammarError:
+        raise
     except RecursionError:
         why = "it is nested too deeply"
     except (TypeError, ValueError) as error:

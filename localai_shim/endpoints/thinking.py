@@ -14,6 +14,7 @@ from .fields import Fields
 from .generation import ServedModel
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_OFF = ("none", "minimal")
 _SWITCHES = ("enable_thinking", "thinking")  # what templates call it
 _LARGEST = 2**31
 
@@ -48,13 +49,13 @@ def read_thinking(fields: Fields, variables: dict[str, Any], model: ServedModel)
             param="enable_thinking",
             code="unsupported_value",
         )
-    if effort is not None:
-        variables.setdefault("reasoning_effort", effort)
+    if effort is not None and (taken := _nearest(effort, model)) is not None:
+        variables.setdefault("reasoning_effort", taken)
     given = next((variables[name] for name in _SWITCHES if name in variables), None)
     if wanted is None and isinstance(given, bool):
         wanted = given
     if wanted is None and effort is not None:
-        wanted = effort not in ("none", "minimal")
+        wanted = effort not in _OFF
     if wanted is not None:
         for name in _SWITCHES:
             if name == _SWITCHES[0] or model.tokenizer.knows(name):
@@ -68,6 +69,14 @@ def read_thinking_budget(fields: Fields) -> int | None:
     if old is not None and new is not None:
         raise BadRequest("Pass 'thinking_token_budget' or 'thinking_budget', not both.", param="thinking_token_budget")
     return None if new == -1 else old if new is None else new
+
+
+def _nearest(effort: str, model: ServedModel) -> str | None:
+    """The effort nearest to a wish that the chat template takes, on the same side of thinking at all; None: none is."""
+    at = EFFORTS.index(effort)
+    side = [other for other in EFFORTS if (other in _OFF) == (effort in _OFF)]
+    nearest = sorted(side, key=lambda other: abs(EFFORTS.index(other) - at))
+    return next((other for other in nearest if model.tokenizer.takes("reasoning_effort", other)), None)
 
 
 def follow_thinking(plan: ThinkingPlan, model: ServedModel, prompt_end: str, *, guided: bool) -> Thinking | None:

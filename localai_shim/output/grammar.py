@@ -19,7 +19,10 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from numpy.typing import NDArray
 
+from .grammar_error import GrammarError as GrammarError
+from .grammar_error import TooComplexError, UnsatisfiableError
 from .schema import exact_dates
+from .schema_cost import check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
 
 # Where the next bytes are certain, llguidance asks the tokenizer how they are written and allows that one token: left
@@ -30,17 +33,35 @@ _UNFORCED = '\n%llguidance {"no_forcing": true}'
 
 _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # A lexer state takes 1 to 2 kB, and a string of bounded length one state per character.
-_LIMITS = LLParserLimits(max_lexer_states=100_000, verbose_errors=False)
+# Fuel is what expressions cost, in units of about a microsecond, and items of the parser cost two: what a mask may take
+# on the engine's thread.
+_LIMITS = LLParserLimits(
+    initial_lexer_fuel=200_000,
+    step_lexer_fuel=50_000,
+    step_max_items=20_000,
+    max_lexer_states=100_000,
+    verbose_errors=False,
+)
+MAX_GRAMMAR_CHARACTERS = 64_000
+"""Of a grammar that a caller writes."""
 _JSON_ERROR = re.compile(r"at \d+\(\d+\): failed to compile JSON schema: ")
+_IMPOSSIBLE = re.compile(r"nsatisfiable|cannot be satisfied|[Rr]egex is empty")
+_TOO_COMPLEX = re.compile(
+    r"too (big|large|complex)|too many (items|expressions|states)|\d+ items; max|fuel|recursion limit|level exceeded"
+    r"|precomputation failed|unable to determine if regex",
+    re.IGNORECASE,
+)
 _SOURCE_LINE = re.compile(r"\s*(\d+ \||\^+\s*$|>)")
 
 
-class GrammarError(ValueError):
-    """A grammar is broken, cannot be satisfied or is too complex; the message says what llguidance says."""
-
-
 def guided(schema: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
-    """A schema as llguidance should read it, for `%json` in Lark."""
+    """A schema as llguidance should read it, for `%json` in Lark.
+
+    Raises:
+        TooComplexError: it is too large.
+        UnsatisfiableError: a value of it would never end.
+    """
+    check_cost(schema)
     return {**exact_dates(schema), "x-guidance": {**_JSON, "lenient": True} if lenient else _JSON}
 
 
@@ -65,6 +86,8 @@ def json_object() -> str:
 
 def regex(pattern: str) -> str:
     """A text that matches a regular expression as a whole, in the syntax of Rust's regex crate, without look-around."""
+    _check_length(pattern)
+    check_pattern(pattern)
     return lark(f"start: /(?:{regex_to_lark(pattern, '')})/")  # `//` would be a comment
 
 
@@ -91,6 +114,17 @@ def lark(text: str, embedded: Mapping[str, str] | None = None, *, forced: bool =
     return json.dumps({"grammars": [{"lark_grammar": text if forced else text + _UNFORCED}, *others]})
 
 
+def written(text: str) -> str:
+    """A grammar in llguidance's Lark dialect that a caller wrote."""
+    _check_length(text)
+    return lark(text)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_GRAMMAR_CHARACTERS:
+        raise TooComplexError(f"It is too large: it has more than {MAX_GRAMMAR_CHARACTERS:,} characters.")
+
+
 def check(source: str, what: str = "") -> None:
     """Find out whether a source compiles and can be satisfied, whatever the vocabulary.
 
@@ -102,7 +136,7 @@ def check(source: str, what: str = "") -> None:
         GrammarError: it does not, or cannot.
     """
     if problem := _problem(source):
-        raise GrammarError(f"{what}: {problem}" if what else problem)
+        raise _error(problem, what)
 
 
 class Grammar:
@@ -115,9 +149,7 @@ class Grammar:
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._pristine = LLMatcher(vocabulary.tokenizer, source, log_level=0, limits=_LIMITS)
-        _check(self._pristine)
-        # Asked once, for what only shows there: a grammar that allows nothing. Copies inherit what was found out.
-        self.matcher().mask(np.zeros(vocabulary.words, np.int32))
+        _probe(self._pristine)
 
     def matcher(self) -> GrammarMatcher:
         """A fresh state, which takes microseconds."""
@@ -198,7 +230,7 @@ class GrammarCompiler:
             self._fill(future, source)
         error = future.exception()
         if isinstance(error, GrammarError):
-            raise GrammarError(str(error))  # one of its own for each thread that waited
+            raise type(error)(str(error))  # one of its own for each thread that waited
         return future.result()
 
     def _fill(self, future: Future[Grammar], source: str) -> None:
@@ -213,10 +245,11 @@ class GrammarCompiler:
 
 @lru_cache(maxsize=512)
 def _problem(source: str) -> str | None:
-    matcher = LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS)
-    if not matcher.is_error():
-        matcher.compute_bitmask()
-    return _cause(matcher.get_error()) if matcher.is_error() else None
+    try:
+        _probe(LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS))
+    except GrammarError as error:
+        return str(error)
+    return None
 
 
 @cache
@@ -224,9 +257,30 @@ def _byte_tokenizer() -> LLTokenizer:
     return LLTokenizer("byte")
 
 
+def _probe(pristine: LLMatcher) -> None:
+    """Take a first step, for what only shows there: a grammar that allows nothing, or whose first rows are too large.
+
+    Copies inherit what was found out.
+    """
+    _check(pristine)
+    matcher = pristine.deep_copy()
+    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    _check(matcher)
+    allowed = np.flatnonzero(mask)
+    if allowed.size and not matcher.is_stopped():
+        byte = int(allowed[0])
+        matcher.consume_token(8 * byte + (int(mask[byte]) & -int(mask[byte])).bit_length() - 1)
+        _check(matcher)
+
+
 def _check(matcher: LLMatcher) -> None:
     if matcher.is_error():
-        raise GrammarError(_cause(matcher.get_error()))
+        raise _error(_cause(matcher.get_error()))
+
+
+def _error(cause: str, what: str = "") -> GrammarError:
+    kind = TooComplexError if _TOO_COMPLEX.search(cause) else GrammarError
+    return (UnsatisfiableError if _IMPOSSIBLE.search(cause) else kind)(f"{what}: {cause}" if what else cause)
 
 
 def _cause(message: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from .formats import FORMATS
 
@@ -11,9 +12,13 @@ Schema = Mapping[str, Any]
 
 # Where a schema holds other schemas; anything else in it (`enum`, `default`, ...) is data.
 _ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "if", "then", "else")
+_NEGATING = ("not", "unevaluatedItems", "unevaluatedProperties", "contentSchema")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_COMPOSING = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "unevaluatedProperties")
+_COMPOSING = (
+    "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired", "dependencies",
+    "unevaluatedProperties",
+)  # fmt: skip
 
 _DATES = ("date", "time", "date-time")
 
@@ -41,7 +46,7 @@ def close_objects(schema: Schema) -> dict[str, Any]:
         composed = any(key in node for key in _COMPOSING)
         inside = composed and "properties" in node  # then its options are parts of one object with it
         joined = inside or _is_joined(node)
-        closed = _map_children(
+        closed = map_children(
             node,
             lambda key, child, path: close(
                 child,
@@ -63,12 +68,28 @@ def exact_dates(schema: Schema) -> dict[str, Any]:
 
     llguidance's own let through 29 February of any year, and a sixty-first second in any minute.
     """
-    copy: dict[str, Any] = _map_children(
+    copy: dict[str, Any] = map_children(
         schema, lambda key, child, path: exact_dates(child) if isinstance(child, Mapping) else child
     )
     if copy.get("format") in _DATES and "pattern" not in copy and "string" in str(copy.get("type", "string")):
         copy["pattern"] = f"^(?:{FORMATS[copy['format']]})$"
     return copy
+
+
+def subschemas(schema: Any) -> Iterator[Schema]:
+    """A schema and all that it holds, those of keywords that no grammar follows included."""
+    if not isinstance(schema, Mapping):
+        return
+    yield schema
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            held: Iterable[Any] = value.values()
+        elif key in _LISTED and isinstance(value, list):
+            held = value
+        else:
+            held = [value] if key in (*_ONE, *_NEGATING) else ()
+        for child in held:
+            yield from subschemas(child)
 
 
 def resolve(root: Schema, reference: str) -> Any:
@@ -81,7 +102,7 @@ def resolve(root: Schema, reference: str) -> Any:
         raise KeyError(reference)
     node: Any = root
     for step in reference[1:].split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
         try:
             node = node[int(step) if isinstance(node, list) else step]
         except (IndexError, TypeError, ValueError):
@@ -89,7 +110,7 @@ def resolve(root: Schema, reference: str) -> Any:
     return node
 
 
-def _map_children(node: Schema, change: Callable[[str, Any, str], Any]) -> dict[str, Any]:
+def map_children(node: Schema, change: Callable[[str, Any, str], Any]) -> dict[str, Any]:
     """A copy of a schema with `change(keyword, child, path)` in the place of each schema that it holds."""
     copy = dict(node)
     for key, value in node.items():
@@ -125,5 +146,5 @@ def _referenced_parts(node: Any, part: bool = False) -> Iterator[str]:
     def visit(key: str, child: Any, path: str) -> None:
         found.extend(_referenced_parts(child, key in _COMPOSING and (joined if key == "allOf" else part)))
 
-    _map_children(node, visit)
+    map_children(node, visit)
     yield from found

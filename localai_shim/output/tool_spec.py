@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .grammar import check, guided, json_schema
+from .grammar_error import TooComplexError
+from .relax import relaxed
 from .schema import close_objects, takes_no_arguments
+from .schema_cost import check_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class ToolSpec:
         name: of the function.
         parameters: their JSON Schema; None: it takes none.
         strict: calls have to follow the schema in mode "auto", too, and a schema that cannot be followed in full is
-            an error; otherwise keywords that are not known are passed over.
+            an error; otherwise what a grammar cannot follow is left out.
         custom: for a custom tool: what its one argument, `input`, has to be, and the definition of that.
     """
 
@@ -61,8 +64,19 @@ def call_of(tool: ToolSpec, *, required: bool, closed: bool) -> Call:
     if takes_no_arguments(tool.parameters):
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
-    parameters = close_objects(tool.parameters) if closed else dict(tool.parameters)
-    return Call(tool.name, parameters, follows, not tool.strict)
+    try:
+        return Call(tool.name, _parameters(tool, tool.parameters, follows, closed), follows, not tool.strict)
+    except RecursionError:
+        raise TooComplexError("The schema is nested too deeply.") from None
+
+
+def _parameters(tool: ToolSpec, schema: Mapping[str, Any], follows: bool, closed: bool) -> dict[str, Any]:
+    if not follows:
+        return dict(schema)
+    if not tool.strict:
+        return relaxed(schema, closed=closed)
+    check_cost(schema)
+    return close_objects(schema) if closed else dict(schema)
 
 
 def json_arguments(call: Call) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .grammar import GrammarError, check, guided, lark
+from .grammar_error import TooComplexError
 from .lark_rules import LarkRules
 from .raw_text import containing, without
 from .schema import Schema, resolve
@@ -38,6 +39,7 @@ _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_I
 _LIMIT = {"integer": 2**53 - 1, "number": 10**15}
 
 
+MAX_BRANCHES = 20_000
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
 
 
@@ -118,6 +120,7 @@ class ValueGrammar:
         self.style = style
         self.lenient = lenient
         self._known: dict[str, str] = {}
+        self._branches = 0
 
     def value(self, schema: Any) -> str:
         """An expression of the values that satisfy a schema.
@@ -152,10 +155,18 @@ class ValueGrammar:
             for option in options:
                 yield from self.branches(self._joined(rest, option), seen)
         elif "enum" in schema or "const" in schema:
+            self._count_branch()
             yield {"enum": self._constants(schema)}
         else:
             for name in self._types(schema):
+                self._count_branch()
                 yield {**schema, "type": name}
+
+    def _count_branch(self) -> None:
+        """Options of options multiply."""
+        self._branches += 1
+        if self._branches > MAX_BRANCHES:
+            raise TooComplexError(f"The schema is too large: it has more than {MAX_BRANCHES:,} options.")
 
     def number(self, schema: Schema) -> str:
         """An expression of a number, small enough for parsers that read all numbers as doubles."""

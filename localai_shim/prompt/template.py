@@ -67,6 +67,7 @@ class ChatTokenizer:
         self._model = model
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
+        self._taken: dict[tuple[str, str], bool] = {}
 
     def encode(self, text: str) -> list[int]:
         """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.
@@ -156,6 +157,21 @@ class ChatTokenizer:
         """Whether the chat template reads this variable, as far as anybody can tell."""
         known = self.template_variables
         return known is None or variable in known
+
+    def takes(self, variable: str, value: str) -> bool:
+        """Whether the chat template reads this variable and does not refuse this value of it, as some do by raising."""
+        if not self.knows(variable) or not self._tokenizer.has_chat_template:
+            return False
+        if (variable, value) not in self._taken:
+            self._taken[variable, value] = self._renders({variable: value}) or not self._renders({})
+        return self._taken[variable, value]
+
+    def _renders(self, variables: dict[str, Any]) -> bool:
+        try:
+            self._apply([{"role": "user", "content": _OTHER}], variables, None)
+        except BadRequest:
+            return False
+        return True
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
         """Refuse template arguments that nothing would read.

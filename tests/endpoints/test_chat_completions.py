@@ -56,7 +56,6 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"max_tokens": None, "max_completion_tokens": 0}, "max_completion_tokens", "integer_below_min_value", ">= 1"),
     ({"reasoning_effort": "huge"}, "reasoning_effort", "invalid_value", "'huge'. Supported values are: 'none'"),
     ({"verbosity": "shouting"}, "verbosity", "invalid_value", "'low', 'medium', and 'high'"),
-    ({"verbosity": "low"}, "verbosity", "unsupported_value", "'verbosity'"),
     ({"service_tier": "gold"}, "service_tier", "invalid_value", "'gold'. Supported values are: 'auto'"),
     ({"prompt_cache_retention": "forever"}, "prompt_cache_retention", "invalid_value", "'forever'"),
     ({"store": "no"}, "store", "invalid_type", "expected a boolean"),

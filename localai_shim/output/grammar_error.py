@@ -1,0 +1,15 @@
+"""What is wrong with a grammar."""
+
+from __future__ import annotations
+
+
+class GrammarError(ValueError):
+    """A grammar is broken, cannot be satisfied or is too complex; the message says what llguidance says."""
+
+
+class TooComplexError(GrammarError):
+    """A grammar goes beyond the limits on what compiling and following it may cost."""
+
+
+class UnsatisfiableError(GrammarError):
+    """Nothing satisfies a grammar."""
