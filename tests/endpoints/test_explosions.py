@@ -15,8 +15,8 @@ from localai_shim.adapters.scripted import Reply, ScriptedEngine
 from localai_shim.output.grammar import MAX_GRAMMAR_CHARACTERS
 from localai_shim.output.schema_cost import MAX_OPTIONAL_PROPERTIES, MAX_SCHEMA_PARTS
 from tests.conftest import refused
-from tests.endpoints.scripting import ask
 from tests.endpoints.schemas import as_format, integer, string
+from tests.endpoints.scripting import ask
 
 MOST_CPU_SECONDS = 1.0
 """Of this process; most of them take a tenth of it."""
