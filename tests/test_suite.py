@@ -58,7 +58,7 @@ def test_what_all_tests_run_under_replaces_public_names_only(path: Path) -> None
 
 def test_an_event_loop_that_is_blocked_is_found_out() -> None:
     async def blocks(number: int) -> None:
-        for _ in range(3):
+        for _ in range(8):
             time.sleep(0.05)  # noqa: ASYNC251
             await asyncio.sleep(0.1)
 
