@@ -151,7 +151,9 @@ class Sampler:
         self._plain = np.flatnonzero(sampled & ~filtered)
         self._filtered = np.flatnonzero(filtered)
         self._temperature, self._top_p, self._top_k, self._min_p = temperature, top_p, top_k, min_p
-        self._biased = [i for i, p in enumerate(params) if p.logit_bias]
+        biased = [(i, token_id, bias) for i, p in enumerate(params) for token_id, bias in p.logit_bias.items()]
+        self._bias_places = np.array([(i, token_id) for i, token_id, _ in biased], dtype=np.int64).reshape(-1, 2)
+        self._bias = np.array([bias for *_, bias in biased], dtype=np.float32)
         self._logprob_rows = np.array([i for i, p in enumerate(params) if p.top_logprobs is not None], dtype=np.int64)
         self._top_n = max((p.top_logprobs or 0 for p in params), default=0)
         self._penalised = np.array([i for i, p in enumerate(params) if _has_penalty(p)], dtype=np.int64)
@@ -159,7 +161,7 @@ class Sampler:
         self._presence = np.array([[params[i].presence_penalty] for i in self._penalised], dtype=np.float32)
         self._frequency = np.array([[params[i].frequency_penalty] for i in self._penalised], dtype=np.float32)
         self._bans = Bans(rows, eos, mx if self._on_device else np)
-        self._adjusts = bool(self._biased or self._bans or len(self._penalised))
+        self._adjusts = bool(len(self._bias) or self._bans or len(self._penalised))
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
         """Ask the guides what may come next, unless this was done since the last draw.
@@ -211,10 +213,10 @@ class Sampler:
         if not self._adjusts:
             return logits
         logits = xp.array(logits)
-        for i in self._biased:
-            bias = self._rows[i].sampling.logit_bias
-            ids, values = xp.array(list(bias.keys())), xp.array(list(bias.values()), dtype=xp.float32)
-            logits[i, ids] = logits[i, ids] + values
+        if len(self._bias):
+            known = self._bias_places[:, 1] < logits.shape[-1]  # a tokenizer may know more tokens than the model
+            rows, ids = (xp.array(places) for places in self._bias_places[known].T)
+            logits[rows, ids] = logits[rows, ids] + xp.array(self._bias[known])
         if len(self._penalised):
             if self._counts is None:
                 self._load_counts(logits.shape[-1], xp)

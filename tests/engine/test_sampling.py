@@ -204,6 +204,15 @@ def test_logprobs_are_those_of_the_raw_distribution_best_first(on_device: bool) 
     assert [value for _, value in details[0][1][:4]] == pytest.approx(raw[0, best].tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_a_bias_for_a_token_that_the_model_has_no_logit_of_is_of_no_effect(on_device: bool) -> None:
+    """Some tokenizers know more tokens than their model: neighbours must not fail with such a request."""
+    params = [SamplingParams(temperature=0.0, logit_bias=bias) for bias in ({50: 9.0, 7: 90.0}, {}, {60: 9.0})]
+    logits = np.zeros((3, 50), dtype=np.float32)
+    logits[:, 3] = 1.0
+    assert Sampler(rows_of(params), EOS, on_device=on_device).draw(mx.array(logits)).read()[0] == [7, 3, 3]
+
+
 def test_a_draw_can_be_narrowed_to_some_rows_before_it_is_read() -> None:
     rng = np.random.default_rng(3)
     params = [SamplingParams(temperature=0.0, top_logprobs=2 if i % 2 else None) for i in range(5)]
