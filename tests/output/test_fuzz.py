@@ -127,7 +127,7 @@ def check_channels(family: Family, pieces: Sequence[Piece], text: str) -> None:
 
 
 def check_calls(family: Family, pieces: Sequence[Piece], answer: Answer, tools: OfferedTools) -> None:
-    """Every marked block is among the calls, as upstream reads it or by name, or it is invalid, with all of its text."""
+    """Every marked block is among the calls, as upstream reads it or by name, or it is invalid with all of its text."""
     invalid = [call.text for call in answer.invalid]
     for piece in pieces:
         if piece.kind == "stray":
