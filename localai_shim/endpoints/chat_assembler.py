@@ -27,8 +27,9 @@ FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 class ChatAssembler(Assembler):
     """Turns the events of one request into chunks, or into one completion.
 
-    Beyond OpenAI's fields, messages and deltas have `reasoning_content` where the model thought, and
-    `invalid_tool_calls` (text and error of each) where it marked something as a call that cannot be read as one.
+    Beyond OpenAI's fields, messages and deltas have `reasoning_content`, as DeepSeek's, and the same as `reasoning`, as
+    vLLM's newer ones (null where there is none), and `invalid_tool_calls` (text and error of each) where the model
+    marked something as a call that cannot be read as one.
 
     Args:
         model: what serves the request.
@@ -131,7 +132,7 @@ class ChatAssembler(Assembler):
         """What a chunk's delta says."""
         fields: dict[str, Any] = {}
         if delta.reasoning and self._extras.reasoning:
-            fields["reasoning_content"] = delta.reasoning
+            fields.update(_reasoning_fields(delta.reasoning))
         if delta.text:
             fields["content"] = delta.text
         if delta.calls:
@@ -181,6 +182,7 @@ class ChatAssembler(Assembler):
         logprobs = None
         if tokens:
             logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
+        delta = {**_NO_REASONING, **delta}  # clients read it of every chunk
         choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
         if finish_reason is not None:
             choice["stop_reason"] = self._parsers[index].stop_reason
@@ -224,8 +226,8 @@ class ChatAssembler(Assembler):
     def _message(self, choice: _ChoiceState) -> ChatCompletionMessage:
         text = "".join(choice.text)
         fields: dict[str, Any] = {"content": text if text or not choice.has_more else None}
-        if choice.reasoning and self._extras.reasoning:
-            fields["reasoning_content"] = "".join(choice.reasoning)
+        reasoning = "".join(choice.reasoning) if self._extras.reasoning else ""
+        fields.update(_reasoning_fields(reasoning or None))
         if choice.calls and self._legacy:
             function = choice.calls[0]["function"]
             fields["function_call"] = {"name": function["name"], "arguments": "".join(function["arguments"])}
@@ -291,6 +293,14 @@ class _ChoiceState:
             made[made["type"]]["arguments"].append(call.arguments)
         for invalid in delta.invalid:
             self.invalid.append({"index": len(self.invalid), "text": invalid.text, "error": invalid.error})
+
+
+def _reasoning_fields(text: str | None) -> dict[str, str | None]:
+    """Under DeepSeek's name, and under vLLM's."""
+    return {"reasoning_content": text, "reasoning": text}
+
+
+_NO_REASONING = _reasoning_fields(None)
 
 
 def new_call_id() -> str:
