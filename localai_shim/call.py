@@ -19,8 +19,6 @@ from .output.grammar_error import TooComplexError
 from .state.errors import StoreError
 
 if TYPE_CHECKING:
-    import httpx2 as httpx
-
     from .client import AsyncLocalOpenAI, LocalOpenAI
     from .runtime import Runtime
 
@@ -106,7 +104,7 @@ class Call:
     def fail(self, error: BaseException) -> BaseException:
         """The SDK's exception for what went wrong; what is not ours stays as it is."""
         if isinstance(error, TimeoutError):
-            return openai.APITimeoutError(request=self._sent())
+            return openai.APITimeoutError(request=self.request)
         if isinstance(error, ModelLoadError):
             error = (
                 NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
@@ -114,7 +112,7 @@ class Call:
         elif isinstance(error, QueueFullError):
             error = TooManyRequests(f"{error}.")
         elif isinstance(error, EngineClosedError):
-            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self._sent())
+            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
         elif isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
             error = BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
         elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
@@ -122,12 +120,8 @@ class Call:
         if isinstance(error, RequestError):
             if error.code == "unknown_parameter":
                 error.message += sdk.newer_argument(self.client, self.path, error.param)
-            return sdk.status_error(self.client, error, self._sent())
+            return sdk.status_error(self.client, error, self.request)
         return error
-
-    def _sent(self) -> httpx.Request:
-        """The request with its body, for errors to show."""
-        return sdk.whole_request(self.client, self._options)
 
     def whole(self, answer: Any) -> sdk.LocalResponse:
         """The response that carries a whole answer."""

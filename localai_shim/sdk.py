@@ -6,6 +6,7 @@ Private names used: `_process_response` and `_process_response_data` (a response
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -41,26 +42,21 @@ _RAW = "X-Stainless-Raw-Response"  # set by with_raw_response ("true" or "raw") 
 
 
 def make_request(client: Any, options: Any) -> httpx.Request:
-    """The request of a call, whole where the caller gets the raw response; other calls save the time."""
+    """The request of a call: where the caller gets the raw response, all that the SDK would have sent.
+
+    Elsewhere it is without body and default headers: making a large body's JSON would keep an event loop waiting.
+    """
     headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
     if _RAW in headers:
-        return whole_request(client, options)
+        with contextlib.suppress(Exception):  # a body without JSON, a wrong header: the call itself says so
+            whole: httpx.Request = client._build_request(options)
+            return whole
     return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
 
 
 def user_agent(base: type) -> str:
     """What a client of the SDK calls itself."""
     return f"{base.__name__}/Python {openai.__version__}"
-
-
-def whole_request(client: Any, options: Any) -> httpx.Request:
-    """The request that the SDK would have sent, with its headers and the body."""
-    try:
-        request: httpx.Request = client._build_request(options)
-    except Exception:  # the body has no JSON, or a header cannot be sent: the call itself says so
-        headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
-        return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
-    return request
 
 
 @functools.lru_cache(maxsize=64)

@@ -140,9 +140,9 @@ def test_the_request_stays_as_it_was_when_the_caller_goes_on_with_his_messages(c
     assert b"later" not in raw.http_request.content
 
 
-def test_an_error_shows_the_request_with_its_body(client: LocalOpenAI) -> None:
+def test_an_error_of_a_raw_call_shows_the_request_with_its_body(client: LocalOpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**{**CREATE, "n": 0})
+        client.chat.completions.with_raw_response.create(**{**CREATE, "n": 0})
     assert b'"n":0' in caught.value.request.content
     assert caught.value.request.headers["x-stainless-lang"] == "python"
 
