@@ -15,7 +15,7 @@ from tests.tiny import tiny
 ROOT = Path(__file__).parents[1]
 
 
-def run(code: str, *, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, *, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a script with warnings as errors, except those of packages that we only pass through."""
     path = str(tiny("qwen3", max_position_embeddings=200_000))
     script = textwrap.dedent(code).replace("MODEL", repr(path))

@@ -180,12 +180,12 @@ def check_calls(choice: Any, schemas: dict[str, Any], *, single: bool = False) -
 
 
 @EVERY
-@pytest.mark.parametrize("fifths", only([1], [1, 5]), ids=["twenty", "a hundred"])
+@pytest.mark.parametrize("fifths", only([1], [1, 5]), ids=["some", "a hundred"])
 def test_a_model_without_sense_makes_only_calls_as_their_schemas_say(format: Format, fifths: int) -> None:
     loose, strict = format.tools(strict=False), format.tools(strict=True)
     names = list(format.schemas)
-    each = [4 * fifths // len(names)] * len(names)
-    each[0] += 4 * fifths - sum(each)
+    each = [max(1, 4 * fifths // len(names))] * len(names)
+    each[0] += max(0, 4 * fifths - sum(each))
     requests: list[dict[str, Any]] = [
         {"tools": loose, "tool_choice": named(name), "parallel_tool_calls": False, "n": n}
         for name, n in zip(names, each, strict=True)
@@ -196,7 +196,7 @@ def test_a_model_without_sense_makes_only_calls_as_their_schemas_say(format: For
     ]
     made = run(format.folder, requests)
     choices = [choice for completion in made for choice in completion.choices]
-    assert len(choices) == 20 * fifths
+    assert len(choices) == sum(each) + 16 * fifths >= 20 * fifths
     for choice in choices:
         check_calls(choice, format.schemas)
     for name, completion in zip(names, made, strict=False):

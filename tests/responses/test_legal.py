@@ -13,6 +13,7 @@ from openai.types import responses as sdk
 
 from tests.responses.legal import check_response, check_stream
 from tests.responses.streams import LOGPROBS, STREAMS, USAGE, Script, make
+from tests.samples import only, sample
 
 every_stream = pytest.mark.parametrize("name", list(STREAMS))
 
@@ -256,11 +257,12 @@ def test_every_event_is_needed(name: str) -> None:
             caught(renumbered(less))
 
 
+@pytest.mark.parametrize("places", only([5], [5, 10_000]), ids=["some places", "all places"])
 @every_stream
-def test_no_event_comes_twice(name: str) -> None:
+def test_no_event_comes_twice(name: str, places: int) -> None:
     events = STREAMS[name]
     for i, event in enumerate(events):
-        for place in range(len(events) + 1):
+        for place in sample(range(len(events) + 1), places, (name, i)):
             more = [*events[:place], event, *events[place:]]
             caught(more, f"event {place + (place == i)} ")
             if name == "cancelled" and i in LEFT_OPEN and place in (i, i + 1):
