@@ -13,7 +13,15 @@ import openai
 from anyio.lowlevel import RunVar
 
 from . import sdk
-from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError, QueueFullError, RowError
+from .core import (
+    EngineClosedError,
+    EngineError,
+    EngineLike,
+    ModelLoadError,
+    QueueFullError,
+    RowError,
+    TooManyRowsError,
+)
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .output.grammar_error import TooComplexError
 from .state.errors import StoreError
@@ -111,6 +119,8 @@ class Call:
             )
         elif isinstance(error, QueueFullError):
             error = TooManyRequests(f"{error}.")
+        elif isinstance(error, TooManyRowsError):
+            error = BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
         elif isinstance(error, EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
         elif isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):

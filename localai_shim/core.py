@@ -334,6 +334,10 @@ class QueueFullError(EngineError):
     """More requests wait than may."""
 
 
+class TooManyRowsError(EngineError):
+    """A request asks for more rows than may ever run and wait together."""
+
+
 class EngineClosedError(EngineError):
     """The engine was closed, or belongs to the process that this one was forked from."""
 

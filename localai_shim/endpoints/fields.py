@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import BadRequest
+from ..prompt.messages import encodable
 
 _MISSING = object()
 
@@ -63,10 +64,11 @@ class Fields:
         return value
 
     def string(self, name: str) -> str | None:
+        """A string that is Unicode text."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise BadRequest.wrong_type(name, "a string", value)
-        return value
+        return None if value is None else encodable(value, name)
 
     def choice(self, name: str, options: Collection[str]) -> str | None:
         """A string out of a few."""

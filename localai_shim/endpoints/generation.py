@@ -18,6 +18,7 @@ from ..output.channels import ChannelSplitter
 from ..output.grammar import GrammarCompiler
 from ..output.markup import Markup
 from ..output.stop import StopStrings, TokenRules
+from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from .fields import Fields
 from .token_fields import read_bad_words, read_token_ids
@@ -176,6 +177,7 @@ def read_stop(fields: Fields) -> list[str]:
                 param=f"stop[{i}]",
                 code="string_below_min_length",
             )
+        encodable(string, f"stop[{i}]")
     return list(strings)
 
 
@@ -235,6 +237,8 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
             raise BadRequest.wrong_type("metadata", "an object with strings as keys", key)
         if not isinstance(value, str):
             raise BadRequest.wrong_type(f"metadata.{key}", "a string", value)
+        encodable(key, "metadata")
+        encodable(value, f"metadata.{key}")
         for what, text, most in (("key", str(key), 64), ("value", value, 512)):
             if len(text) > most:
                 raise BadRequest(

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import BadRequest
-from ..prompt.messages import encodable
 from .fields import Fields
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -41,8 +40,7 @@ class ItemFields(Fields):
 
     def optional(self, name: str) -> str | None:
         """A string that is Unicode text."""
-        value = self.string(self.at(name))
-        return None if value is None else encodable(value, self.at(name))
+        return self.string(self.at(name))
 
     def text(self, name: str) -> str:
         """The same, which has to be there."""

@@ -232,8 +232,7 @@ def _call(fields: ItemFields) -> dict[str, Any]:
 
 def _context(fields: ItemFields) -> dict[str, Any]:
     """What calls and outputs may say of where they come from."""
-    fields.refuse({fields.at("namespace"): "Tools of this client have no namespaces."})
-    out = fields.given(created_by=fields.optional("created_by"))
+    out = fields.given(created_by=fields.optional("created_by"), namespace=fields.optional("namespace"))
     at = fields.at("caller")
     if not fields.has(at):
         return out

@@ -84,10 +84,11 @@ def new_response_id() -> str:
 class _Item:
     """An output item that is being made, or is done."""
 
-    __slots__ = ("call_id", "id", "index", "kind", "logprobs", "name", "status", "text")
+    __slots__ = ("call_id", "id", "index", "kind", "logprobs", "name", "namespace", "status", "text")
 
     def __init__(self, kind: Kind, index: int, name: str = "") -> None:
         self.kind, self.index, self.name = kind, index, name
+        self.namespace: str | None = None
         self.id = new_item_id(_TYPES[kind])
         self.call_id = new_call_id() if kind in ("function", "custom") else ""
         self.text: list[str] = []
@@ -110,6 +111,7 @@ class ResponseAssembler(Assembler):
         summary: the reasoning is told as its summary: local models write no other.
         encrypted: reasoning items have `encrypted_content`.
         background: the response is queued first.
+        namespaces: of functions, by the names that the model knows: namespace and name.
         keep: stores the response, once it is finished; may block.
     """
 
@@ -124,11 +126,13 @@ class ResponseAssembler(Assembler):
         summary: bool,
         encrypted: bool,
         background: bool = False,
+        namespaces: Mapping[str, tuple[str, str]] | None = None,
         keep: Callable[[types.Response], None] | None = None,
     ) -> None:
         self.id = new_response_id()
         self._model, self._parser, self._prompt = model, parser, prompt
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
+        self._namespaces = namespaces or {}
         self.keep = keep
         self.status: Status = "queued" if background else "in_progress"
         self._fields = {
@@ -238,6 +242,8 @@ class ResponseAssembler(Assembler):
             return self._open
         self._close("completed")
         self._open = item = _Item(kind, len(self._items), name)
+        if name in self._namespaces:
+            item.namespace, item.name = self._namespaces[name]
         self._items.append(item)
         if self._telling:
             added = self._made(item, empty=True)
@@ -323,6 +329,8 @@ class ResponseAssembler(Assembler):
                 made["encrypted_content"] = seal(text)
             return made
         call = {"id": item.id, "call_id": item.call_id, "name": item.name, "status": item.status}
+        if item.namespace is not None:
+            call["namespace"] = item.namespace
         if item.kind == "custom":
             return {**call, "type": _TYPES["custom"], "input": text}
         return {**call, "type": _TYPES["function"], "arguments": text}

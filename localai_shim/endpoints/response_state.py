@@ -68,7 +68,7 @@ def _read_conversation(fields: Fields) -> str | None:
         return found
     if value is not None and not isinstance(value, str):
         raise BadRequest.wrong_type("conversation", "one of a string or an object", value)
-    return value
+    return fields.string("conversation")
 
 
 def _chain(store: Store, previous: str) -> list[Item]:

@@ -14,8 +14,8 @@ _HINTS = ("allowed_callers", "defer_loading", "output_schema")
 # Paths of the nested form -> those that the caller wrote.
 _RENAMED = [
     (re.compile(r"^response_format(\.json_schema)?"), "text.format"),
-    (re.compile(r"^(tools\[\d+\])\.(?:function|custom)\.format\.grammar"), r"\1.format"),
-    (re.compile(r"^(tools\[\d+\])\.(?:function|custom)"), r"\1"),
+    (re.compile(r"^(tools\[\d+\](?:\.tools\[\d+\])?)\.(?:function|custom)\.format\.grammar"), r"\1.format"),
+    (re.compile(r"^(tools\[\d+\](?:\.tools\[\d+\])?)\.(?:function|custom)"), r"\1"),
     (re.compile(r"^tool_choice\.allowed_tools"), "tool_choice"),
     (re.compile(r"^(tool_choice(?:\.tools\[\d+\])?)\.(?:function|custom)"), r"\1"),
     (re.compile(r"^messages.*"), "input"),

@@ -18,6 +18,7 @@ from .answer_plan import AnswerPlan
 from .fields import Fields
 from .generation import ServedModel
 from .includes import ENCRYPTED, LOGPROBS, read_include
+from .namespaces import FlatTools, flatten
 from .reasoning_items import unseal
 from .response_assembler import ResponseAssembler
 from .response_state import Context, keeper, read_context, read_input
@@ -63,6 +64,8 @@ class Plan:
     """The caller's texts may spell special tokens."""
     echo: dict[str, Any]
     """Fields of the response."""
+    namespaces: dict[str, tuple[str, str]]
+    """See `FlatTools.names`."""
 
 
 def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> ResponseCall:
@@ -114,6 +117,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
         summary=bool(echo["reasoning"].get("summary")),
         encrypted=ENCRYPTED in include,
         background=background,
+        namespaces=plan.namespaces,
         keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
     requests = common.make_requests(
@@ -139,7 +143,7 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     if reasoning.get("effort") is not None:
         wanted["reasoning_effort"] = reasoning["effort"]
     thinking = read_thinking(Fields(wanted), variables, model)
-    tools, tool_echo = _read_tools(fields, model)
+    tools, tool_echo, namespaces = _read_tools(fields, model)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
     context = read_input(fields, read_context(fields, store), store)
     echo = {
@@ -154,7 +158,7 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
     special = common.read_allow_special_tokens(fields)
-    return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, echo)
+    return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, echo, namespaces)
 
 
 def render(plan: Plan, model: ServedModel, room: int) -> tuple[list[int], tuple[Any, ...]]:
@@ -297,8 +301,8 @@ def _read_verbosity(fields: Fields, text: dict[str, Any]) -> Any:
     return inner if own is None else own
 
 
-def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, Any]]:
-    """The tools, and what the response says of them.
+def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, Any], dict[str, tuple[str, str]]]:
+    """The tools, what the response says of them, and those of namespaces by the names that the model knows.
 
     Functions are strict where they do not say otherwise, as documented, and where the model's format and their schema
     allow it.
@@ -315,33 +319,43 @@ def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str,
     if tools is None or tools == []:
         if choice is not None and choice not in ("auto", "none"):
             read_tool_plan(Fields({"tool_choice": nested_choice(choice)}), model)
-        return ToolPlan(), echo
+        return ToolPlan(), echo, {}
     if not isinstance(tools, list | tuple):
         raise BadRequest.wrong_type("tools", "an array of objects", tools)
 
+    flat = flatten(tools)
+    try:
+        plan, strict = _plan_tools(flat, choice, parallel, model)
+    except BadRequest as error:
+        raise flat.placed(error) from error.__cause__
+    echo["tools"] = [_told_tool(tool, strict) for tool in tools]
+    return plan, echo, flat.names
+
+
+def _plan_tools(flat: FlatTools, choice: Any, parallel: Any, model: ServedModel) -> tuple[ToolPlan, bool]:
+    """The plan, and whether functions that do not say so are strict."""
+
     def attempt(strict: bool) -> ToolPlan:
-        nested = {"tools": nested_tools(tools, strict=strict), "tool_choice": nested_choice(choice)}
+        nested = {"tools": nested_tools(flat.tools, strict=strict), "tool_choice": nested_choice(flat.choice(choice))}
         plan = read_tool_plan(Fields({**nested, "parallel_tool_calls": parallel}), model)
         if strict and plan.held and plan.grammar is not None:
             plan.grammar("required" if plan.forced else "auto")
         return plan
 
     undecided = any(
-        isinstance(tool, dict) and tool.get("type") == "function" and tool.get("strict") is None for tool in tools
+        isinstance(tool, dict) and tool.get("type") == "function" and tool.get("strict") is None for tool in flat.tools
     )
-    strict = undecided
     try:
-        plan = attempt(strict)
+        return attempt(undecided), undecided
     except BadRequest:
         if not undecided:
             raise
-        strict = False
-        plan = attempt(strict)
-    echo["tools"] = [_told_tool(tool, strict) for tool in tools]
-    return plan, echo
+    return attempt(False), False
 
 
 def _told_tool(tool: dict[str, Any], strict: bool) -> dict[str, Any]:
+    if tool["type"] == "namespace":
+        return {**tool, "tools": [_told_tool(inner, strict) for inner in tool["tools"]]}
     if tool["type"] != "function":
         return tool
     said = strict if tool.get("strict") is None else tool["strict"]

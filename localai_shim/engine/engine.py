@@ -82,6 +82,7 @@ class Engine(Generic[ModelT]):
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
             QueueFullError: too many rows wait already.
+            TooManyRowsError: the requests alone are more than may.
         """
         self.check_process()
         ticket = Ticket()

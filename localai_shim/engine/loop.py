@@ -29,6 +29,7 @@ from ..core import (
     Sink,
     Ticket,
     Token,
+    TooManyRowsError,
     hand_over,
     release_frames,
 )
@@ -163,10 +164,15 @@ class Loop(Generic[ModelT]):
 
         Raises:
             QueueFullError: there is none.
+            TooManyRowsError: nor would there be one if nothing else ran.
         """
         most = self._options.max_rows + self._options.max_queue
+        if rows > most:
+            raise TooManyRowsError(
+                f"{rows} choices are more than may run and wait together, which is {most} (max_rows + max_queue)"
+            )
         there = self._reserved - self._freed
-        if there and there + rows > most:
+        if there + rows > most:
             self._meter.refused += rows
             raise QueueFullError(
                 f"{there} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BadRequest
+from .tools import qualified_name
 
 Item = dict[str, Any]
 Message = dict[str, Any]
@@ -141,11 +142,12 @@ class _Turns:
         if call_id in self._calls:
             raise BadRequest(f"Duplicate tool call found with call_id {call_id}.", param="input", code="duplicate_item")
         turn = self._assistant()
+        name = qualified_name(item.get("namespace"), item["name"])
         call: dict[str, Any] = {"id": call_id}
         if kind == "function_call":
-            call |= {"type": "function", "function": {"name": item["name"], "arguments": item["arguments"]}}
+            call |= {"type": "function", "function": {"name": name, "arguments": item["arguments"]}}
         else:
-            call |= {"type": "custom", "custom": {"name": item["name"], "input": item["input"]}}
+            call |= {"type": "custom", "custom": {"name": name, "input": item["input"]}}
         turn.setdefault("tool_calls", []).append(call)
         self._calls[call_id] = turn, kind
         if item.get("status") == "incomplete":

@@ -165,7 +165,7 @@ def _tool_call(call: Any, path: str) -> dict[str, Any]:
     call_id = _optional_string(call, "id", path)
     if call_id is None:
         raise BadRequest.missing(f"{path}.id")
-    return {"id": encodable(call_id, f"{path}.id"), "type": "function", "function": function}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 def _function(function: Any, path: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _custom(custom: Any, path: str) -> dict[str, Any]:
     name, text = _call_name(custom, path), _optional_string(custom, "input", path)
     if text is None:
         raise BadRequest.missing(f"{path}.input")
-    return {"name": name, "arguments": {"input": encodable(text, f"{path}.input")}}
+    return {"name": name, "arguments": {"input": text}}
 
 
 def _call_name(call: Any, path: str) -> str:
@@ -192,7 +192,7 @@ def _call_name(call: Any, path: str) -> str:
     name = _optional_string(call, "name", path)
     if name is None:
         raise BadRequest.missing(f"{path}.name")
-    return encodable(name, f"{path}.name")
+    return name
 
 
 def _parsed(text: str) -> Any:
@@ -274,4 +274,4 @@ def _optional_string(message: dict[str, Any], key: str, path: str) -> str | None
     value = message.get(key)
     if value is not None and not isinstance(value, str):
         raise BadRequest.wrong_type(f"{path}.{key}", "a string", value)
-    return value
+    return None if value is None else encodable(value, f"{path}.{key}")

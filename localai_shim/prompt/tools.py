@@ -81,6 +81,11 @@ class ToolChoice:
     """The tools that may be called; None: all."""
 
 
+def qualified_name(namespace: str | None, name: str) -> str:
+    """What the model calls a tool of a namespace."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
 def read_tools(tools: Any) -> list[Tool]:
     """Check the `tools` field, untrusted. None gives none.
 

@@ -323,7 +323,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({**CALL, "caller": {"type": "me"}}, ".caller.type", "invalid_value", "'direct' and 'program'"),
     ({**CALL, "caller": {"type": "direct", "caller_id": "p"}}, ".caller.caller_id", "unknown_parameter", "caller_id"),
     ({**CALL, "caller": "me"}, ".caller", "invalid_type", "an object"),
-    ({**CALL, "namespace": "crm"}, ".namespace", "unsupported_parameter", "no namespaces"),
+    ({**CALL, "namespace": 5}, ".namespace", "invalid_type", "expected a string, but got an integer"),
     ({**OUTPUT, "output": {"a": 1}}, ".output", "invalid_type", "one of a string or array of objects"),
     ({**OUTPUT, "output": [SAID]}, ".output[0].type", "invalid_value", "'input_text', 'input_image', and"),
     ({**OUTPUT, "output": ["sunny"]}, ".output[0]", "invalid_type", "an object"),

@@ -12,9 +12,9 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import EngineClosedError, QueueFullError, RowError, SamplingParams
+from localai_shim.core import EngineClosedError, QueueFullError, RowError, SamplingParams, TooManyRowsError
 from localai_shim.engine.engine import Engine, EngineOptions
-from tests.conftest import MESSAGES
+from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, generate, held, prefilling, request
 from tests.tiny import tiny
 
@@ -72,14 +72,12 @@ def test_all_choices_of_a_request_are_queued_or_none(engine: Engine[TextModel]) 
     assert first.finish()[:2] == second.finish()
 
 
-def test_a_request_with_more_choices_than_places_is_served_by_an_idle_engine(engine: Engine[TextModel]) -> None:
-    with held(engine):
-        many = Running(engine, [short()] * 12)
-        with pytest.raises(QueueFullError):
-            Running(engine, short())
-    assert len(many.finish()) == 12
-    assert eventually(lambda: there(engine) == 0)
-    assert len(Running(engine, [short()] * 12).finish()) == 12
+def test_a_request_with_more_choices_than_places_is_refused_for_good(engine: Engine[TextModel]) -> None:
+    """Waiting would not help it, so it is not told to try again."""
+    with pytest.raises(TooManyRowsError, match=r"6 choices are more than .* 5 \(max_rows \+ max_queue\)"):
+        Running(engine, [short()] * 6)
+    assert there(engine) == 0 and engine.stats().refused == 0
+    assert len(Running(engine, [short()] * 5).finish()) == 5
 
 
 def test_a_queue_of_nothing_lets_as_many_in_as_run() -> None:
@@ -292,6 +290,10 @@ async def test_asynchronous_clients_too(engine: Engine[TextModel], stream: bool)
         assert answer.usage is not None and answer.usage.completion_tokens
 
 
-def test_more_choices_than_places_are_an_ordinary_request_for_an_idle_engine(engine: Engine[TextModel]) -> None:
+def test_more_choices_than_places_are_a_bad_request(engine: Engine[TextModel]) -> None:
     with LocalOpenAI(engine=engine) as client:
-        assert len(client.chat.completions.create(**ASK, n=9).choices) == 9
+        with refused("n", "invalid_value", "9 choices are more than may run and wait together, which is 5"):
+            client.chat.completions.create(**ASK, n=9)
+        with refused("n", "invalid_value", "6 choices"):
+            client.completions.create(model="m", prompt=["a", "b"], n=3, max_tokens=1)
+        assert len(client.chat.completions.create(**ASK, n=5).choices) == 5
