@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,6 +28,7 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "model_max_length",
 )
+_MLX_LM_FILES = (2048, 4096)
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 
@@ -210,7 +212,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     Raises:
         ModelLoadError: no such model, or it is broken.
     """
-    with _without_advice():
+    with _without_advice(), _keeping_file_limits():
         import mlx_lm.utils
 
     from .attention import use_attention
@@ -256,6 +258,28 @@ def _without_advice() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _keeping_file_limits() -> Iterator[None]:
+    """Let mlx-lm, at its import, raise the number of files that the process may open, and not lower it.
+
+    It sets 2,048, and 4,096 as the hard limit, which only root could raise again and which fails where that is lower.
+    """
+    set_limit = resource.setrlimit
+
+    def raise_limit(which: int, limits: tuple[int, int]) -> None:
+        soft, hard = resource.getrlimit(which)
+        if which != resource.RLIMIT_NOFILE or limits != _MLX_LM_FILES:
+            set_limit(which, limits)
+        elif soft not in (resource.RLIM_INFINITY, hard) and soft < limits[0]:
+            set_limit(which, (limits[0] if hard == resource.RLIM_INFINITY else min(limits[0], hard), hard))
+
+    resource.setrlimit = raise_limit
+    try:
+        yield
+    finally:
+        resource.setrlimit = set_limit
 
 
 def _fetch(path_or_id: str) -> Path:
