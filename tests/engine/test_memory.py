@@ -174,12 +174,12 @@ def test_the_oldest_and_most_urgent_rows_are_never_preempted() -> None:
 
 @pytest.mark.usefixtures("little_reserved")
 def test_a_preempted_row_can_be_cancelled_and_leaves_the_others_alone() -> None:
-    engine = engine_for("qwen3", room_for(1800))
+    engine = engine_for("qwen3", room_for(1400))
     try:
-        running = [Running(engine, request(tokens(40, i), max_tokens=600)) for i in range(5)]
+        running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
         assert eventually(lambda: engine.stats().preempted > 0)
         running[-1].cancel()  # the youngest: one that was preempted
-        assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(40, i)), 600) for i in range(4)]
+        assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(240, i)), 240) for i in range(4)]
         assert eventually(lambda: engine.stats().running + engine.stats().waiting == 0)
     finally:
         engine.close()
@@ -255,7 +255,7 @@ def test_a_model_that_cannot_be_quantised_is_refused_when_it_is_loaded() -> None
 def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
     monkeypatch: pytest.MonkeyPatch, little_reserved: None
 ) -> None:
-    engine = engine_for("qwen3", room_for(1800))
+    engine = engine_for("qwen3", room_for(1400))
     try:
         prefill = engine.model.prefill
 
@@ -265,9 +265,9 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
             prefill(ids, cache, **more)  # type: ignore[arg-type]
 
         engine.model.prefill = failing  # type: ignore[method-assign, assignment]
-        running = [Running(engine, request(tokens(40, i), max_tokens=600)) for i in range(5)]
+        running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
         with pytest.raises(RowError, match="no more"):
             running[-1].finish()
-        assert running[0].finish()[0] == alone("qwen3", tuple(tokens(40, 0)), 600)
+        assert running[0].finish()[0] == alone("qwen3", tuple(tokens(240, 0)), 240)
     finally:
         engine.close()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,7 @@ def test_two_processes_share_a_small_folder(
     options = EngineOptions(cache_dir=tmp_path, cache_dir_bytes=budget, prefix_cache_bytes=memory)
     with counting(kind, options) as c:
         while other.poll() is None:
+            threading.Event().wait(0.05)  # the other one needs the processor, too, above all to start
             for prompt, said in zip(prompts[::-1], wanted[::-1], strict=True):
                 assert c.ask(prompt)[0] == said
                 sizes = sizes_now(tmp_path)
