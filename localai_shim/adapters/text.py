@@ -15,6 +15,7 @@ from typing import Any
 
 from ..core import ModelLoadError
 from . import caches
+from .attention import batch_attention, takes_ends_for_positions
 
 log = logging.getLogger("localai_shim")
 
@@ -51,6 +52,7 @@ class TextModel:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         generation_defaults: the model's generation_config.json, or {}.
         cuts_anywhere: rows' caches can be cut to any shorter length.
+        one_row: its code is known to answer wrongly beside longer rows.
         fingerprint: changes with the model, the options and the versions of what computes.
         served: what the endpoints made of it, if they did so when it was loaded.
     """
@@ -65,6 +67,8 @@ class TextModel:
 
         self.name = name
         self._mx = mx
+        batch_attention(model)
+        self.one_row = takes_ends_for_positions(model)
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = _read_json(path / "generation_config.json")

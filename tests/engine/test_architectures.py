@@ -1,0 +1,70 @@
+"""Every architecture that mlx-lm defines says beside others, and on cached second turns, what it says alone.
+
+docs/models.md says how each runs; this is what it is held against.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architectures import WINDOW, Alone, architectures, engine_of
+from tests.engine.harness import Running, request
+from tests.tiny import VOCABULARY
+
+TOKENS = 8
+USUAL = ["afm7", "gemma2", "gemma3n", "gpt_bigcode", "llama", "minicpm3"]
+"""What the ordinary run tries."""
+LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def documented() -> dict[str, str]:
+    """What docs/models.md says of each architecture: `batched`, `one row at a time` or `cannot run`."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "each once"
+    return {name: how.strip() for name, how in rows}
+
+
+def test_the_document_names_every_architecture() -> None:
+    assert list(documented()) == architectures()
+    assert set(documented().values()) == {"batched", "one row at a time", "cannot run"}
+
+
+def tokens(n: int, seed: int) -> list[int]:
+    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
+        for name, how in documented().items()
+        if how != "cannot run"
+    ],
+)
+def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
+    engine = engine_of(name)
+    try:
+        alone = Alone(name)
+        turns = [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
+        for _ in range(2):
+            running = [Running(engine, request(turn, max_tokens=TOKENS + 5 * i)) for i, turn in enumerate(turns)]
+            for i, (turn, row) in enumerate(zip(turns, running, strict=True)):
+                said = alone.tokens(tuple(turn), TOKENS + 5 * i)
+                assert row.finish() == [said]
+                turns[i] = [*turn, *said, *tokens(7, 20 + i)]
+        stats = engine.stats()
+        assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0), "second turns go on from the first"
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("name", [name for name, how in documented().items() if how == "cannot run"])
+def test_what_cannot_run_says_so_when_it_is_loaded(name: str) -> None:
+    """Its module cannot be imported or needs Metal; where it can run after all, the document is to say so."""
+    with pytest.raises((Exception, SystemExit)):
+        engine_of(name).model  # noqa: B018
