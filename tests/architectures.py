@@ -358,7 +358,9 @@ _BESIDE: dict[str, dict[str, Any]] = {
         "schema_version": 1,
         "tensor_namespace": "mlx-lm-text",
         "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
-        "modules": [{"path": "model.layers.0.linear_attn.out_proj", "embedding": False, "dtype": "float16", "block": 0}],
+        "modules": [
+            {"path": "model.layers.0.linear_attn.out_proj", "embedding": False, "dtype": "float16", "block": 0}
+        ],
     }
 }
 """What their configs have beside it."""

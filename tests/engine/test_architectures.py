@@ -7,44 +7,55 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import mlx.core as mx
+import mlx_lm.utils
 import pytest
 
+from localai_shim.core import ModelLoadError
 from tests.architectures import WINDOW, Alone, architectures, engine_of
 from tests.engine.harness import Running, request
 from tests.tiny import VOCABULARY
 
 TOKENS = 8
-USUAL = ["afm7", "gemma2", "gemma3n", "gpt_bigcode", "llama", "minicpm3"]
+USUAL = ["afm7", "bitnet", "gemma2", "gemma3n", "gpt_bigcode", "llama", "olmo"]
 """What the ordinary run tries."""
 LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def documented() -> dict[str, str]:
-    """What docs/models.md says of each architecture: `batched`, `one row at a time` or `cannot run`."""
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    """What docs/models.md says of each architecture."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == len(dict(rows)), "each once"
     return {name: how.strip() for name, how in rows}
 
 
+def named(*hows: str) -> list[Any]:
+    """The architectures that run so; most are left to the exhaustive run."""
+    return [
+        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
+        for name, how in documented().items()
+        if how in hows
+    ]
+
+
 def test_the_document_names_every_architecture() -> None:
     assert list(documented()) == architectures()
-    assert set(documented().values()) == {"batched", "one row at a time", "cannot run"}
+    assert set(documented().values()) == {"batched", "one row at a time", "Metal only", "cannot run"}
+
+
+def test_the_document_names_what_is_loaded_as_another() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(rows) == mlx_lm.utils.MODEL_REMAPPING
 
 
 def tokens(n: int, seed: int) -> list[int]:
     return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
-        for name, how in documented().items()
-        if how != "cannot run"
-    ],
-)
+@pytest.mark.parametrize("name", named("batched", "one row at a time"))
 def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     engine = engine_of(name)
     try:
@@ -63,8 +74,14 @@ def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: st
         engine.close()
 
 
-@pytest.mark.parametrize("name", [name for name, how in documented().items() if how == "cannot run"])
+@pytest.mark.parametrize("name", named("cannot run"))
 def test_what_cannot_run_says_so_when_it_is_loaded(name: str) -> None:
-    """Its module cannot be imported or needs Metal; where it can run after all, the document is to say so."""
-    with pytest.raises((Exception, SystemExit)):
+    with pytest.raises(ModelLoadError):
+        engine_of(name).model  # noqa: B018
+
+
+@pytest.mark.skipif(mx.metal.is_available(), reason="there they run, which nobody has held against anything")
+@pytest.mark.parametrize("name", named("Metal only"))
+def test_what_needs_metal_says_so_when_it_is_loaded(name: str) -> None:
+    with pytest.raises(ModelLoadError, match="Metal"):
         engine_of(name).model  # noqa: B018
