@@ -14,7 +14,7 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters.attention import use_attention
+from localai_shim.adapters.cuda_attention import use_attention
 from localai_shim.adapters.quantised import batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, TextModel
 from localai_shim.engine.engine import Engine

@@ -266,6 +266,8 @@ class EngineStats:
     """Rows that are queued or being prefilled."""
     steps: int
     """Steps so far."""
+    max_rows: int = 0
+    """Most rows that decode together; 1 where the model's code answers wrongly for more. 0: nobody says."""
     prompt_tokens: int = 0
     """Tokens of the prompts that began to decode."""
     prefilled_tokens: int = 0

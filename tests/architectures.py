@@ -18,13 +18,7 @@ WINDOW = 32
 """Positions that sliding windows and chunks hold."""
 
 _ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
-_LINEAR = {
-    "num_heads": 4,
-    "head_dim": 16,
-    "short_conv_kernel_size": 4,
-    "kda_layers": [1, 3],
-    "full_attn_layers": [2, 4],
-}
+_LINEAR = {"num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4, "kda_layers": [1, 3]}
 _MUP = {"embedding_multiplier": 1.0, "attention_multiplier": 0.25, "logits_scaling": 1.0, "residual_multiplier": 1.0}
 _GATED_DELTA = {
     "linear_num_value_heads": 4,
@@ -317,6 +311,9 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     },
     "phixtral": {"num_vocab": VOCABULARY, "model_dim": 64, "num_heads": 4, "rotary_dim": 8},
     "plamo": {"n_shared_head": 2},
+    # Where its window is full, a prompt's tokens see one position more than an answer's: what an answer left cannot be
+    # what mlx-lm makes of the same tokens in a prompt.
+    "plamo3": {"sliding_window": 256},
     "qwen": {"kv_channels": 16, "num_hidden_layers": 4},
     "qwen3_next": _GATED_DELTA,
     "qwen3_5": _GATED_DELTA,
@@ -347,6 +344,7 @@ _INSIDE = {
     "mistral3": "ministral3",
     "muse_spark": "muse_spark",
     "pixtral": "llama",
+    "prism_hadamard_qwen35": "qwen3_5",
     "qwen2_vl": "qwen2",
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5_moe",
@@ -354,6 +352,18 @@ _INSIDE = {
     "qwen3_vl_moe": "qwen3_moe",
 }
 """Models whose config has that of their language model inside, and whose that is."""
+
+_BESIDE: dict[str, dict[str, Any]] = {
+    "prism_hadamard_qwen35": {
+        "schema_version": 1,
+        "tensor_namespace": "mlx-lm-text",
+        "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
+        "modules": [
+            {"path": "model.layers.0.linear_attn.out_proj", "embedding": False, "dtype": "float16", "block": 0}
+        ],
+    }
+}
+"""What their configs have beside it."""
 
 
 def architectures() -> list[str]:
@@ -370,7 +380,8 @@ def config_of(name: str, **changes: Any) -> dict[str, Any]:
     if inner is None:
         return {**_COMMON, **_SPECIAL.get(name, {}), "model_type": name, **changes}
     text = {**_COMMON, **_SPECIAL.get(inner, {}), "model_type": inner}
-    return {"model_type": name, "vocab_size": VOCABULARY, "tie_word_embeddings": False, "text_config": text}
+    outer = {"vocab_size": VOCABULARY, "tie_word_embeddings": False, **_BESIDE.get(name, {}), "model_type": name}
+    return {**outer, "text_config": {**text, **changes}}
 
 
 def make(name: str, **changes: Any) -> Any:
@@ -388,7 +399,7 @@ def make(name: str, **changes: Any) -> Any:
         if not mx.issubdtype(array.dtype, mx.floating):
             return array
         drawn = mx.array(numbers.standard_normal(array.shape, dtype=np.float32))
-        return 0.15 * drawn if array.ndim > 1 else array + 0.05 * drawn
+        return (0.15 * drawn if array.ndim > 1 else array + 0.05 * drawn).astype(array.dtype)
 
     model.update(tree_map(random, model.parameters()))
     model.eval()

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,8 @@ import openai
 import pytest
 
 from localai_shim.adapters.backend import require_backend
+
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  # nothing is left in the user's own
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 

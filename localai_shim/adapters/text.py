@@ -16,6 +16,7 @@ from typing import Any
 
 from ..core import ModelLoadError
 from . import caches
+from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 
 log = logging.getLogger("localai_shim")
@@ -112,6 +113,7 @@ class TextModel:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         generation_defaults: the model's generation_config.json, or {}.
         text: what makes prompts for it.
+        one_row: its code is known to answer wrongly beside longer rows.
         fingerprint: changes with the model, the options and the versions of what computes.
         served: what the endpoints made of it, if they did so when it was loaded.
     """
@@ -128,6 +130,8 @@ class TextModel:
 
         self.name = name
         self._mx = mx
+        batch_attention(model)
+        self.one_row = takes_ends_for_positions(model)
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = _read_json(path / "generation_config.json")
@@ -169,7 +173,7 @@ class TextModel:
 
         Nothing on other back ends. What is prepared belongs to the thread that calls this.
         """
-        from .attention import LENGTHS
+        from .cuda_attention import LENGTHS
 
         for length in LENGTHS if self._fills else ():
             cache = self.new_cache()
@@ -177,7 +181,7 @@ class TextModel:
             self._mx.eval(self.forward(self._mx.zeros((1,), self._mx.int32), cache))
 
     def _prefill(self, rows: list[list[int]], cache: list[Any], wait: bool) -> None:
-        from .attention import fill, forget
+        from .cuda_attention import fill, forget
 
         rows, padding = fill(rows, cache) if self._fills else (rows, 0)
         self._model(self._mx.array(rows), cache=cache)
@@ -215,7 +219,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     with _without_advice(), _keeping_file_limits():
         import mlx_lm.utils
 
-    from .attention import use_attention
+    from .cuda_attention import use_attention
     from .quantised import batch_quantised_layers
 
     path = _fetch(path_or_id)

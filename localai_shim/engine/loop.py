@@ -33,8 +33,9 @@ from ..core import (
     hand_over,
     release_frames,
 )
+from .agreement import agreement
 from .batch import Batch, Row
-from .kv import fits_slots
+from .kv import can_batch, fits_slots
 from .memory import Memory
 from .meter import Meter
 from .model import Model
@@ -119,6 +120,7 @@ class Loop(Generic[ModelT]):
         self._reserved = self._freed = 0  # places in the queue; one thread at a time writes each
         self._steps = 0
         self._cleared = 0
+        self._together = True
 
     def run(self) -> None:
         try:
@@ -184,6 +186,7 @@ class Loop(Generic[ModelT]):
         running = len(batch) if batch is not None else 0
         return EngineStats(
             running=running,
+            max_rows=self._options.max_rows if self._together else 1,
             waiting=max(0, self._reserved - self._freed - running),
             steps=self._steps,
             prompt_tokens=meter.prompt_tokens,
@@ -234,6 +237,12 @@ class Loop(Generic[ModelT]):
     def _set_up(self, model: ModelT) -> None:
         options = self._options
         device.process.loaded(self, model.weight_bytes)
+        found = agreement(model)
+        self._together = found.together
+        if can_batch(model.new_cache()) and not found.together:
+            log.warning("this model's code answers wrongly for several rows at once: it runs one row at a time")
+        if not found.in_pieces:
+            log.warning("this model's code answers otherwise when a prompt is run in pieces: no prompt is reused")
         if fits_slots(model.new_cache()):
             self._memory = Memory(model, options.memory_limit, options.prefill_chunk)
             longest = self._memory.longest()
@@ -245,14 +254,14 @@ class Loop(Generic[ModelT]):
                 default_budget(model.weight_bytes) if options.prefix_cache_bytes is None else options.prefix_cache_bytes
             )
             budget = min(budget, self._memory.budget)
-            if budget > 0:
+            if budget > 0 and found.in_pieces:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
         self._batch = Batch(model, self._emit, self._prefixes, self._hand_over)
         self._scheduler = Scheduler(
             model,
             self._batch,
             self._emit,
-            max_rows=options.max_rows,
+            max_rows=options.max_rows if found.together else 1,
             max_stall=options.max_stall,
             prefill_chunk=options.prefill_chunk,
             meter=self._meter,

@@ -22,7 +22,7 @@ TOKENS = 6
 USUAL = {"dense": "qwen3", "windows": "gemma3_text", "windows with sinks": "gpt_oss", "recurrent": "qwen3_next"}
 OTHERS = {
     "windows without positions": "cohere2",
-    "only windows": "plamo3",
+    "a window in a list": "baichuan_m1",
     "only recurrent": "mamba",
     "lists of states and keys": "falcon_h1",
     "lists of keys and keys": "deepseek_v32",

@@ -1,0 +1,148 @@
+"""Whether a model says of rows that share a pass, and of prompts in pieces, what it says of each row by itself.
+
+A model's own code may misread what a batch gives it: gemma2's attention took the rows of a mask for key heads, afm7's
+takes the longest row's length for every row's position. Both answer, and wrongly. So this is tried when a model is
+loaded, on two short rows of different length, before anybody's request depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from . import kv
+from .batch import Model
+from .kv import RowCache
+from .kv.parts import takes_padding, unstack
+
+log = logging.getLogger("localai_shim")
+
+_ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31]]
+"""Tokens that every vocabulary has."""
+_STEPS = [5, 29]
+"""Tokens that all rows get then: what is said to these differs by what came before only."""
+_PIECE = 9
+# Who misreads a mask or a position loses what came before, in part at least: this moved logits by 0.07 (afm7) to 1.0
+# (gemma2) of what another beginning does. Rounding moves them by 1e-6 of that in float32. In bfloat16 it may be as much
+# as the error (0.01 to 0.2, and 0.6 where tokens change experts): it is measured, on two equal rows that share a pass.
+_TOLERANCE = 0.05
+_TIMES_ROUNDING = 4
+
+Logits = npt.NDArray[np.float64]
+
+
+class Agreement(NamedTuple):
+    """What a model may be asked to do."""
+
+    in_pieces: bool
+    """Running a prompt in pieces gives what running it at once does."""
+    together: bool
+    """Rows of different lengths may share a pass."""
+
+
+_known: dict[str, Agreement] = {}
+"""By fingerprint."""
+
+
+def agreement(model: Model) -> Agreement:
+    """What a model may be asked to do; tried once per model, versions and options, and remembered on disk."""
+    known = _known.get(model.fingerprint) or _recall(model.fingerprint)
+    if known is None:
+        known = _try(model)
+        _remember(model.fingerprint, known)
+    _known[model.fingerprint] = known
+    return known
+
+
+def _try(model: Model) -> Agreement:
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])]) for row in _ROWS])
+    batches = kv.can_batch(model.new_cache()) and not model.one_row
+    rounding = np.zeros(alone.shape[1])
+    if batches:
+        twice = _decode(model, [_prefilled(model, [_ROWS[0]])] * 2)
+        rounding = _distance(twice, alone[:1]).max(axis=0)
+    allowed = _TOLERANCE * _distance(alone[0], alone[1]) + _TIMES_ROUNDING * rounding
+    first, second = _ROWS[0][:_PIECE], _ROWS[0][_PIECE:]
+    in_pieces = _agrees(alone, allowed, lambda: _decode(model, [_prefilled(model, [first, second])]))
+    return Agreement(in_pieces, batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model))))
+
+
+def _prefilled(model: Model, pieces: Sequence[Sequence[int]]) -> RowCache:
+    cache = model.new_cache()
+    for piece in pieces:
+        model.prefill(piece, cache)
+    return cache
+
+
+def _side_by_side(model: Model) -> list[RowCache]:
+    """All rows, in one pass where the scheduler might run them so."""
+    longest = max(map(len, _ROWS))
+    if takes_padding(model.new_cache()) <= longest:
+        return [_prefilled(model, [row]) for row in _ROWS]
+    cache = model.new_cache()
+    model.prefill_batch([[*row, *[0] * (longest - len(row))] for row in _ROWS], cache)
+    return unstack(cache, [len(row) for row in _ROWS])
+
+
+def _decode(model: Model, rows: Sequence[RowCache]) -> Logits:
+    """`[rows, steps, vocabulary]`: what each row says to the same tokens."""
+    batch, slots = kv.join(None, rows)
+    steps = []
+    for token in _STEPS:
+        layers = batch.advance()
+        logits = model.forward(mx.array([token] * batch.width, dtype=mx.int32), layers)
+        steps.append(np.array(logits)[slots].astype(np.float64))
+    return np.stack(steps, axis=1)
+
+
+def _agrees(alone: Logits, allowed: Logits, run: Callable[[], Logits]) -> bool:
+    """Whether the first rows, run in another way, say what they say alone.
+
+    Rounding may send a token to another expert, and be far off at one step; what is misread is misread at each.
+    """
+    try:
+        logits = run()
+    except Exception as error:
+        log.debug("this model cannot run rows in another way", exc_info=error)
+        return False
+    off = _distance(logits, alone[: len(logits)])
+    log.debug("off by %s, allowed are %s", off.tolist(), allowed.tolist())
+    return bool(((off <= allowed).any(axis=1)).all())
+
+
+def _distance(a: Logits, b: Logits) -> Logits:
+    both = np.isfinite(a) & np.isfinite(b)  # some models ban tokens by an infinite logit
+    distance: Logits = np.linalg.norm(np.where(both, a, 0) - np.where(both, b, 0), axis=-1)
+    return distance
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "localai_shim" / "agreement"
+
+
+def _recall(fingerprint: str) -> Agreement | None:
+    try:
+        words = (_folder() / fingerprint).read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return Agreement("in_pieces" in words, "together" in words) if words[-1:] == ["tried"] else None
+
+
+def _remember(fingerprint: str, found: Agreement) -> None:
+    """Best effort: who has no folder for it tries again."""
+    words = [name for name, holds in found._asdict().items() if holds]
+    with contextlib.suppress(OSError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{fingerprint}.{secrets.token_hex(4)}"
+        part.write_text(" ".join([*words, "tried"]), encoding="ascii")
+        part.replace(folder / fingerprint)

@@ -1,0 +1,87 @@
+"""Every architecture that mlx-lm defines says beside others, and on cached second turns, what it says alone.
+
+docs/models.md says how each runs; this is what it is held against.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm.utils
+import pytest
+
+from localai_shim.core import ModelLoadError
+from tests.architectures import WINDOW, Alone, architectures, engine_of
+from tests.engine.harness import Running, request
+from tests.tiny import VOCABULARY
+
+TOKENS = 8
+USUAL = ["afm7", "bitnet", "gemma2", "gemma3n", "gpt_bigcode", "llama", "olmo"]
+"""What the ordinary run tries."""
+LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def documented() -> dict[str, str]:
+    """What docs/models.md says of each architecture."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "each once"
+    return {name: how.strip() for name, how in rows}
+
+
+def named(*hows: str) -> list[Any]:
+    """The architectures that run so; most are left to the exhaustive run."""
+    return [
+        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
+        for name, how in documented().items()
+        if how in hows
+    ]
+
+
+def test_the_document_names_every_architecture() -> None:
+    assert list(documented()) == architectures()
+    assert set(documented().values()) == {"batched", "one row at a time", "Metal only", "cannot run"}
+
+
+def test_the_document_names_what_is_loaded_as_another() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(rows) == mlx_lm.utils.MODEL_REMAPPING
+
+
+def tokens(n: int, seed: int) -> list[int]:
+    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
+
+
+@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
+    engine = engine_of(name)
+    try:
+        alone = Alone(name)
+        turns = [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
+        for _ in range(2):
+            running = [Running(engine, request(turn, max_tokens=TOKENS + 5 * i)) for i, turn in enumerate(turns)]
+            for i, (turn, row) in enumerate(zip(turns, running, strict=True)):
+                said = alone.tokens(tuple(turn), TOKENS + 5 * i)
+                assert row.finish() == [said]
+                turns[i] = [*turn, *said, *tokens(7, 20 + i)]
+        stats = engine.stats()
+        assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0), "second turns go on from the first"
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("name", named("cannot run"))
+def test_what_cannot_run_says_so_when_it_is_loaded(name: str) -> None:
+    with pytest.raises(ModelLoadError):
+        engine_of(name).model  # noqa: B018
+
+
+@pytest.mark.skipif(mx.metal.is_available(), reason="there they run, which nobody has held against anything")
+@pytest.mark.parametrize("name", named("Metal only"))
+def test_what_needs_metal_says_so_when_it_is_loaded(name: str) -> None:
+    with pytest.raises(ModelLoadError, match="Metal"):
+        engine_of(name).model  # noqa: B018
