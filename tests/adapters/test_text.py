@@ -114,6 +114,16 @@ def test_a_folder_without_weights_is_a_broken_model_and_no_folder_a_missing_one(
     assert not caught.value.missing
 
 
+def test_a_folder_without_a_tokenizer_is_told_what_it_lacks(tmp_path: Path) -> None:
+    shutil.copytree(tiny("qwen3"), tmp_path / "mute")
+    for file in (tmp_path / "mute").glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(
+        ModelLoadError, match=r"has no tokenizer: its folder has none of tokenizer\*, .* Copy them from"
+    ):
+        loaded(tmp_path / "mute")
+
+
 @pytest.mark.parametrize("text", ["", "one two three", " a  b ", "Zażółć 🙂🚀\n\n", "<|im_start|>user\nhi<|im_end|>\n"])
 @pytest.mark.parametrize("special", [False, True])
 def test_the_short_cut_to_tokens_gives_what_transformers_gives(text: str, special: bool) -> None:
