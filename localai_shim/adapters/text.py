@@ -29,7 +29,7 @@ _CONTEXT_KEYS = (
     "model_max_length",
 )
 _MLX_LM_FILES = (2048, 4096)
-_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "tekken.json", "*.tiktoken", "*.model")
+_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 
@@ -199,6 +199,11 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
 
     announce(name or Path(path_or_id).name, path_or_id)
     path = _fetch(path_or_id)
+    if not options.trust_remote_code and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
     try:
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
@@ -210,11 +215,6 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
         )
         read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval)
     except Exception as error:
-        if not any(next(path.glob(pattern), None) for pattern in _TOKENIZER_FILES):
-            raise ModelLoadError(
-                f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_TOKENIZER_FILES)}. "
-                "Copy them from the checkpoint that it was made of."
-            ) from error
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
             transient=is_out_of_memory(error)

@@ -116,11 +116,8 @@ def test_a_folder_without_weights_is_a_broken_model_and_no_folder_a_missing_one(
 
 def test_a_folder_without_a_tokenizer_is_told_what_it_lacks(tmp_path: Path) -> None:
     shutil.copytree(tiny("qwen3"), tmp_path / "mute")
-    for file in (tmp_path / "mute").glob("tokenizer*"):
-        file.unlink()
-    with pytest.raises(
-        ModelLoadError, match=r"has no tokenizer: its folder has none of tokenizer\*, .* Copy them from"
-    ):
+    (tmp_path / "mute" / "tokenizer.json").unlink()  # transformers would make an empty one
+    with pytest.raises(ModelLoadError, match=r"has no tokenizer: its folder has none of tokenizer.json, .* Copy the"):
         loaded(tmp_path / "mute")
 
 
