@@ -19,7 +19,7 @@ from . import sdk
 from .call import Call, preparing
 from .core import EngineLike, EngineStats, ModelLoadError
 from .options import AsyncClientOptions, ClientOptions, check_options, copy_options, stock_options
-from .runtime import KEEP_ALIVE, Runtime, Source, resolve_path, source_options
+from .runtime import KEEP_ALIVE, Runtime, Source, check_number, resolve_path, source_options
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -40,6 +40,7 @@ def _make_runtime(
 
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
+    check_number("keep_alive", keep_alive)
     path = None if store is None else os.fspath(store)
     given = [name for name, value in options.items() if value]
     if engine is not None and given:
@@ -86,7 +87,7 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         models: several models by name, each loaded on first use; other names are not found.
         engine: an engine that already runs, which stays the caller's to close.
         context_length: most tokens of prompt and output together; None reads it from the model's config.
-        adapter_path: a folder of LoRA adapters to apply.
+        adapter_path: a folder of LoRA adapters, as mlx-lm trains them, to apply.
         trust_remote_code: run Python code that the model's folder brings.
         max_rows: most rows that decode together (default 64); more wait their turn.
         max_stall: seconds that a new prompt may keep running rows from their next token (default 0.05).
@@ -101,14 +102,15 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         store: a file (SQLite) in which responses, conversations and stored completions survive the process; several
             clients and processes may share it. None keeps them in memory, the latest 256 MiB (a chain of
             `previous_response_id` whole, as long as its last response is kept).
-        keep_alive: seconds for which the model stays loaded after its last client closed (default 60).
+        keep_alive: seconds for which the model stays loaded after its last client closed (default 60); -1 keeps it
+            until the process ends.
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
             accepted and lead nowhere.
 
     Raises:
         BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` is a path and nothing is there.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
         TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
     """

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BUILTIN_NAME = "localai-shim-builtin"
 KEEP_ALIVE = 60.0
+_ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +62,58 @@ def source_options(
     """A client's arguments as those of `Source`.
 
     Raises:
-        ValueError: one of them is out of range.
+        FileNotFoundError: `adapter_path` holds no adapters.
+        ValueError: one of them is out of range, or no number.
     """
     for name, value in numbers.items():
         least = 0 if name in ("prefix_cache_bytes", "max_queue") else None
+        if value is not None:
+            check_number(name, value, whole=name != "max_stall")
         if value is not None and (value < least if least is not None else value <= 0):
             raise ValueError(f"`{name}` must {'not be negative' if least == 0 else 'be positive'}, not {value!r}")
     for name, known in (("kv_bits", (4, 8)), ("kv_group_size", (32, 64, 128))):
         if numbers[name] not in (None, *known):
             raise ValueError(f"`{name}` must be one of {', '.join(map(str, known))}, not {numbers[name]!r}")
     if numbers["kv_group_size"] is not None and numbers["kv_bits"] is None:
-        raise ValueError("`kv_group_size` says nothing without `kv_bits`")
+        raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
     return {
         **numbers,
-        "adapter_path": None if adapter_path is None else str(adapter_path),
+        "adapter_path": None if adapter_path is None else _adapter(adapter_path),
         "cache_dir": None if cache_dir is None else str(Path(cache_dir).expanduser().absolute()),
         "trust_remote_code": trust_remote_code,
     }
+
+
+def check_number(name: str, value: object, *, whole: bool = False) -> None:
+    """Refuse what is no number, NaN included.
+
+    Args:
+        name: of the argument.
+        whole: it has to be an integer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    known = isinstance(value, Integral if whole else Real)
+    if not known or isinstance(value, bool) or value != value:
+        raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
+
+
+def _adapter(path: str | os.PathLike[str]) -> str:
+    """The real path of a folder of LoRA adapters.
+
+    Raises:
+        FileNotFoundError: it is none.
+    """
+    folder = Path(path).expanduser()
+    missing = [name for name in _ADAPTER_FILES if not (folder / name).exists()]
+    if not folder.is_dir():
+        raise FileNotFoundError(f"`adapter_path`: there is no folder '{os.fspath(path)}'.")
+    if missing:
+        raise FileNotFoundError(
+            f"`adapter_path`: '{os.fspath(path)}' holds no LoRA adapters: it has no {' and no '.join(missing)}."
+        )
+    return str(folder.resolve())
 
 
 def builtin_path() -> str:
@@ -153,7 +190,9 @@ def _release(source: Source, engine: Engine[Any], keep_alive: float) -> None:
         shared.holders -= 1
         if shared.holders > 0:
             return
-        if keep_alive <= 0:
+        if keep_alive < 0 or keep_alive > threading.TIMEOUT_MAX:
+            return
+        if keep_alive == 0:
             _unload(source, engine)
             return
         shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
@@ -214,7 +253,7 @@ class Runtime:
         sources: model names -> what serves them.
         only: serve these names and no others; otherwise the first one serves every name.
         engine: serve every name with this engine, which stays the caller's to close.
-        keep_alive: seconds for which engines stay loaded after the last client closed.
+        keep_alive: seconds for which engines stay loaded after the last client closed; below 0 for good.
         store_path: the file in which responses and conversations are kept; None: memory.
     """
 

@@ -132,6 +132,17 @@ def test_memory_comes_back_when_keep_alive_runs_out(path: str) -> None:
     assert eventually(lambda: mx.get_active_memory() <= before + SLACK)
 
 
+@pytest.mark.parametrize("for_good", [-1, float("inf"), 1e300])
+def test_keep_alive_below_zero_keeps_the_model_until_somebody_else_lets_it_go(path: str, for_good: float) -> None:
+    with LocalOpenAI(path, keep_alive=for_good) as client:
+        text(client)
+        engine = client._runtime.engine("any")
+    assert engine is not None and not engine.is_closed
+    with LocalOpenAI(path, keep_alive=0) as again:
+        assert again._runtime.engine("any") is engine
+    assert engine.is_closed
+
+
 def test_an_answer_and_a_failure_that_somebody_keeps_hold_no_model(path: str) -> None:
     """Tracebacks hold the frames they came through, and these what they worked with."""
     before = mx.get_active_memory()

@@ -21,6 +21,7 @@ from tests.engine.harness import Running, engine_for, eventually, held, request
 from tests.tiny import tiny
 
 ENDLESS = {"ignore_eos": True}
+NAN = float("nan")
 ASK: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 3, "temperature": 0}
 LONG: list[Any] = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog. " * 8}]
 
@@ -43,7 +44,14 @@ def cached(answer: Any) -> int:
         ({"kv_bits": 3}, "`kv_bits` must be one of 4, 8, not 3"),
         ({"kv_bits": 0}, "`kv_bits` must be positive"),
         ({"kv_bits": 8, "kv_group_size": 16}, "`kv_group_size` must be one of 32, 64, 128, not 16"),
-        ({"kv_group_size": 64}, "`kv_group_size` says nothing without `kv_bits`"),
+        ({"kv_group_size": 64}, "`kv_group_size` has no effect without `kv_bits`: pass"),
+        ({"max_stall": NAN}, "`max_stall` must be a number, not nan"),
+        ({"keep_alive": NAN}, "`keep_alive` must be a number, not nan"),
+        ({"keep_alive": "5m"}, "`keep_alive` must be a number, not '5m'"),
+        ({"memory_limit": NAN}, "`memory_limit` must be an integer, not nan"),
+        ({"memory_limit": "8GB"}, "`memory_limit` must be an integer, not '8GB'"),
+        ({"max_rows": 2.5}, "`max_rows` must be an integer, not 2.5"),
+        ({"max_rows": True}, "`max_rows` must be an integer, not True"),
     ],
 )
 def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str, Any], message: str) -> None:

@@ -30,6 +30,8 @@ class PackedKVCache(KVCache):  # type: ignore[misc]
 
     def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
         how = self.how
+        if not self.packed:
+            _check(how, (keys.shape[-1], values.shape[-1]))
         new = [
             part for array in (keys, values) for part in mx.quantize(array, group_size=how.group_size, bits=how.bits)
         ]
@@ -59,6 +61,19 @@ class PackedKVCache(KVCache):  # type: ignore[misc]
 
     def empty(self) -> bool:
         return not self.packed
+
+
+def _check(how: Quantised, widths: Sequence[int]) -> None:
+    """Raise ValueError where groups do not divide the numbers of a head's key or value."""
+    if not any(width % how.group_size for width in widths):
+        return
+    fitting = [size for size in (128, 64, 32) if not any(width % size for width in widths)]
+    advice = f"pass kv_group_size={fitting[0]}" if fitting else "this model's cannot be quantised"
+    numbers = " and ".join(str(width) for width in dict.fromkeys(widths))
+    raise ValueError(
+        f"kv_bits: keys and values have {numbers} numbers per head here, and groups of {how.group_size} "
+        f"(kv_group_size) do not divide them; {advice}"
+    )
 
 
 def pack(row: Sequence[Any], how: Quantised) -> list[Any]:

@@ -30,6 +30,7 @@ _CONTEXT_KEYS = (
     "model_max_length",
 )
 _MLX_LM_FILES = (2048, 4096)
+_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 
@@ -206,7 +207,7 @@ def is_plain_fast(tokenizer: Any) -> bool:
 
 
 def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
-    """Load a folder or a hub id through mlx-lm's own loader, progress bar included.
+    """Load a folder or a hub id through mlx-lm's own loader; on a terminal, a bar shows how far that is.
 
     Args:
         path_or_id: the folder, or the hub id.
@@ -216,21 +217,33 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     Raises:
         ModelLoadError: no such model, or it is broken.
     """
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
     with _without_advice(), _keeping_file_limits():
         import mlx_lm.utils
 
     from .cuda_attention import use_attention
+    from .progress import announce, read_weights
     from .quantised import batch_quantised_layers
 
+    announce(name or Path(path_or_id).name, path_or_id)
     path = _fetch(path_or_id)
+    if not options.trust_remote_code and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
     try:
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
             adapter_path=options.adapter_path,
             tokenizer_config={"trust_remote_code": options.trust_remote_code},
             trust_remote_code=options.trust_remote_code,
+            lazy=True,
             return_config=True,
         )
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
@@ -295,8 +308,16 @@ def _fetch(path_or_id: str) -> Path:
     import mlx_lm.utils
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+    from .progress import Bar
+
     try:
-        return Path(mlx_lm.utils._download(path_or_id))
+        if Path(path_or_id).exists():
+            return Path(path_or_id)
+        return Path(
+            mlx_lm.utils.snapshot_download(
+                path_or_id, allow_patterns=mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, tqdm_class=Bar
+            )
+        )
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kv
-from .batch import Model
 from .kv import RowCache
 from .kv.parts import takes_padding, unstack
+from .model import Model
 
 log = logging.getLogger("localai_shim")
 

@@ -114,6 +114,13 @@ def test_a_folder_without_weights_is_a_broken_model_and_no_folder_a_missing_one(
     assert not caught.value.missing
 
 
+def test_a_folder_without_a_tokenizer_is_told_what_it_lacks(tmp_path: Path) -> None:
+    shutil.copytree(tiny("qwen3"), tmp_path / "mute")
+    (tmp_path / "mute" / "tokenizer.json").unlink()  # transformers would make an empty one
+    with pytest.raises(ModelLoadError, match=r"has no tokenizer: its folder has none of tokenizer.json, .* Copy the"):
+        loaded(tmp_path / "mute")
+
+
 @pytest.mark.parametrize("text", ["", "one two three", " a  b ", "Zażółć 🙂🚀\n\n", "<|im_start|>user\nhi<|im_end|>\n"])
 @pytest.mark.parametrize("special", [False, True])
 def test_the_short_cut_to_tokens_gives_what_transformers_gives(text: str, special: bool) -> None:

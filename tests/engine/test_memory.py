@@ -249,6 +249,16 @@ def test_a_model_that_cannot_be_quantised_is_refused_when_it_is_loaded() -> None
         engine.close()
 
 
+@pytest.mark.parametrize(
+    ("head", "group", "advice"), [(16, 64, "this model's cannot be quantised"), (32, 64, "pass kv_group_size=32")]
+)
+def test_groups_that_do_not_divide_a_head_are_said_when_the_model_is_loaded(head: int, group: int, advice: str) -> None:
+    engine = engine_for("qwen3", kv=Quantised(group, 4), head_dim=head)
+    with pytest.raises(ModelLoadError, match=rf"{head} numbers per head here, and groups of {group} .*{advice}"):
+        _ = engine.model
+    engine.close()
+
+
 # -- faults ----------------------------------------------------------------------------------------------------------
 
 

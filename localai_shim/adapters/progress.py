@@ -1,0 +1,74 @@
+"""What loading says while it lasts: a progress bar on a terminal, a line in the log elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled
+from huggingface_hub.utils.tqdm import tqdm as hub_bar
+
+log = logging.getLogger("localai_shim")
+
+_DELAY = 0.5  # seconds; what takes less shows no bar
+_PIECE = 256 * 2**20  # bytes of weights that are read between two looks at the bar
+
+
+class Bar(hub_bar):
+    """The hub's bar, for bytes; it is gone when it is full, and starts no thread.
+
+    `snapshot_download` makes three of its class: one counts files, one what came over the network, and one what is on
+    disk, which is shown.
+    """
+
+    monitor_interval = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if options.get("unit") != "B" or str(options.get("name")).endswith(".transfer"):
+            options["disable"] = True
+        super().__init__(*args, **{"delay": _DELAY, "leave": False, **options})  # type: ignore[no-untyped-call]
+
+
+def shows_bars() -> bool:
+    """Whether errors go to a terminal, and nobody has switched bars off (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
+    stream = sys.stderr
+    return stream is not None and stream.isatty() and not are_progress_bars_disabled()
+
+
+def announce(name: str, path_or_id: str) -> None:
+    """Say in the log what is loaded, where no bar will."""
+    if shows_bars():
+        return
+    folder = Path(path_or_id)
+    if not folder.exists():
+        log.info("loading '%s' from the Hugging Face hub or its cache", path_or_id)
+        return
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
+
+
+def read_weights(name: str, arrays: Iterable[Any], evaluate: Callable[[list[Any]], object]) -> None:
+    """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
+
+    Args:
+        name: of the model.
+        arrays: the weights; they have `nbytes`.
+        evaluate: such as `mx.eval`.
+    """
+    waiting = list(arrays)
+    if not shows_bars():
+        evaluate(waiting)
+        return
+    total = sum(array.nbytes for array in waiting)
+    with Bar(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
+        piece, size = [], 0
+        for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):
+            piece.append(array)
+            size += array.nbytes
+            if size >= _PIECE or not left:
+                evaluate(piece)
+                bar.update(size)
+                piece, size = [], 0
