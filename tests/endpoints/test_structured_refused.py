@@ -120,8 +120,8 @@ def test_a_schema_that_cannot_be_used_is_refused_for_llguidance_s_reason(
 
 # What is no JSON Schema, and what nothing satisfies, is refused whether it is strict or not -> a piece of the reason
 NO_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown type": ({"type": "strin"}, "/type: expected a type"),
-    "a type that is no name": ({"type": 5}, "/type: expected a type"),
+    "an unknown type": ({"type": "strin"}, "Invalid type: strin at /type"),
+    "a type that is no name": ({"type": 5}, "Invalid type: 5 at /type"),
     "properties that are no object": ({"properties": []}, "/properties: expected an object of schemas"),
     "a property that is no schema": ({"properties": {"a": 5}}, "/properties/a: expected an object or a boolean"),
     "required that is no array": ({"required": "a"}, "/required: expected an array of strings"),
