@@ -33,10 +33,8 @@ class Model(Protocol):
     eos_token_ids: frozenset[int]
     samples_on_device: bool
     weight_bytes: int
-    one_row: bool
-    """Rows are never to share a pass, whatever a trial with short ones says."""
-    fingerprint: str
-    """Changes with whatever the contents of a row's cache depend on."""
+    one_row: bool  # rows are never to share a pass, whatever a trial with short ones says
+    fingerprint: str  # changes with whatever the contents of a row's cache depend on
 
     def new_cache(self) -> RowCache: ...
 
