@@ -182,7 +182,11 @@ def _would_fail_again(source: Source, engine: Engine[Any]) -> bool:
         return shared is not None and shared.engine is engine and shared.would_fail_again
 
 
-def _release(source: Source, engine: Engine[Any], keep_alive: float) -> None:
+def _release(source: Source, engine: Engine[Any], keep_alive: float, wait: bool) -> None:
+    """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
+
+    No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
+    """
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.engine is not engine:
@@ -192,21 +196,21 @@ def _release(source: Source, engine: Engine[Any], keep_alive: float) -> None:
             return
         if keep_alive < 0 or keep_alive > threading.TIMEOUT_MAX:
             return
-        if keep_alive == 0:
-            _unload(source, engine)
+        if keep_alive > 0:
+            shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
+            shared.timer.daemon = True
+            shared.timer.start()
             return
-        shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
-        shared.timer.daemon = True
-        shared.timer.start()
+    _unload(source, engine, wait)
 
 
-def _unload(source: Source, engine: Engine[Any]) -> None:
+def _unload(source: Source, engine: Engine[Any], wait: bool = True) -> None:
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.engine is not engine or shared.holders > 0:
             return
         del _shared[source]
-    engine.close()
+    engine.close(wait=wait)
 
 
 def _files(source: Source) -> list[tuple[str, int, int]]:
@@ -273,6 +277,7 @@ class Runtime:
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
+        self._keep_alive = keep_alive
         self._state: list[_State] = []  # one, once something is stored
         self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
         self._finalizer.atexit = False
@@ -367,7 +372,8 @@ class Runtime:
         for state in kept:
             state.background.close()
             state.store.close()
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            _release_all(self._engines, self._keep_alive, self._state, wait=True)
 
 
 def _describe(model: Any) -> ServedModel:
@@ -411,12 +417,14 @@ class _State:
     background: Background
 
 
-def _release_all(engines: dict[Source, Engine[Any]], keep_alive: float, state: list[_State]) -> None:
+def _release_all(
+    engines: dict[Source, Engine[Any]], keep_alive: float, state: list[_State], wait: bool = False
+) -> None:
     while state:
         state.pop().background.stop()  # the store closes when the last of them lets it go
     while engines:
         source, engine = engines.popitem()
-        _release(source, engine, keep_alive)
+        _release(source, engine, keep_alive, wait)
 
 
 def _created(source: Source) -> int:

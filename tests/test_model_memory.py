@@ -179,6 +179,23 @@ def engine_free_encoding(path: str, text: str) -> list[int]:
     return list(tokenizer.encode(text))
 
 
+def test_an_engine_that_collects_garbage_as_it_ends_waits_for_nobody(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage may be a client, whose finalizer releases another engine, while somebody waits for this one."""
+    monkeypatch.undo()  # the collector runs
+    dropped: list[Any] = [LocalOpenAI(path, keep_alive=0, max_rows=3)]
+    other = dropped[0]._runtime.engine("any")
+    assert other is not None
+    other.wait()
+    dropped.append(dropped)
+    client = LocalOpenAI(path, keep_alive=0, max_rows=4)
+    kept = client._runtime.engine("any").model  # type: ignore[union-attr]  # makes the engine look for who holds it
+    del dropped
+    client.close()
+    assert eventually(lambda: other.is_closed) and kept.weight_bytes
+
+
 # -- loads that fail -------------------------------------------------------------------------------------------------
 
 

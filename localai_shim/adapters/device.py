@@ -80,6 +80,7 @@ class DeviceMemory:
             free: bytes of free buffers that MLX may keep on its behalf; None where there is no plan.
             clear: give free buffers back to the system.
         """
+        self._mlx.synchronize()  # a step may have been launched for rows that are gone
         with self._lock:
             if free is not None:
                 self._free[engine] = free
@@ -94,8 +95,8 @@ class DeviceMemory:
 
     def leave(self, engine: Hashable) -> None:
         """An engine has let its model go; after the last one everything is as it was before the first."""
+        self._mlx.synchronize()
         with self._lock:
-            self._mlx.synchronize()
             self._working.discard(engine)
             self._weights.pop(engine, None)
             self._free.pop(engine, None)
@@ -113,7 +114,6 @@ class DeviceMemory:
             return
         self._limit_cache()
         if self._clear:
-            self._mlx.synchronize()
             self._mlx.clear_cache()
             self._clear = False
 
@@ -127,7 +127,6 @@ class DeviceMemory:
         limit = sum(self._free.values())
         if limit == self._cache_limit:
             return
-        self._mlx.synchronize()
         before = self._mlx.set_cache_limit(limit)
         if self._cache_before is None:
             self._cache_before = before

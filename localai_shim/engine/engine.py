@@ -105,13 +105,16 @@ class Engine(Generic[ModelT]):
     def is_closed(self) -> bool:
         return self._loop.closing or self._pid != os.getpid()
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """End the thread and wait for the step that it is in; requests in flight fail with `EngineClosedError`.
+
+        Args:
+            wait: False only tells it to end.
 
         With a `cache_dir`, writing what is not there yet may take up to five seconds more.
         """
         _tell_to_stop(self._loop, self._inbox, self._pid)
-        if self._pid == os.getpid() and self._thread is not threading.current_thread():
+        if wait and self._pid == os.getpid() and self._thread is not threading.current_thread():
             self._thread.join()
             _wait_until_gone(self._thread)
 
