@@ -161,10 +161,8 @@ async def test_guided_rows_that_join_leave_and_are_cancelled_disturb_nobody(
 
 def too_wide() -> str:
     """A grammar that compiles, and after two characters has more ways to go on than llguidance follows."""
-    ways = itertools.product("AB", repeat=11)
-    rules = {f"way{i}": " ".join(way) for i, way in enumerate(ways)}
-    lines = [f"{name}: {way}" for name, way in rules.items()]
-    return "\n".join(['start: "x" "y" any', "any: " + " | ".join(rules), *lines, 'A: "a"', 'B: "b"'])
+    ways = "|".join(" ".join(way) for way in itertools.product("AB", repeat=11))
+    return f'start: "x" "y" any\nany: {ways}\nA: "a"\nB: "b"'
 
 
 class Fails:
@@ -204,9 +202,8 @@ async def test_a_grammar_that_becomes_too_complex_fails_alone(tasks: AsyncLocalO
 
     async def fails(stream: bool) -> None:
         seen: list[Any] = []
-        with pytest.raises(openai.InternalServerError, match=r"grammar of this request failed.*2049 items") as caught:
+        with pytest.raises(openai.BadRequestError, match="grammar of this request became too complex"):
             await ask(seen, stream)
-        assert (caught.value.status_code, caught.value.type) == (500, "server_error")
         failures.append(b"".join(tokens(seen)))
 
     async with anyio.create_task_group() as group:
@@ -297,7 +294,7 @@ def test_equal_schemas_compile_once(client: LocalOpenAI, engine: Engine[TextMode
     asyncio.run(main())
     for thread in threads:
         thread.join()
-    other_name = {"type": "json_schema", "json_schema": {"name": "another", "schema": heavy(-1)}}
+    other_name = {"type": "json_schema", "json_schema": {"name": "another", "schema": heavy(-1), "strict": True}}
     client.chat.completions.create(**asks(0, response_format=other_name, max_tokens=4))
     assert len(compiles.seconds) == 1
     client.chat.completions.create(**asks(0, extra_body={"guided_json": heavy(-2)}, max_tokens=4))

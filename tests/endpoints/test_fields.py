@@ -43,7 +43,6 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"seed": 1.5}, "seed", "invalid_type", "expected an integer"),
     ({"seed": 2**63}, "seed", "integer_above_max_value", "<= 9223372036854775807"),
     ({"seed": -(2**63) - 1}, "seed", "integer_below_min_value", ">= -9223372036854775808"),
-    ({"max_tokens": 0}, "max_tokens", "integer_below_min_value", "Expected a value >= 1"),
     ({"max_tokens": -7}, "max_tokens", "integer_below_min_value", "but got -7 instead"),
     ({"max_tokens": "5"}, "max_tokens", "invalid_type", "expected an integer, but got a string"),
     ({"max_tokens": 1025}, "max_tokens", "invalid_value", "max_tokens is too large: 1025"),
@@ -116,6 +115,12 @@ def test_completions_refuse_a_wrong_field(
 ) -> None:
     with refused(param, code, fragment):
         client.completions.create(**{"model": "m", "prompt": "Hello", "max_tokens": 4, **kwargs})
+
+
+def test_no_tokens_at_all_are_for_completions(client: LocalOpenAI) -> None:
+    with refused("max_tokens", "integer_below_min_value", "Expected a value >= 1"):
+        client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=0)
+    assert client.completions.create(model="m", prompt="Hello", max_tokens=0).choices[0].text == ""
 
 
 @pytest.mark.parametrize(("extra", "param", "code", "fragment"), REFUSED_EXTRA, ids=_label)

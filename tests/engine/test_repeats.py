@@ -66,7 +66,7 @@ def repeat(engine: Engine[TextModel], answer: Answer, *, beside: bool, n: int) -
             assert Running(engine, [request(prompt, max_tokens=TOKENS)] * n).finish() == [answer(prompt)] * n
         for neighbour in neighbours:
             neighbour.finish()
-    if engine.model.cuts_anywhere or engine.stats().cache_bytes:
+    if engine.model.text.cuts_anywhere or engine.stats().cache_bytes:
         assert engine.stats().cache_hits >= (TIMES - 1) * len(prompts), "it was the cache that was tried"
 
 
