@@ -68,6 +68,8 @@ class ChatAssembler(Assembler):
             "service_tier": "default",
             "system_fingerprint": model.fingerprint,
         }
+        if include_usage:
+            self._constant["usage"] = None
 
     @property
     def finished(self) -> bool:
@@ -80,6 +82,8 @@ class ChatAssembler(Assembler):
         choice = self._choices[index]
         if self.keep is not None:
             choice.take(delta)
+        if choice.started and delta.is_text:  # what nearly every token makes
+            return [self._text_chunk(index, delta.text)] if delta.text else []
         fields = self._delta_fields(choice, delta)
         chunks: list[ChatCompletionChunk] = []
         if fields or delta.tokens:
@@ -162,6 +166,11 @@ class ChatAssembler(Assembler):
         content = "" if "content" in fields else None
         chunks.append(self._chunk(index, {"role": "assistant", "content": content, "refusal": None}))
 
+    def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
+        """As `_chunk` of a delta with nothing but content, in one step."""
+        choice = {"index": index, "delta": {"content": text}, "finish_reason": None, "logprobs": None}
+        return ChatCompletionChunk.model_validate({**self._constant, "choices": [choice]})
+
     def _chunk(
         self,
         index: int,
@@ -178,7 +187,7 @@ class ChatAssembler(Assembler):
     def _make_chunk(self, choices: list[dict[str, Any]], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
         fields = {**self._constant, "choices": choices}
-        if self._include_usage:
+        if usage is not None:
             fields["usage"] = usage
         if any("custom" in call for choice in choices for call in choice["delta"].get("tool_calls", ())):
             return ChatCompletionChunk.construct(**fields)  # the SDK's type of a delta knows functions only
