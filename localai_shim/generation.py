@@ -72,6 +72,8 @@ class SyncGeneration(_Generation):
         except BaseException:
             self.cancel()
             raise
+        if type(event) is Token and event.finish_reason is None:
+            return index, event
         return self._take(index, event)
 
     def interrupt(self) -> None:
@@ -89,30 +91,20 @@ class AsyncGeneration(_Generation):
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
         """As `SyncGeneration.next`."""
-        if not self.ready:
-            await self.wait(timeout)
-        return self.take()
-
-    @property
-    def ready(self) -> bool:
-        """`take` need not wait."""
-        return self._sink.ready
-
-    async def wait(self, timeout: float | None) -> None:
-        """Until `ready`. Raises TimeoutError, and the rows have left the engine."""
+        sink = self._sink
         try:
-            await self._sink.wait(timeout)
+            if not sink.ready:
+                await sink.wait(timeout)
+            index, event = sink.pop()
+            if type(event) is Token and event.finish_reason is None:
+                return index, event
+            return self._take(index, event)
         except BaseException:
             self.close()
             raise
-
-    def take(self) -> tuple[int, Token]:
-        """The next token, when `ready`."""
-        try:
-            return self._take(*self._sink.pop())
         finally:
             if not self._open:
-                self._sink.close()
+                sink.close()
 
     def interrupt(self) -> None:
         """Have a task that is in `wait` get an EngineClosedError. Runs on the event loop."""
@@ -159,7 +151,10 @@ class SyncEvents:
                 if self._closed or self._assembler.finished:
                     raise StopIteration
                 try:
-                    told = self._assembler.feed(*self._generation.next(self._timeout))
+                    index, token = self._generation.next(self._timeout)
+                    told = self._assembler.feed(index, token)
+                    if token.finish_reason is None and len(told) == 1:
+                        return told[0]
                     if self._assembler.finished:
                         self._assembler.save()
                     ready.extend(told)
@@ -295,18 +290,19 @@ class AsyncEvents:
         return self
 
     async def __anext__(self) -> Any:
-        ready, generation = self._ready, self._generation
+        ready = self._ready
         while not ready:
             if self._closed or self._assembler.finished:
                 raise StopAsyncIteration
             if self._waiting:
                 raise RuntimeError(_SHARED)
             try:
-                if not generation.ready:
-                    self._waiting = True
-                    await generation.wait(self._timeout)
-                    self._waiting = False
-                told = self._assembler.feed(*generation.take())
+                self._waiting = True
+                index, token = await self._generation.next(self._timeout)
+                self._waiting = False
+                told = self._assembler.feed(index, token)
+                if token.finish_reason is None and len(told) == 1:
+                    return told[0]
                 if self._assembler.finished:
                     await save(self._assembler)
                 ready.extend(told)

@@ -197,6 +197,10 @@ class LocalStream(Stream[T]):
         events = getattr(self.response, "local_events", None)
         return super().__stream__() if events is None else events  # an iterator that does not hold this stream
 
+    def __iter__(self) -> Iterator[T]:
+        """The source itself, without the SDK's generator around it."""
+        return self._iterator
+
 
 class LocalAsyncStream(AsyncStream[T]):
     """As `LocalStream`, async."""
@@ -204,6 +208,10 @@ class LocalAsyncStream(AsyncStream[T]):
     def __stream__(self) -> AsyncIterator[T]:
         events = getattr(self.response, "local_events", None)
         return super().__stream__() if events is None else events
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """The source itself: the SDK's generator around it costs as much as waking a task."""
+        return self._iterator
 
 
 _combined: dict[Any, Any] = {}

@@ -61,6 +61,7 @@ class ChatAssembler(Assembler):
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
         self._legacy, self._extras = legacy, extras
+        self._text_alone = not (extras.token_ids or extras.continuous_usage)
         self._began = False
         self.keep = keep
         self._choices = [_ChoiceState() for _ in parsers]
@@ -73,6 +74,8 @@ class ChatAssembler(Assembler):
             "service_tier": "default",
             "system_fingerprint": model.fingerprint,
         }
+        if include_usage:
+            self._constant["usage"] = None
 
     @property
     def finished(self) -> bool:
@@ -87,6 +90,8 @@ class ChatAssembler(Assembler):
             choice.token_ids.append(token.id)
         if self.keep is not None:
             choice.take(delta)
+        if choice.started and self._text_alone and delta.is_text:  # what nearly every token makes
+            return [self._text_chunk(index, delta.text)] if delta.text else []
         fields = self._delta_fields(choice, delta)
         chunks: list[ChatCompletionChunk] = []
         if fields or delta.tokens:
@@ -172,6 +177,12 @@ class ChatAssembler(Assembler):
         content = "" if "content" in fields else None
         chunks.append(self._chunk(index, {"role": "assistant", "content": content, "refusal": None}))
 
+    def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
+        """As `_chunk` of a delta with nothing but content, in one step."""
+        delta = {**_NO_REASONING, "content": text}
+        choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
+        return ChatCompletionChunk.model_validate({**self._constant, "choices": [choice]})
+
     def _chunk(
         self,
         index: int,
@@ -194,7 +205,7 @@ class ChatAssembler(Assembler):
     def _make_chunk(self, choices: list[dict[str, Any]], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
         fields = {**self._constant, "choices": choices}
-        if self._include_usage or usage is not None:
+        if usage is not None:
             fields["usage"] = usage
         if not self._began:
             self._began = True

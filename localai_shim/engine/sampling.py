@@ -76,10 +76,20 @@ class Draw:
     ) -> None:
         """`later` computes the last three on the host, when they are read: the next step is on its way then."""
         self.tokens = tokens
-        """`[rows]` int32, an MLX array."""
+        """`[rows]` int32: an MLX array, or NumPy's where the host drew. MLX would let go of the GIL to look at one."""
         self._logprob_rows = logprob_rows
         self._logprobs, self._top_ids, self._top = logprobs, top_ids, top
         self._later = later
+
+    @property
+    def inputs(self) -> Any:
+        """The tokens as a model takes them."""
+        return self.tokens if isinstance(self.tokens, mx.array) else mx.array(self.tokens)
+
+    @property
+    def computes_when_read(self) -> bool:
+        """`read` takes a while: better when the next step is on its way."""
+        return self._later is not None
 
     def arrays(self) -> list[Any]:
         """What has to be evaluated before `read`."""
@@ -283,7 +293,7 @@ class Sampler:
                 scaled, self._top_k[which], self._top_p[which], self._min_p[which], self._uniforms(which)
             )
         self._count(tokens, np)
-        drawn = mx.array(tokens.astype(np.int32))
+        drawn = tokens.astype(np.int32)
         if not len(self._logprob_rows):
             return Draw(drawn, self._logprob_rows)
         rows, top_n = self._logprob_rows, self._top_n

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -71,34 +72,24 @@ class AsyncSink:
 
     def __init__(self, waker: LoopWaker) -> None:
         self.waker = waker
-        self._events: deque[tuple[int, Event]] = deque()
+        self.ready: deque[tuple[int, Event]] = deque()
+        """The events to `pop`; there may be none."""
+        self.pop: Callable[[], tuple[int, Event]] = self.ready.popleft
+        """The next event, when `ready`."""
         self._noted = False
 
     def put(self, index: int, event: Event) -> None:
-        self._events.append((index, event))
+        self.ready.append((index, event))
         if not self._noted:
             self._noted = True
             self.waker.note(self)
 
     def notify(self) -> None:
         """Let the reader go on. Runs on the event loop."""
-        self._noted = False
-        self._wake_reader()
-
-    @property
-    def ready(self) -> bool:
-        """There is an event to `pop`."""
-        return bool(self._events)
-
-    def pop(self) -> tuple[int, Event]:
-        """The next event, when `ready`."""
-        return self._events.popleft()
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of what belongs to the event loop. Runs there, when nothing will be read any more."""
-
-    def _wake_reader(self) -> None:
-        raise NotImplementedError
 
     async def wait(self, timeout: float | None) -> None:
         """Return once `ready`.
@@ -119,7 +110,8 @@ class _AsyncioSink(AsyncSink):
     _deadline = math.inf
     _timer: asyncio.TimerHandle | None = None
 
-    def _wake_reader(self) -> None:
+    def notify(self) -> None:
+        self._noted = False
         reader = self._reader
         if reader is not None and not reader.done():
             reader.set_result(None)
@@ -130,7 +122,7 @@ class _AsyncioSink(AsyncSink):
         if self._timer is None or self._timer.when() > self._deadline:
             self._set_timer(loop)
         try:
-            while not self._events:
+            while not self.ready:
                 self._reader = loop.create_future()
                 await self._reader
         finally:
@@ -169,17 +161,18 @@ class _AnyioSink(AsyncSink):
 
     _reader: anyio.Event | None = None
 
-    def _wake_reader(self) -> None:
+    def notify(self) -> None:
+        self._noted = False
         if self._reader is not None:
             self._reader.set()
 
     async def wait(self, timeout: float | None) -> None:
         with anyio.move_on_after(math.inf if timeout is None else timeout):
-            while not self._events:
+            while not self.ready:
                 self._reader = anyio.Event()
                 await self._reader.wait()
         self._reader = None
-        if not self._events:
+        if not self.ready:
             raise TimeoutError
 
 

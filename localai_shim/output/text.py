@@ -24,6 +24,11 @@ class Delta:
     calls: Sequence[CallDelta] = ()
     invalid: Sequence[InvalidCall] = ()
 
+    @property
+    def is_text(self) -> bool:
+        """It has nothing but `text`, if that."""
+        return self.finish_reason is None and not (self.tokens or self.reasoning or self.calls or self.invalid)
+
 
 class TextParser:
     """Detokenises one choice, cuts it at its stop string, and keeps logprobs in step with the text.
