@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -208,21 +208,12 @@ class Recipient(Protocol):
 RecipientT = TypeVar("RecipientT", bound=Recipient)
 
 
-def _wake(waker: Waker) -> None:
-    waker.wake()
-
-
-def hand_over(
-    events: Iterable[tuple[RecipientT, Event]],
-    in_flight: Collection[RecipientT],
-    wake: Callable[[Waker], None] = _wake,
-) -> set[RecipientT]:
+def hand_over(events: Iterable[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
     """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
 
     Args:
         events: in the order in which they happened.
         in_flight: the rows that go on.
-        wake: wakes a loop, now or soon.
 
     Returns:
         The rows whose consumer is gone, those that go on and those that do not.
@@ -240,7 +231,7 @@ def hand_over(
             wakers.setdefault(row.sink.waker, []).append(row)
     for waker, rows in wakers.items():
         try:
-            wake(waker)
+            waker.wake()
         except RuntimeError:  # the event loop has ended, and nobody will ever read these
             lost.update(row for row in in_flight if row.sink.waker is waker)
             lost.update(rows)

@@ -10,6 +10,7 @@ built ahead for them; what may come next is asked while the forward pass runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ import mlx.core as mx
 import numpy as np
 
 from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
-from .built import Built
 from .kv import Groups, Place, RowCache
 from .masks import grammar_failed
 from .model import Model
@@ -118,6 +118,22 @@ Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
 
 
+@dataclass(slots=True)
+class _Built:
+    """The graph of a step whose tokens are not known yet."""
+
+    tokens: Any
+    """A view of its input, `[rows when it was built]` int32."""
+    places: list[int]
+    """Where the tokens of the present rows go."""
+    logits: Any
+    """`[rows, vocabulary]`, nothing of which is computed yet."""
+
+    def take(self, indices: Sequence[int]) -> _Built:
+        """For these of the present rows; the others run to no purpose."""
+        return _Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
+
+
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight."""
 
@@ -144,7 +160,7 @@ class Batch:
         self._draw: Draw | None = None  # tokens queued on the device, not read yet
         self._next: Draw | None = None  # the draw after that one, not queued yet
         self._logits: Any = None  # logits, nothing drawn yet
-        self._built: Built | None = None  # the step after these logits
+        self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
@@ -276,7 +292,7 @@ class Batch:
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
             view = np.array(tokens, copy=False)
-            self._built = Built(view, list(range(len(self.rows))), self._forward(tokens))
+            self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, hand over."""
@@ -303,19 +319,11 @@ class Batch:
         self._logits = self._built = None
         if built is None:
             self._inputs = draw.inputs
-            self._hand_over(self.rows, draw)
-            return
-        built.tokens[built.places] = draw.tokens
-        self._logits = built.logits
-        if draw.computes_when_read:
+        else:
+            built.tokens[built.places] = draw.tokens
+            self._logits = built.logits
             _async_eval(self._logits)
-        ended, failed = self._advance(self.rows, draw)
-        if self._deliver is not None:
-            # Launching takes most of a step on a CPU and leaves the GIL to the readers; later it is needed here.
-            self._deliver()  # this may drop rows
-        if self._logits is not None:
-            _async_eval(self._logits)
-        self._end(ended, failed)
+        self._hand_over(self.rows, draw)
 
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
@@ -338,10 +346,6 @@ class Batch:
 
     def _hand_over(self, rows: Sequence[Row], draw: Draw) -> None:
         """Read a draw, tell the sinks, and drop the rows that it finished."""
-        self._end(*self._advance(rows, draw))
-
-    def _advance(self, rows: Sequence[Row], draw: Draw) -> tuple[list[Row], list[Row]]:
-        """Read a draw and emit its tokens; the rows that it finished, and those that failed at it."""
         tokens, details = draw.read()
         eos = self._model.eos_token_ids
         ended: list[Row] = []
@@ -357,17 +361,13 @@ class Batch:
             self._emit(row, Token(token_id, logprob, top, reason, is_eos))
             if reason is not None:
                 ended.append(row)
-        return ended, failed
-
-    def _end(self, ended: Sequence[Row], failed: Sequence[Row]) -> None:
-        """Drop the rows that ended, and keep what is to be kept of them."""
         if ended and self._prefixes is not None:
             if self._deliver is not None:
                 self._deliver()  # keeping waits for the step in flight; this may drop rows
             self._give([row for row in ended if row in self.rows])
         if ended or failed:
             self.drop({*ended, *failed})
-        elif self._sampler is not None and any(self.rows[i].guide is None for i in self._sampler.guided):
+        elif self._sampler is not None and any(rows[i].guide is None for i in self._sampler.guided):
             self._renew_sampler()
 
     def _give(self, rows: Sequence[Row]) -> None:

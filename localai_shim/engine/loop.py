@@ -30,13 +30,11 @@ from ..core import (
     Ticket,
     Token,
     TooManyRowsError,
-    Waker,
     hand_over,
     release_frames,
 )
 from .agreement import agreement
 from .batch import Batch, Row
-from .courier import Courier
 from .kv import can_batch, fits_slots
 from .memory import Memory
 from .meter import Meter
@@ -89,14 +87,7 @@ class Cancel:
     index: int | None
 
 
-@dataclass(slots=True)
-class LoopEnded:
-    """The event loop of this waker, whose rows nobody will read any more."""
-
-    waker: Waker
-
-
-Inbox = queue.SimpleQueue[Submit | Cancel | LoopEnded | None]
+Inbox = queue.SimpleQueue[Submit | Cancel | None]
 
 
 class Loop(Generic[ModelT]):
@@ -123,7 +114,6 @@ class Loop(Generic[ModelT]):
         self._prefixes: PrefixCache | None = None
         self._memory: Memory | None = None
         self._meter = Meter()
-        self._courier: Courier | None = None
         self._tickets: dict[Row, Ticket] = {}
         self._rows: dict[Ticket, set[Row]] = {}
         self._out: list[tuple[Row, Event]] = []
@@ -266,7 +256,6 @@ class Loop(Generic[ModelT]):
             budget = min(budget, self._memory.budget)
             if budget > 0 and found.in_pieces:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
-        self._courier = Courier(lambda waker: self._inbox.put(LoopEnded(waker)))
         self._batch = Batch(model, self._emit, self._prefixes, self._hand_over)
         self._scheduler = Scheduler(
             model,
@@ -285,7 +274,6 @@ class Loop(Generic[ModelT]):
         if wait:
             self._rest()
         cancelled: set[tuple[Ticket, int | None]] = set()
-        gone: set[Row] = set()
         try:
             while True:
                 message = self._next_message(wait)
@@ -296,13 +284,11 @@ class Loop(Generic[ModelT]):
                     self._admit(message)
                 elif isinstance(message, Cancel):
                     cancelled.add((message.ticket, message.index))
-                elif isinstance(message, LoopEnded):
-                    gone |= {row for row in self._tickets if row.sink.waker is message.waker}
                 elif self.closing:
                     return
         except queue.Empty:
             pass
-        gone |= {
+        gone = {
             row
             for ticket, index in cancelled
             for row in self._rows.get(ticket, ())
@@ -318,7 +304,7 @@ class Loop(Generic[ModelT]):
             self._cleared = self._steps
         device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
 
-    def _next_message(self, wait: bool) -> Submit | Cancel | LoopEnded | None:
+    def _next_message(self, wait: bool) -> Submit | Cancel | None:
         """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
         quiet = _QUIET
         while wait and self._prefixes is not None and self._prefixes.unsaved:
@@ -375,10 +361,7 @@ class Loop(Generic[ModelT]):
             if isinstance(event, Failure) or event.finish_reason is not None:
                 self._forget(row)
             self._meter.generated_tokens += isinstance(event, Token)
-        if self._tickets and self._courier is not None:
-            lost = hand_over(out, self._tickets, self._courier.wake)
-        else:  # nothing is to be launched for which the GIL would have to be kept, and this is the shorter way
-            lost = hand_over(out, self._tickets)
+        lost = hand_over(out, self._tickets)
         if lost:
             self._drop(lost)
 
@@ -398,8 +381,6 @@ class Loop(Generic[ModelT]):
             _put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
         self._rows.clear()
-        if self._courier is not None:
-            self._courier.close()
         if self._prefixes is not None:
             self._prefixes.close(_SAVE_AT_END)
         self._let_go()

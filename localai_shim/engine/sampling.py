@@ -86,11 +86,6 @@ class Draw:
         """The tokens as a model takes them."""
         return self.tokens if isinstance(self.tokens, mx.array) else mx.array(self.tokens)
 
-    @property
-    def computes_when_read(self) -> bool:
-        """`read` takes a while: better when the next step is on its way."""
-        return self._later is not None
-
     def arrays(self) -> list[Any]:
         """What has to be evaluated before `read`."""
         return [a for a in (self.tokens, self._logprobs, self._top_ids, self._top) if isinstance(a, mx.array)]

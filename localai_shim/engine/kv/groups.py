@@ -51,11 +51,13 @@ class Groups:
         Raises:
             ValueError: this kind of cache takes one row at a time.
         """
-        lengths = {name: group.lengths() for name, group in self._groups.items()}
         chosen: dict[int, list[int]] = {}
-        for i, row in enumerate(rows):
-            name = self._choose(row, lengths)
-            chosen.setdefault(name, []).append(i)
+        if len(rows) == 1 and not self._groups:  # there is nothing to choose from
+            chosen[self._made], self._made = [0], self._made + 1
+        else:
+            lengths = {name: group.lengths() for name, group in self._groups.items()}
+            for i, row in enumerate(rows):
+                chosen.setdefault(self._choose(row, lengths), []).append(i)
         places: list[Place] = [(0, 0)] * len(rows)
         for name, which in chosen.items():
             self._groups[name], slots = join(self._groups.get(name), [rows[i] for i in which])
