@@ -17,6 +17,7 @@ from localai_shim.output.grammar import GrammarCompiler, json_schema
 from localai_shim.output.grammar_error import UnsatisfiableError
 from localai_shim.output.relax import relaxed
 from tests.output.drafts import says, vocabulary_with
+from tests.samples import sampled
 
 VALIDATORS = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonschema.Draft7Validator}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -159,7 +160,7 @@ def _suite() -> Iterator[Any]:
 
 
 @pytest.mark.skipif("JSON_SCHEMA_TEST_SUITE" not in os.environ, reason="names no copy of the JSON-Schema-Test-Suite")
-@pytest.mark.parametrize(("schema", "values", "invalid"), list(_suite()))
+@pytest.mark.parametrize(("schema", "values", "invalid"), sampled(_suite(), 80))
 def test_every_valid_value_of_the_official_suite_can_be_said(
     schema: dict[str, Any], values: list[Any], invalid: list[Any], compiler: GrammarCompiler
 ) -> None:
