@@ -139,9 +139,7 @@ def _draw_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles) -> 
         weights[weights < min_p[:, None]] = 0
     tokens, total = _draw_weighted(weights, u)
     drawn = weights[np.arange(len(u)), tokens]
-    # A product and its sum in one pass; a view first, as NumPy is slow to make floats of booleans.
-    is_heavier = (weights > drawn[:, None]).view(np.uint8).astype(np.float32)
-    heavier = np.einsum("ij,ij->i", weights, is_heavier)
+    heavier = (weights * (weights > drawn[:, None])).sum(axis=-1)
     outside = np.flatnonzero((heavier >= top_p * total) & (top_p < 1))
     if len(outside):
         tokens[outside] = _draw_weighted(_cut_nucleus(weights[outside], top_p[outside]), again(u[outside]))[0]
@@ -151,7 +149,7 @@ def _draw_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles) -> 
 def _draw_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Doubles]:
     """(tokens, each row's weight in all). In order of the ids: first the block that the uniform falls into."""
     starts = np.arange(0, weights.shape[-1], _BLOCK)
-    blocks = np.cumsum(_block_sums(weights), axis=-1, dtype=np.float64)
+    blocks = np.cumsum(np.add.reduceat(weights, starts, axis=-1), axis=-1, dtype=np.float64)
     target = u * blocks[:, -1]
     # Rounding may point past the last block that has any weight.
     block = np.minimum((blocks <= target[:, None]).sum(axis=-1), np.argmax(blocks >= blocks[:, -1:], axis=-1))
@@ -161,16 +159,6 @@ def _draw_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Doubles]:
     part = np.where(inside < weights.shape[-1], weights[rows[:, None], ids], 0)
     before = np.where(block > 0, blocks[rows, block - 1], 0.0)
     return starts[block] + _index(part, before, target), blocks[:, -1]
-
-
-def _block_sums(weights: Floats) -> Floats:
-    """`[rows, blocks]`; `einsum` takes a third of the time of `add.reduceat`."""
-    rows, vocabulary = weights.shape
-    whole = vocabulary // _BLOCK
-    sums: Floats = np.empty((rows, -(-vocabulary // _BLOCK)), dtype=np.float32)
-    np.einsum("ijk->ij", weights[:, : whole * _BLOCK].reshape(rows, whole, _BLOCK), out=sums[:, :whole])
-    sums[:, whole:] = weights[:, whole * _BLOCK :].sum(axis=-1, keepdims=True)
-    return sums
 
 
 def _index(weights: Any, before: Doubles, target: Doubles) -> Ints:

@@ -114,6 +114,7 @@ class ChannelSplitter:
         self._markup = markup
         self._offered = offered
         self._edges = _edges_of(markup, offered)
+        self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in _PROSE}
         self._held = ""  # may be the beginning of a marker
         self._at = 0  # where in the answer the next piece begins
         self._header = ""
@@ -127,6 +128,8 @@ class ChannelSplitter:
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now."""
+        if self._is_prose(text):
+            return [self._piece(_KINDS[self.state], text)]
         return list(self._trimmed(self._split(text)))
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
@@ -138,6 +141,16 @@ class ChannelSplitter:
         return out
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _is_prose(self, text: str) -> bool:
+        """Whether a text is one piece at first sight, as nearly all are.
+
+        No marker can begin in it, it does not end in whitespace, and nothing was held back before it.
+        """
+        begins = self._begins.get(self.state)
+        if begins is None or not text or self._held or self._fresh or self._space:
+            return False
+        return begins.isdisjoint(text) and not text[-1].isspace()
 
     def _split(self, text: str) -> Iterator[Piece]:
         text, self._held = self._held + text, ""
@@ -263,6 +276,7 @@ class ChannelSplitter:
 
 
 _KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
+_PROSE = (NORMAL, REASONING)
 
 
 def _read_header(header: str) -> tuple[str, str | None]:
