@@ -99,7 +99,8 @@ class AnswerParser:
     def _show_invalid(self, delta: Delta, finished: bool) -> None:
         """Text that was marked as a call and is none is the content of an answer that had nothing else to say."""
         self._has_text = self._has_text or bool(delta.text.strip())
-        self._invalid += [call.text for call in delta.invalid]
+        if delta.invalid:
+            self._invalid += [call.text for call in delta.invalid]
         if finished and not (self._has_text or self.calls or self._matcher.matched):
             delta.text += self._matcher.feed("".join(self._invalid)) + self._matcher.flush()
 
