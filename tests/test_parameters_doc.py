@@ -223,7 +223,12 @@ ACCEPTED_STORED: dict[str, Any] = {
     "include_obfuscation": False,
     "timeout": 60,
 }
-STORED_ROWS = [(method, name) for method in STORED for name in rows(method, "accepted")]
+STORED_ROWS = [
+    (method, name)
+    for method in STORED
+    for name in rows(method, "accepted")
+    if name in parameters(METHODS[method][0])  # older SDKs have fewer
+]
 
 
 @pytest.mark.parametrize(("method", "name"), STORED_ROWS)

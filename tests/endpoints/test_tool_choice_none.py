@@ -129,7 +129,7 @@ def test_a_call_is_not_allowed_to_begin(more: dict[str, Any]) -> None:
     with ScriptedEngine([call("ping", {}), begins + call("ping", {})], obey_guides=True) as engine:
         client = LocalOpenAI(engine=engine)
         for _ in range(2):
-            with pytest.raises(openai.InternalServerError, match="does not allow: '<tool_call>'"):
+            with pytest.raises(openai.InternalServerError, match=r"does not allow: \W+<tool_call>"):
                 ask(client, **more)
 
 
