@@ -40,7 +40,7 @@ def weights(kind: str) -> int:
 # -- what is measured ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", only(["gemma3_text"], KINDS))
 def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
     engine = engine_for(kind)
     try:
@@ -139,7 +139,7 @@ def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("little_reserved")
 @pytest.mark.parametrize(
-    "sampling", only([SAMPLED, BANNING], [GREEDY, SAMPLED, BANNING]), ids=["greedy", "sampled", "with bad words"]
+    "sampling", only([BANNING], [GREEDY, SAMPLED, BANNING]), ids=["greedy", "sampled", "with bad words"]
 )
 def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
     plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))

@@ -7,6 +7,7 @@ import pytest
 from localai_shim.engine.engine import EngineOptions
 from tests.engine.harness import Running, engine_for, request
 from tests.engine.oracle import alone
+from tests.samples import only
 from tests.tiny import CONFIGS, VOCABULARY
 
 
@@ -16,7 +17,7 @@ def prompts(n: int) -> list[list[int]]:
     return [[(7 * i + 11 * j * (i + 1)) % (VOCABULARY - 3) + 3 for j in range(lengths[i % 16])] for i in range(n)]
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next"], CONFIGS))
 def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(prefill_chunk=48))
     try:
@@ -41,7 +42,7 @@ def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: s
         engine.close()
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("kind", only(["qwen3_next"], ["qwen3", "gemma3_text", "qwen3_next"]))
 def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kind: str) -> None:
     engine = engine_for(kind)
     try:

@@ -23,6 +23,7 @@ from localai_shim.engine.sinks import SyncSink
 from tests.conftest import Oracle
 from tests.engine.harness import GREEDY, Running, engine_for, request
 from tests.engine.recording import Clock, Recording
+from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
 
@@ -42,7 +43,7 @@ def check(prompt: Prompt, oracle: Oracle) -> None:
         assert len(score.top) == prompt.top_logprobs
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("kind", only(["gemma3_text"], ["qwen3", "gemma3_text", "qwen3_next"]))
 def test_scores_are_those_of_direct_passes_alone_and_together_beside_undisturbed_rows(kind: str) -> None:
     oracle, engine = Oracle(tiny(kind)), engine_for(kind)
     try:
