@@ -92,8 +92,8 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         max_rows: most rows that decode together (default 64); more wait their turn.
         max_stall: seconds that a new prompt may keep running rows from their next token (default 0.05).
         max_queue: most rows that wait beyond those (default 16,384); more get a `RateLimitError`.
-        memory_limit: most bytes for weights, running rows and prefix cache together (default: 0.9 of a GPU's memory;
-            MLX's own limit on the CPU back end).
+        memory_limit: most bytes for this model's weights, running rows, prefix cache and MLX's free buffers together
+            (default: models share 0.9 of a GPU's memory, or MLX's own limit on the CPU back end).
         kv_bits: keep keys and values in 4 or 8 bits; None keeps them as the model makes them.
         kv_group_size: numbers that share a scale then: 32, 64 (default) or 128.
         prefix_cache_bytes: most bytes that finished prompts and turns may hold, for later ones to go on from; 0 keeps
