@@ -33,8 +33,9 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 test-all: test test-exhaustive
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
-WITHOUT_SDK := engine state builtin output prompt adapters endpoints/test_tool_grammars.py test_grammar_concurrency.py \
-	test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py responses/test_legal.py
+WITHOUT_SDK := engine state builtin output grammar prompt adapters testing endpoints/answer/test_tool_grammars.py \
+	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \
+	endpoints/responses/test_legal.py
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python $(TOGETHER) $(WITHOUT_SDK:%=--ignore=tests/%)

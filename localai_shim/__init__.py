@@ -7,7 +7,7 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI
-from .core import BackendMissingError
+from .types import BackendMissingError
 
 __all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
 __version__ = "0.1.0"

@@ -13,7 +13,10 @@ import openai
 from anyio.lowlevel import RunVar
 
 from . import sdk
-from .core import (
+from .errors import BadRequest, NotFound, RequestError, TooManyRequests
+from .grammar.error import TooComplexError
+from .state.errors import StoreError
+from .types import (
     EngineClosedError,
     EngineError,
     EngineLike,
@@ -22,9 +25,6 @@ from .core import (
     RowError,
     TooManyRowsError,
 )
-from .errors import BadRequest, NotFound, RequestError, TooManyRequests
-from .output.grammar_error import TooComplexError
-from .state.errors import StoreError
 
 if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI
@@ -163,7 +163,7 @@ def _server_error(error: BaseException) -> RequestError:
 
 
 def _chat() -> Callable[..., Any]:
-    from .endpoints import chat_completions
+    from .endpoints.chat import create as chat_completions
 
     return chat_completions.prepare
 
@@ -175,19 +175,19 @@ def _completions() -> Callable[..., Any]:
 
 
 def _responses() -> Callable[..., Any]:
-    from .endpoints import responses
+    from .endpoints.responses import create as responses
 
     return responses.prepare
 
 
 def _input_tokens() -> Callable[..., Any]:
-    from .endpoints import response_counts
+    from .endpoints.responses import counts as response_counts
 
     return response_counts.prepare_count
 
 
 def _compact() -> Callable[..., Any]:
-    from .endpoints import response_counts
+    from .endpoints.responses import counts as response_counts
 
     return response_counts.prepare_compaction
 

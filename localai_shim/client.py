@@ -17,9 +17,9 @@ import openai
 
 from . import sdk
 from .call import Call, preparing
-from .core import EngineLike, EngineStats, ModelLoadError
 from .options import AsyncClientOptions, ClientOptions, check_options, copy_options, stock_options
 from .runtime import KEEP_ALIVE, Runtime, Source, check_number, resolve_path, source_options
+from .types import EngineLike, EngineStats, ModelLoadError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -211,7 +211,7 @@ class LocalOpenAI(openai.OpenAI):
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
     def _respond(self, call: Call) -> Any:
-        from .generation import SyncEvents, SyncFollowing, SyncGeneration
+        from .streams import SyncEvents, SyncFollowing, SyncGeneration
 
         def follow(source: Any, after: int = -1) -> Any:
             events = SyncFollowing(source, after, call.timeout, call.fail)
@@ -346,7 +346,7 @@ class AsyncLocalOpenAI(openai.AsyncOpenAI):
 
     async def _respond(self, call: Call) -> Any:
         from .engine.sinks import AsyncSink, make_async_sink
-        from .generation import AsyncEvents, AsyncFollowing, AsyncGeneration, save
+        from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, save
 
         def follow(source: Any, after: int = -1) -> Any:
             events = AsyncFollowing(source, after, call.timeout, call.fail, make_async_sink())

@@ -43,7 +43,7 @@ def _model(runtime: Runtime, body: Body, query: Body, name: str) -> Any:
 
 def _response(name: str) -> Callable[[], Handler]:
     def load() -> Handler:
-        from .endpoints import stored_responses
+        from .endpoints.responses import stored as stored_responses
 
         handler = getattr(stored_responses, name)
         return lambda runtime, body, query, *ids: handler(
@@ -55,7 +55,7 @@ def _response(name: str) -> Callable[[], Handler]:
 
 def _conversation(name: str) -> Callable[[], Handler]:
     def load() -> Handler:
-        from .endpoints import conversations
+        from .endpoints.items import conversations
 
         return _stored(getattr(conversations, name))
 
@@ -64,7 +64,7 @@ def _conversation(name: str) -> Callable[[], Handler]:
 
 def _completion(name: str) -> Callable[[], Handler]:
     def load() -> Handler:
-        from .endpoints import stored_completions
+        from .endpoints.chat import stored as stored_completions
 
         return _stored(getattr(stored_completions, name))
 

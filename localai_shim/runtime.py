@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import CHECKPOINT
-from .core import EngineClosedError, EngineError, EngineLike, ModelLoadError
+from .types import EngineClosedError, EngineError, EngineLike, ModelLoadError
 
 if TYPE_CHECKING:
-    from .background import Background
-    from .endpoints.generation import ServedModel
     from .endpoints.models import Listed
+    from .endpoints.request_fields import ServedModel
+    from .endpoints.responses.background import Background
     from .engine.engine import Engine
     from .state.store import Store
 
@@ -333,7 +333,7 @@ class Runtime:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             if not self._state:
-                from .background import Background
+                from .endpoints.responses.background import Background
                 from .state.store import Store
 
                 store = Store(self.store_path)
@@ -378,10 +378,10 @@ class Runtime:
 
 def _describe(model: Any) -> ServedModel:
     from .adapters.markup import added_tokens, describe
-    from .endpoints.generation import ServedModel
+    from .endpoints.request_fields import ServedModel
+    from .grammar.compile import GrammarCompiler
+    from .grammar.vocabulary import Vocabulary
     from .output.channels import markers_of
-    from .output.grammar import GrammarCompiler
-    from .output.vocabulary import Vocabulary
     from .prompt.template import ChatTokenizer
 
     tokenizer, markup = ChatTokenizer(model.text), describe(model.tokenizer)

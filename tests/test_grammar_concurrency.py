@@ -18,9 +18,9 @@ from jsonschema import Draft202012Validator
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import TextModel
-from localai_shim.core import RowError
 from localai_shim.engine.engine import Engine
-from localai_shim.output import grammar
+from localai_shim.grammar import compile as grammar
+from localai_shim.types import RowError
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.heartbeat import stays_free
 from tests.samples import only

@@ -22,8 +22,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from localai_shim import LocalOpenAI, runtime
 from localai_shim.adapters.backend import is_out_of_memory
 from localai_shim.adapters.text import LoadOptions, load_text_model
-from localai_shim.core import ModelLoadError, RowError
 from localai_shim.engine.engine import Engine
+from localai_shim.types import ModelLoadError, RowError
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.tiny import make_model, tiny
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..core import BackendMissingError
+from ..types import BackendMissingError
 
 log = logging.getLogger("localai_shim")
 

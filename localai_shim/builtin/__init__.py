@@ -1,4 +1,4 @@
-"""The small checkpoint that ships with the package; see README.md beside this file."""
+"""The small checkpoint that ships with the package; `training/` made it."""
 
 from pathlib import Path
 

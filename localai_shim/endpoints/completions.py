@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
-from ..core import GenerationRequest, Guide, Prompt, Token
 from ..errors import BadRequest
-from ..output.grammar import GrammarError
-from ..output.guide import RowGuide
+from ..grammar.compile import GrammarError
+from ..grammar.guide import RowGuide
 from ..output.markup import REASONING
 from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from . import generation as common
+from ..types import GenerationRequest, Guide, Prompt, Token
+from . import request_fields as common
+from .answer.format import read_answer_format
+from .answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
 from .assembler import Assembler
 from .echo import Echo, by_text, make_echo
 from .extras import NO_EXTRAS, Extras, read_extras, scored
 from .fields import Fields
-from .generation import ServedModel
-from .structured import read_answer_format
-from .thinking import ThinkingPlan, follow_thinking, read_thinking_budget
+from .request_fields import ServedModel
 from .token_fields import read_truncation, token_id, truncated
 
 if TYPE_CHECKING:

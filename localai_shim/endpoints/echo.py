@@ -8,8 +8,8 @@ from typing import Any
 
 from openai.types.completion_choice import Logprobs
 
-from ..core import Prompt
 from ..prompt.template import ChatTokenizer
+from ..types import Prompt
 
 
 @dataclass(frozen=True, slots=True)

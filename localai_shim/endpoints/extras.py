@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import Prompt
 from ..prompt.template import ChatTokenizer
+from ..types import Prompt
 from .fields import Fields
 from .token_fields import read_prompt_logprobs
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from . import kv
 from .kv import RowCache
-from .kv.parts import takes_padding, unstack
+from .kv.segments import takes_padding, unstack
 from .model import Model
 
 log = logging.getLogger("localai_shim")

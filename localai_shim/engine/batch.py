@@ -17,11 +17,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ..core import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
+from ..types import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
 from .kv import Groups, Place, RowCache
 from .masks import grammar_failed
 from .model import Model
-from .prefix_cache import PrefixCache
+from .prefix.cache import PrefixCache
 from .sampling import Draw, Sampler
 from .uniform import stream_key
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from ..core import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
+from ..types import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
 from .loop import Cancel, EngineOptions, Inbox, Loop, ModelT, Submit
 
 __all__ = ["Engine", "EngineOptions"]

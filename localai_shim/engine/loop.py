@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
-from ..core import (
+from ..types import (
     EngineClosedError,
     EngineStats,
     Event,
@@ -39,7 +39,7 @@ from .kv import can_batch, fits_slots
 from .memory import Memory
 from .meter import Meter
 from .model import Model
-from .prefix_cache import PrefixCache, default_budget
+from .prefix.cache import PrefixCache, default_budget
 from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..core import Guide, RowError
+from ..types import Guide, RowError
 
 _BITS = 32
 LEAST = -1e9  # stands for -inf where a row must draw something; far below all logits, finite over a temperature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..core import Percentiles
+from ..types import Percentiles
 
 _LAST = 1024
 

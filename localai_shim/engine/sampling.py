@@ -23,7 +23,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ..core import Guide, RowError, SamplingParams
+from ..types import Guide, RowError, SamplingParams
 from . import draw_device, draw_host
 from .bans import Bans
 from .masks import Masks, ask

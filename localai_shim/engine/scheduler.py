@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from ..core import Failure, RowError
+from ..types import Failure, RowError
 from .batch import Batch, Emit, Row
 from .kv import can_batch
 from .memory import Memory
@@ -13,7 +13,7 @@ from .meter import Meter
 from .model import Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
-from .prefix_cache import PrefixCache
+from .prefix.cache import PrefixCache
 from .waiting import Waiting
 
 _LEAST_CHUNK = 16  # tokens, however slow the machine is

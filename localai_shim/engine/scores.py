@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ..core import TokenScore
+from ..types import TokenScore
 from . import draw_device, draw_host
 from .kv import RowCache
 from .model import Model

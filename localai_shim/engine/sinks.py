@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from ..core import Event
+from ..types import Event
 
 
 class SyncSink:

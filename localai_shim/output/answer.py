@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import Token
+from ..types import Token
 from .channels import ChannelSplitter, Piece
 from .markup import REASONING, Markup
 from .stop import ALL_TEXT, StopMatcher, TokenRules

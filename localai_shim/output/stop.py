@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import Token
+from ..types import Token
 from .channels import ChannelSplitter
 from .markup import NORMAL, REASONING
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import FinishReason, Token
+from ..types import FinishReason, Token
 from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .tool_calls import CallDelta, InvalidCall
 

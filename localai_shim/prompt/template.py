@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import jinja2
 import jinja2.meta
 
-from ..core import common_length
 from ..errors import BadRequest
 from ..output.detokenizer import ByteDetokenizer
 from ..output.token_bytes import TokenBytes
+from ..types import common_length
 from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens

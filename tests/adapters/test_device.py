@@ -19,8 +19,8 @@ import pytest
 from localai_shim.adapters import device
 from localai_shim.adapters.device import DeviceMemory
 from localai_shim.adapters.text import LoadOptions, load_text_model
-from localai_shim.core import ModelLoadError
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.types import ModelLoadError
 from tests.engine.counting import tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.samples import only

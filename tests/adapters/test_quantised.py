@@ -14,11 +14,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.lora import LoRALinear
 
 from localai_shim.adapters import quantised
-from localai_shim.adapters.quantised import (
-    BatchedQuantizedEmbedding,
-    BatchedQuantizedLinear,
-    batch_quantised_layers,
-)
+from localai_shim.adapters.quantised import BatchedQuantizedEmbedding, BatchedQuantizedLinear, batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from tests.tiny import make_model
 

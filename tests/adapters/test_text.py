@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import cache as mlx_cache
 
 from localai_shim.adapters.text import LoadOptions, TextModel, is_plain_fast, load_text_model
-from localai_shim.core import ModelLoadError
+from localai_shim.types import ModelLoadError
 from tests.tiny import CONFIGS, make_model, tiny
 
 PROMPT = [5, 9, 13, 21, 8, 3]

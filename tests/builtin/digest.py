@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import training
 from localai_shim.builtin import CHECKPOINT
 
 FILE = Path(__file__).with_name("checkpoint.sha256")
@@ -17,7 +18,7 @@ RECORD = "python -m tests.builtin.digest"
 def digest() -> str:
     """Of the names and contents of the checkpoint's files and of the modules that make and ask it."""
     made = hashlib.sha256()
-    for path in [*sorted(CHECKPOINT.iterdir()), *sorted(CHECKPOINT.parent.glob("*.py"))]:
+    for path in [*sorted(CHECKPOINT.iterdir()), *sorted(Path(training.__file__).parent.glob("*.py"))]:
         made.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return made.hexdigest()
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from localai_shim.builtin import CHECKPOINT
-from localai_shim.builtin.chat import prompt_text, tool_call_text
-from localai_shim.builtin.dialogues import KINDS, sample, sample_any
-from localai_shim.builtin.evaluate import Answerer, evaluate
-from localai_shim.builtin.registry import Split, split_of
 from tests.builtin.digest import RECORD, is_recorded
 from tests.samples import exhaustive
+from training.chat import prompt_text, tool_call_text
+from training.dialogues import KINDS, sample, sample_any
+from training.evaluate import Answerer, evaluate
+from training.registry import Split, split_of
 
 SIZE_LIMIT = 5_800_000  # bytes
 PARAMETERS = range(1_000_000, 2_800_001)

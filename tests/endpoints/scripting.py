@@ -16,7 +16,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from localai_shim import LocalOpenAI
-from localai_shim.adapters.scripted import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, revalidate
 from tests.tiny import VOCABULARY, make_model, make_tokenizer
 

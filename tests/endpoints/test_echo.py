@@ -13,9 +13,9 @@ import pytest
 from openai.types import Completion, CompletionChoice
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.scripted import ScriptedEngine
-from localai_shim.core import Prompt
 from localai_shim.endpoints.echo import make_echo
+from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.types import Prompt
 from tests.conftest import Oracle, chat_tokenizer, refused
 
 TEXT = "The quick brown fox jumps over the lazy dog. 🙂"

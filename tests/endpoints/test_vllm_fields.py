@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.scripted import Reply, ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing.engine import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, Oracle, refused
 from tests.tiny import make_model, tiny
 

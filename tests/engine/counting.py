@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from localai_shim.adapters.text import TextModel
-from localai_shim.core import GenerationRequest, Prompt, SamplingParams
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.types import GenerationRequest, Prompt, SamplingParams
 from tests.engine.harness import GREEDY, Running, engine_for
 from tests.engine.oracle import alone
 from tests.tiny import VOCABULARY

@@ -11,7 +11,7 @@ import mlx.core as mx
 from localai_shim.adapters import caches
 from localai_shim.adapters.caches import Contents, KeyValues, States
 from localai_shim.engine.kv import RowCache, read_row
-from localai_shim.engine.prefix_cache import PrefixCache
+from localai_shim.engine.prefix.cache import PrefixCache
 from tests.engine.segments import arrays_of
 
 PLENTY = 2**30

@@ -11,9 +11,9 @@ from typing import Any
 
 from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.types import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.tiny import tiny
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -13,16 +13,16 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from localai_shim.core import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from localai_shim.engine import prefill as prefill_module
 from localai_shim.engine import scheduler as scheduler_module
 from localai_shim.engine.batch import Batch, Row
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.prefix_cache import PrefixCache
+from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last
 
 PER_TOKEN = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from localai_shim.engine.kv.parts import Segment
+from localai_shim.engine.kv.segments import Segment
 
 
 def arrays_of(tokens: Sequence[int], start: int = 0) -> Segment:

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx_lm.utils
 import pytest
 
-from localai_shim.core import ModelLoadError
+from localai_shim.types import ModelLoadError
 from tests.architectures import WINDOW, Alone, architectures, engine_of
 from tests.engine.harness import Running, request
 from tests.tiny import VOCABULARY

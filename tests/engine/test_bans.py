@@ -9,11 +9,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.core import SamplingParams
 from localai_shim.engine.bans import Bans
 from localai_shim.engine.masks import LEAST
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import stream_key
+from localai_shim.types import SamplingParams
 
 EOS = (1, 2)
 GREEDY = SamplingParams(temperature=0.0)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import SamplingParams
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.types import SamplingParams
 from tests.engine.harness import GREEDY, Running, request
 from tests.tiny import tiny
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.core import EngineClosedError, ModelLoadError, RowError, SamplingParams
 from localai_shim.engine.engine import Engine
+from localai_shim.types import EngineClosedError, ModelLoadError, RowError, SamplingParams
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from localai_shim.core import RowError
 from localai_shim.engine import prefill
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.types import RowError
 from tests.engine.counting import counting, expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.engine.recording import MakeWorld, World

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import Failure, GenerationRequest, RowError, SamplingParams, Token
 from localai_shim.engine.engine import Engine
+from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
 from tests.engine.guides import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.core import Failure, SamplingParams
-from localai_shim.engine.prefix_cache import PrefixCache
+from localai_shim.engine.prefix.cache import PrefixCache
+from localai_shim.types import Failure, SamplingParams
 from tests.engine.harness import GREEDY, Running, engine_for, request
 from tests.engine.recording import MakeWorld, World
 

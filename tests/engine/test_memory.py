@@ -8,10 +8,10 @@ import pytest
 
 from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import LoadOptions, load_text_model
-from localai_shim.core import ModelLoadError, RowError, SamplingParams
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.memory import Memory
+from localai_shim.types import ModelLoadError, RowError, SamplingParams
 from tests.engine.counting import PER_TOKEN, counting, tokens
 from tests.engine.harness import GREEDY, Gate, Running, engine_for, eventually, generate, request, stepping, while_busy
 from tests.engine.oracle import alone

@@ -10,10 +10,10 @@ import pytest
 
 from localai_shim.adapters.caches import Quantised
 from localai_shim.adapters.text import TextModel
-from localai_shim.core import RowError, SamplingParams
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import read_row
 from localai_shim.engine.kv.row import leaves
+from localai_shim.types import RowError, SamplingParams
 from tests.engine.counting import expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.engine.recording import MakeWorld

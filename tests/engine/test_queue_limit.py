@@ -12,8 +12,8 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.core import EngineClosedError, QueueFullError, RowError, SamplingParams, TooManyRowsError
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.types import EngineClosedError, QueueFullError, RowError, SamplingParams, TooManyRowsError
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, generate, held, prefilling, request
 from tests.tiny import tiny

@@ -9,10 +9,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.core import SamplingParams
 from localai_shim.engine import draw_device
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import again, stream_key, uniforms
+from localai_shim.types import SamplingParams
 
 EOS = [2, 5]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.core import Prompt
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.types import Prompt
 from tests.engine.harness import Running, engine_for, generate, request
 
 

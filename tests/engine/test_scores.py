@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from localai_shim.adapters.text import TextModel
-from localai_shim.core import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from localai_shim.engine import prefill as prefill_module
 from localai_shim.engine import scheduler as scheduler_module
 from localai_shim.engine import scores
@@ -20,6 +19,7 @@ from localai_shim.engine.meter import Meter
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.scores import Scoring
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from tests.conftest import Oracle
 from tests.engine.harness import GREEDY, Running, engine_for, request
 from tests.engine.recording import Clock, Recording

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localai_shim.core import SamplingParams
+from localai_shim.types import SamplingParams
 from tests.engine.harness import Running, engine_for, generate, request
 
 SEEDED = SamplingParams(temperature=1.1, top_p=0.95, seed=1234)

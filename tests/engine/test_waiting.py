@@ -8,11 +8,11 @@ import weakref
 
 import pytest
 
-from localai_shim.core import Prompt
 from localai_shim.engine.batch import Row
 from localai_shim.engine.prefill import PrefillJob
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.waiting import Waiting
+from localai_shim.types import Prompt
 from tests.engine.harness import request
 from tests.engine.recording import Recording
 

@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 
 from localai_shim.adapters.markup import tool_format
-from localai_shim.output.grammar import Grammar
-from localai_shim.output.tool_grammar import SUPPORTED, ToolSpec, tool_grammar
-from localai_shim.output.vocabulary import Vocabulary
-from tests.output.drafts import vocabulary_with
+from localai_shim.grammar.compile import Grammar
+from localai_shim.grammar.tools import SUPPORTED, ToolSpec, tool_grammar
+from localai_shim.grammar.vocabulary import Vocabulary
+from tests.grammar.drafts import vocabulary_with
 
 VALIDATOR = jsonschema.Draft202012Validator
 # The special tokens of the models that write a format.

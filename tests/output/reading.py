@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localai_shim.core import FinishReason, Token
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter, Piece
 from localai_shim.output.text import Delta
 from localai_shim.output.tool_calls import InvalidCall, OfferedTools
+from localai_shim.types import FinishReason, Token
 from tests.output.families import Call, Family
 from tests.output.recorded import Recorded
 

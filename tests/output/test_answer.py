@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from localai_shim.core import Token
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.text import TextParser
 from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.types import Token
 from tests.conftest import TEXTS, chat_tokenizer
 from tests.output.families import FAMILIES
 from tests.output.reading import Answer, Detokenizer, read, split, tokens

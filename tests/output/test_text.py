@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from localai_shim.core import Token
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.text import Delta, TextParser
+from localai_shim.types import Token
 from tests.conftest import TEXTS, chat_tokenizer
 
 

@@ -16,12 +16,12 @@ import pytest
 from mlx_lm.chat_templates import deepseek_v32
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
-from localai_shim.builtin import chat
 from localai_shim.errors import BadRequest
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.prompt.tools import read_tools
 from tests.conftest import chat_tokenizer
+from training import chat
 
 TOOLS = [
     tool.template()

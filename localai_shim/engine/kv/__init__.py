@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .cache import BatchCache, join
-from .groups import Groups, Part, Place, most_wasted
+from .batch_cache import BatchCache, join
+from .buckets import Groups, Part, Place, most_wasted
 from .merged import MergedCache
 from .row import OneRow, RowCache, can_batch, copied, fits_slots, read_row, write_row
 from .slots import SlotCache

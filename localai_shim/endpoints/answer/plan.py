@@ -1,0 +1,149 @@
+"""What an answer will look like: its parser on the consumer's side, and its guide on the engine's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...errors import BadRequest
+from ...grammar.compile import Grammar, GrammarError
+from ...grammar.guide import NoMarker, RowGuide
+from ...grammar.tools import call_or, harmony_answer, no_call
+from ...output.answer import AnswerParser
+from ...output.channels import ChannelSplitter
+from ...output.markup import NORMAL
+from ...output.text import TextParser
+from ...types import Guide, SamplingParams
+from ..request_fields import Limits, ServedModel
+from .format import AnswerFormat
+from .thinking import ThinkingPlan, follow_thinking
+from .tools import Mode, ToolPlan
+
+
+class AnswerPlan:
+    """Made once per request; what it makes is one choice's.
+
+    Args:
+        model: what serves the request.
+        tools: what it may call.
+        format: what its content has to be.
+        thinking: how much it may think.
+        prompt_end: the end of the rendered prompt.
+        continuing: the answer goes on with the prompt's last message.
+
+    Raises:
+        BadRequest: a grammar cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        tools: ToolPlan,
+        format: AnswerFormat | None,
+        thinking: ThinkingPlan,
+        prompt_end: str,
+        *,
+        continuing: bool = False,
+    ) -> None:
+        self._continuing = continuing
+        self._model, self._tools, self._format = model, tools, format
+        self._thinking, self._prompt_end = thinking, prompt_end
+        self._state = model.markup.state_after(prompt_end)
+        self._barred = self._barred_marker()
+        self._grammar = self._compile()
+
+    def sampling(self, params: SamplingParams) -> SamplingParams:
+        """How to sample: never the token that begins calls, where none may be made."""
+        if len(self._barred) != 1:
+            return params
+        return replace(params, logit_bias={**params.logit_bias, self._barred[0]: -math.inf})
+
+    def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
+        """Reads the tokens."""
+        detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
+        rules = limits.rules(self._model)
+        if self._model.markup.plain:
+            return TextParser(
+                detokenizer, limits.stop, min_tokens=limits.min_tokens, with_tokens=with_tokens, rules=rules
+            )
+        return AnswerParser(
+            detokenizer,
+            self._model.markup,
+            state=self._state,
+            tools=self._tools.offered,
+            stop=limits.stop,
+            min_tokens=limits.min_tokens,
+            with_tokens=with_tokens,
+            rules=rules,
+        )
+
+    def splitter(self) -> ChannelSplitter:
+        """Finds the content among the text."""
+        return ChannelSplitter(self._model.markup, state=self._state, offered=bool(self._tools.offered.functions))
+
+    def guide(self) -> Guide | None:
+        """Limits what may be said; None: nothing does."""
+        grammar = self._grammar
+        thinking = follow_thinking(self._thinking, self._model, self._prompt_end, guided=grammar is not None)
+        if grammar is None and len(self._barred) > 1:
+            return RowGuide(NoMarker(self._barred), thinking, from_start=True)
+        if grammar is None and thinking is None:
+            return None
+        matcher = None if grammar is None else grammar.matcher()
+        return RowGuide(matcher, thinking, from_start=self._model.markup.harmony)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _barred_marker(self) -> list[int]:
+        """The tokens of what begins a call, where none may be made."""
+        markup = self._model.markup
+        if not self._tools.barred or markup.tools is None or markup.harmony:
+            return []
+        return self._model.tokenizer.encode_marker(markup.tools.start)
+
+    def _compile(self) -> Grammar | None:
+        source = self._source()
+        if source is None:
+            return None
+        try:
+            return self._model.grammars.compile(source)
+        except GrammarError as error:
+            if self._format is None:
+                raise BadRequest(f"The grammar of these tools does not compile: {error}", param="tools") from error
+            raise self._format.refused(error) from error
+
+    def _source(self) -> str | None:
+        """The grammar of the whole answer; of gpt-oss's channels it covers the reasoning, too."""
+        tools, format = self._tools, self._format
+        if tools.forced or format is None:
+            mode: Mode = "required" if tools.forced else "auto"
+            if tools.barred:
+                return self._without_calls()
+            return tools.grammar(mode) if tools.held and tools.grammar is not None else None
+        if self._model.markup.initial != NORMAL:  # the grammar would have to write the header of a message, too
+            raise BadRequest(
+                f"'{format.param}' cannot be used with this model: there is no grammar of the headers that it writes.",
+                param=format.param,
+                code="unsupported_value",
+            )
+        content = format.source
+        if self._model.markup.harmony:
+            content = harmony_answer(content, self._model.grammars.vocabulary)
+        if not tools.offered.functions:
+            return content
+        if tools.grammar is None:
+            raise BadRequest(
+                f"'{format.param}' cannot be combined with tools that this model may call: there is no grammar of its "
+                "tool-call format.",
+                param=format.param,
+                code="unsupported_value",
+            )
+        self._model.grammars.compile(format.source)  # so that an error is about the format
+        return call_or(tools.grammar("required"), content)
+
+    def _without_calls(self) -> str | None:
+        """The grammar of free text in which no call begins; None where a token that is never sampled does."""
+        markup = self._model.markup
+        if markup.tools is None or (not markup.harmony and (len(self._barred) == 1 or markup.initial != NORMAL)):
+            return None
+        return no_call(markup.tools.start, self._model.grammars.vocabulary, harmony=markup.harmony)

@@ -1,0 +1,1 @@
+"""/chat/completions: creating them, and those that were stored."""

@@ -1,0 +1,149 @@
+"""Chat completions that were made with `store=True`: GET, POST and DELETE /chat/completions/{id}, and their messages.
+
+Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/chat) and the SDK's types.
+Every handler takes the store, the request's body and the url's parameters, and returns the JSON of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...errors import BadRequest, NotFound
+from ...state.store import MissingError, Store
+from ..fields import Fields
+from ..paging import check_query, list_object, read_paging, unknown_after
+from ..request_fields import read_metadata
+
+_KIND: Final = "chat.completion"
+_METADATA_KEY = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+_PARTS = {"text", "input_text", "output_text"}
+_MESSAGE_FIELDS = ("name", "tool_calls", "tool_call_id", "function_call")
+
+
+def save_completion(store: Store, completion: Mapping[str, Any], request_messages: Sequence[Any]) -> None:
+    """Store a completion with what was asked.
+
+    Args:
+        store: where.
+        completion: its JSON, with `metadata` where the request has some.
+        request_messages: the request's `messages`, which have been found valid.
+    """
+    body = {**completion, "metadata": completion.get("metadata") or {}}
+    messages = [_message(message, f"{body['id']}-{i}") for i, message in enumerate(request_messages)]
+    store.save(_KIND, body["id"], body, parts={"messages": messages})
+
+
+def retrieve(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+    """The completion as it was returned."""
+    fields.finish()
+    check_query(query)
+    body = store.get(_KIND, completion_id)
+    if body is None:
+        raise _unknown(completion_id)
+    return body
+
+
+def update(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+    """The completion with other metadata; null removes them all."""
+    metadata = read_metadata(fields) or {}
+    fields.finish()
+    check_query(query)
+    body = store.update(_KIND, completion_id, lambda old: {**old, "metadata": metadata})
+    if body is None:
+        raise _unknown(completion_id)
+    return body
+
+
+def delete(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+    """The completion goes, and its messages with it."""
+    fields.finish()
+    check_query(query)
+    if not store.delete(_KIND, completion_id):
+        raise _unknown(completion_id)
+    return {"id": completion_id, "object": "chat.completion.deleted", "deleted": True}
+
+
+def list_completions(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, Any]:
+    """A page of the stored completions, oldest first unless the caller asks otherwise."""
+    fields.finish()
+    model, metadata = Fields(query).string("model"), _read_metadata_filter(query)
+    paging = read_paging(query, default_order="asc", others=("model", *_metadata_names(query)))
+
+    def wanted(body: dict[str, Any]) -> bool:
+        return model in (None, body["model"]) and metadata.items() <= body["metadata"].items()
+
+    try:
+        page = store.list(_KIND, after=paging.after, limit=paging.limit, descending=paging.descending, where=wanted)
+    except MissingError:
+        raise unknown_after("Chat completion", paging.after) from None
+    return list_object(page)
+
+
+def list_messages(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+    """A page of the messages that a completion answered, in their order unless the caller asks otherwise."""
+    fields.finish()
+    paging = read_paging(query, default_order="asc")
+    try:
+        page = store.page(
+            _KIND, completion_id, "messages", after=paging.after, limit=paging.limit, descending=paging.descending
+        )
+    except MissingError as error:
+        if error.kind == _KIND:
+            raise _unknown(completion_id) from None
+        raise unknown_after("Message", paging.after) from None
+    return list_object(page)
+
+
+# -------------------------------------------------------------------------------------------------------------------
+
+
+def _unknown(completion_id: str) -> NotFound:
+    return NotFound(
+        f"Chat completion with id '{completion_id}' not found: only those that were made with store=True are kept.",
+        param="completion_id",
+        code="completion_not_found",
+    )
+
+
+def _metadata_names(query: Mapping[str, Any]) -> list[str]:
+    """The parameters that filter by metadata: a mapping, or one `metadata[key]` for each."""
+    return ["metadata", *(name for name in query if _METADATA_KEY.fullmatch(name))]
+
+
+def _read_metadata_filter(query: Mapping[str, Any]) -> dict[str, str]:
+    wanted: dict[str, Any] = {}
+    for name in _metadata_names(query):
+        if match := _METADATA_KEY.fullmatch(name):
+            wanted[match[1]] = query[name]
+        else:
+            wanted.update(Fields(query).mapping(name) or {})
+    for key, value in wanted.items():
+        if not isinstance(value, str):
+            raise BadRequest.wrong_type(f"metadata[{key}]", "a string", value)
+    return wanted
+
+
+def _message(message: Mapping[str, Any], message_id: str) -> dict[str, Any]:
+    """A message of the request as the SDK's `ChatCompletionStoreMessage`, with whatever role it has."""
+    content, refusal = message.get("content"), message.get("refusal")
+    parts = None
+    if isinstance(content, list | tuple):
+        refusals = [part["refusal"] for part in content if part["type"] == "refusal"]
+        parts = [_part(part) for part in content if part["type"] != "refusal"]
+        content, refusal = None, "".join(refusals) if refusals else refusal
+    rest = {name: message[name] for name in _MESSAGE_FIELDS if message.get(name) is not None}
+    return {
+        "id": message_id,
+        "role": message["role"],
+        "content": content,
+        "refusal": refusal,
+        "content_parts": parts,
+        **rest,
+    }
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts of text under the one name that stored messages have for them."""
+    return {"type": "text", "text": part["text"]} if part["type"] in _PARTS else dict(part)

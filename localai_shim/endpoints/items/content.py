@@ -1,0 +1,186 @@
+"""Parts of an item's content, checked, with every field that the SDK's types of stored parts demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import BadRequest
+from .fields import ItemFields
+
+INPUT = ("input_text", "input_image", "input_file")
+OUTPUT = ("output_text", "refusal")
+
+_DETAILS = ("low", "high", "auto", "original")
+_URLS = ("data:", "http://", "https://")
+_LARGEST = 2**53
+# type -> its fields
+_ANNOTATIONS: dict[str, dict[str, type]] = {
+    "file_citation": {"file_id": str, "filename": str, "index": int},
+    "url_citation": {"url": str, "title": str, "start_index": int, "end_index": int},
+    "container_file_citation": {
+        "container_id": str,
+        "file_id": str,
+        "filename": str,
+        "start_index": int,
+        "end_index": int,
+    },
+    "file_path": {"file_id": str, "index": int},
+}
+
+
+def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
+    """Content that may be a string, or parts of some kinds.
+
+    Raises:
+        BadRequest: it is neither, or a part is wrong.
+    """
+    value = fields.require(fields.at(name))
+    if isinstance(value, str):
+        return fields.text(name)
+    if not isinstance(value, list | tuple):
+        raise BadRequest.wrong_type(fields.at(name), "one of a string or array of objects", value)
+    return parts(fields, name, kinds)
+
+
+def parts(fields: ItemFields, name: str, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Content that is an array of parts of some kinds.
+
+    Raises:
+        BadRequest: it is not, or a part is wrong.
+    """
+    return [_part(part, f"{fields.at(name)}[{i}]", kinds) for i, part in enumerate(fields.array(name))]
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A part of what the model said."""
+    return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+
+
+def input_text(text: str) -> dict[str, Any]:
+    """A part of what the model was told."""
+    return {"type": "input_text", "text": text}
+
+
+def _part(part: Any, path: str, kinds: Sequence[str]) -> dict[str, Any]:
+    fields = ItemFields(part, path)
+    kind = fields.option("type", kinds)
+    out = {"type": kind, **_READERS[kind](fields)}
+    fields.finish()
+    return out
+
+
+def _text(fields: ItemFields) -> dict[str, Any]:
+    return {"text": fields.text("text")}
+
+
+def _input_text(fields: ItemFields) -> dict[str, Any]:
+    return {"text": fields.text("text"), **_breakpoint(fields)}
+
+
+def _refusal(fields: ItemFields) -> dict[str, Any]:
+    return {"refusal": fields.text("refusal")}
+
+
+def _output_text(fields: ItemFields) -> dict[str, Any]:
+    fields.get(fields.at("parsed"))  # `responses.parse` adds it to what came
+    out = output_text(fields.text("text"))
+    if fields.has(fields.at("annotations")):
+        out["annotations"] = _each(fields, "annotations", _annotation)
+    if fields.has(fields.at("logprobs")):
+        out["logprobs"] = _each(fields, "logprobs", _logprob)
+    return out
+
+
+def _input_image(fields: ItemFields) -> dict[str, Any]:
+    url, file_id = fields.optional("image_url"), fields.optional("file_id")
+    if url is None and file_id is None:
+        raise BadRequest.missing(fields.at("image_url"))
+    if url is not None and file_id is not None:
+        raise _mutually_exclusive(fields, ("image_url", "file_id"))
+    if url is not None and not url.lower().startswith(_URLS):
+        raise BadRequest(
+            f"Invalid '{fields.at('image_url')}'. Expected a valid URL, but got a value with an invalid format.",
+            param=fields.at("image_url"),
+            code="invalid_value",
+        )
+    detail = fields.choice(fields.at("detail"), _DETAILS) or "auto"
+    return {"detail": detail, **fields.given(image_url=url, file_id=file_id), **_breakpoint(fields)}
+
+
+def _input_file(fields: ItemFields) -> dict[str, Any]:
+    sources = {name: fields.optional(name) for name in ("file_data", "file_id", "file_url")}
+    given = [name for name, value in sources.items() if value is not None]
+    if not given:
+        raise BadRequest.missing(fields.at("file_data"))
+    if len(given) > 1:
+        raise _mutually_exclusive(fields, given)
+    rest = {"filename": fields.optional("filename"), "detail": fields.choice(fields.at("detail"), _DETAILS[:3])}
+    return {**fields.given(**sources, **rest), **_breakpoint(fields)}
+
+
+def _mutually_exclusive(fields: ItemFields, names: Sequence[str]) -> BadRequest:
+    return BadRequest(
+        f"Mutually exclusive parameters: {', '.join(repr(fields.at(name)) for name in names)}. Ensure you are only "
+        "providing one of them.",
+        param=fields.at(names[-1]),
+        code="mutually_exclusive_parameters",
+    )
+
+
+def _breakpoint(fields: ItemFields) -> dict[str, Any]:
+    """A hint to OpenAI's prompt cache, which is kept; the local one finds such places by itself."""
+    name = "prompt_cache_breakpoint"
+    if not fields.has(fields.at(name)):
+        return {}
+    hint = ItemFields(fields.get(fields.at(name)), fields.at(name))
+    out = {"mode": hint.option("mode", ("explicit",)), **hint.given(ttl=hint.choice(hint.at("ttl"), ("30m", "12h")))}
+    hint.finish()
+    return {name: out}
+
+
+def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, Any]]) -> list[dict[str, Any]]:
+    out = []
+    for i, value in enumerate(fields.array(name)):
+        inner = ItemFields(value, f"{fields.at(name)}[{i}]")
+        out.append(read(inner))
+        inner.finish()
+    return out
+
+
+def _annotation(fields: ItemFields) -> dict[str, Any]:
+    kind = fields.option("type", tuple(_ANNOTATIONS))
+    out: dict[str, Any] = {"type": kind}
+    for name, expected in _ANNOTATIONS[kind].items():
+        out[name] = fields.text(name) if expected is str else _integer(fields, name)
+    return out
+
+
+def _logprob(fields: ItemFields) -> dict[str, Any]:
+    return {**_token(fields), "top_logprobs": _each(fields, "top_logprobs", _token)}
+
+
+def _token(fields: ItemFields) -> dict[str, Any]:
+    fields.require(fields.at("logprob"))
+    logprob = fields.number(fields.at("logprob"), -_LARGEST, _LARGEST)
+    values = fields.array("bytes")
+    for i, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadRequest.wrong_type(f"{fields.at('bytes')}[{i}]", "an integer", value)
+    return {"token": fields.text("token"), "logprob": logprob, "bytes": values}
+
+
+def _integer(fields: ItemFields, name: str) -> int:
+    fields.require(fields.at(name))
+    return fields.integer(fields.at(name), 0, _LARGEST) or 0
+
+
+_READERS: dict[str, Callable[[ItemFields], dict[str, Any]]] = {
+    "input_text": _input_text,
+    "input_image": _input_image,
+    "input_file": _input_file,
+    "output_text": _output_text,
+    "refusal": _refusal,
+    "summary_text": _text,
+    "reasoning_text": _text,
+}

@@ -1,0 +1,185 @@
+"""/conversations and /conversations/{id}/items.
+
+Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/conversations) and the SDK's types.
+Every handler takes the store, the request's body and the url's parameters, and returns the JSON of the answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...errors import BadRequest, NotFound
+from ...state.store import DuplicateError, MissingError, Page, Store
+from ..fields import Fields
+from ..paging import check_query, list_object, read_paging, unknown_after
+from ..request_fields import now, read_metadata
+from .includes import read_include, shown
+from .resources import duplicate_item, item_resources
+
+_KIND: Final = "conversation"
+_MOST_ITEMS = 20
+
+
+def create(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, Any]:
+    """A new conversation, with or without items."""
+    check_query(query)
+    metadata = read_metadata(fields) or {}
+    items = _read_items(store, fields) if fields.has("items") else []
+    fields.finish()
+    conversation_id = f"conv_{secrets.token_hex(24)}"
+    body = {"id": conversation_id, "object": _KIND, "created_at": now(), "metadata": metadata}
+    store.save(_KIND, conversation_id, body, parts={"items": items})
+    return body
+
+
+def retrieve(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+    """The conversation."""
+    _begin(fields, query, conversation_id)
+    return conversation(store, conversation_id)
+
+
+def update(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+    """The conversation with other metadata; null removes them all."""
+    metadata = read_metadata(fields) or {}
+    _begin(fields, query, conversation_id)
+    body = store.update(_KIND, conversation_id, lambda old: {**old, "metadata": metadata})
+    if body is None:
+        raise unknown_conversation(conversation_id)
+    return body
+
+
+def delete(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+    """The conversation goes, and its items with it."""
+    _begin(fields, query, conversation_id)
+    if not store.delete(_KIND, conversation_id):
+        raise unknown_conversation(conversation_id)
+    return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+
+
+# -- items ----------------------------------------------------------------------------------------------------------
+
+
+def create_items(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+    """Items that go to the conversation's end; all or none."""
+    include = read_include(query)
+    items = _read_items(store, fields)
+    if not items:
+        raise BadRequest(
+            "Invalid 'items': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            param="items",
+            code="empty_array",
+        )
+    _begin(fields, query, conversation_id, "include")
+    try:
+        store.append(_KIND, conversation_id, items)
+    except MissingError:
+        raise unknown_conversation(conversation_id) from None
+    except DuplicateError as error:
+        index = [item["id"] for item in items].index(error.id)
+        raise duplicate_item(error.id, f"items[{index}].id") from None
+    return list_object(Page([shown(item, include) for item in items], has_more=False))
+
+
+def list_items(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+    """A page of the conversation's items, newest first unless the caller asks otherwise."""
+    include = read_include(query)
+    paging = read_paging(query, default_order="desc", others=("include",))
+    _begin(fields, {}, conversation_id)
+    try:
+        page = store.page(
+            _KIND, conversation_id, "items", after=paging.after, limit=paging.limit, descending=paging.descending
+        )
+    except MissingError as error:
+        if error.kind == _KIND:
+            raise unknown_conversation(conversation_id) from None
+        raise unknown_after("Item", paging.after) from None
+    return list_object(Page([shown(item, include) for item in page.data], page.has_more))
+
+
+def retrieve_item(
+    store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str, item_id: str
+) -> dict[str, Any]:
+    """One item."""
+    include = read_include(query)
+    _begin(fields, query, conversation_id, "include")
+    item = store.item(_KIND, conversation_id, item_id)
+    if item is None:
+        raise _unknown_item(store, conversation_id, item_id)
+    return shown(item, include)
+
+
+def delete_item(
+    store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str, item_id: str
+) -> dict[str, Any]:
+    """The conversation, without the item."""
+    _begin(fields, query, conversation_id)
+    if not store.remove_item(_KIND, conversation_id, item_id):
+        raise _unknown_item(store, conversation_id, item_id)
+    return conversation(store, conversation_id)
+
+
+# -- also for responses that go on from a conversation --------------------------------------------------------------
+
+
+def check_conversation_id(conversation_id: str, param: str = "conversation_id") -> None:
+    """Refuse what cannot be the id of a conversation.
+
+    Raises:
+        BadRequest: it has another form.
+    """
+    if not conversation_id.startswith("conv_"):
+        raise BadRequest(
+            f"Invalid '{param}': '{conversation_id}'. Expected an ID that begins with 'conv_'.",
+            param=param,
+            code="invalid_value",
+        )
+
+
+def conversation(store: Store, conversation_id: str, param: str = "conversation_id") -> dict[str, Any]:
+    """The conversation of this id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    body = store.get(_KIND, conversation_id)
+    if body is None:
+        raise unknown_conversation(conversation_id, param)
+    return body
+
+
+def unknown_conversation(conversation_id: str, param: str = "conversation_id") -> NotFound:
+    """The error for a conversation that never was, or was deleted."""
+    return NotFound(f"Conversation with id '{conversation_id}' not found.", param=param, code="conversation_not_found")
+
+
+# -------------------------------------------------------------------------------------------------------------------
+
+
+def _begin(fields: Fields, query: Mapping[str, Any], conversation_id: str, *known: str) -> None:
+    """What every request on a conversation checks, once its body was read."""
+    fields.finish()
+    check_query(query, known)
+    check_conversation_id(conversation_id)
+
+
+def _read_items(store: Store, fields: Fields) -> list[dict[str, Any]]:
+    given = fields.require("items")
+    if isinstance(given, list | tuple) and len(given) > _MOST_ITEMS:
+        raise BadRequest(
+            f"Invalid 'items': array too long. Expected an array with maximum length {_MOST_ITEMS}, but got an array "
+            f"with length {len(given)} instead.",
+            param="items",
+            code="array_above_max_length",
+        )
+    return item_resources(given, "items", store.find_item)
+
+
+def _unknown_item(store: Store, conversation_id: str, item_id: str) -> NotFound:
+    conversation(store, conversation_id)
+    return NotFound(
+        f"Item with id '{item_id}' not found in conversation '{conversation_id}'.",
+        param="item_id",
+        code="item_not_found",
+    )

@@ -1,0 +1,63 @@
+"""`include`: parts of items that answers have only where the caller asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ...errors import BadRequest
+from ..fields import listed
+
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
+# What hosted tools leave behind is never there to include. Urls of images always are: items without them, sent back as
+# input, would be refused.
+INCLUDABLE = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    ENCRYPTED,
+    LOGPROBS,
+)
+
+
+def read_include(fields: Mapping[str, Any]) -> frozenset[str]:
+    """The field of a body, or the parameter of a url, where it may be one string and be called `include[]`.
+
+    Raises:
+        BadRequest: it is no array of values that OpenAI documents.
+    """
+    value = fields.get("include")
+    if value is None:
+        value = fields.get("include[]")
+    values = [value] if isinstance(value, str) else value
+    if values is None:
+        return frozenset()
+    if not isinstance(values, list | tuple):
+        raise BadRequest.wrong_type("include", "an array of strings", value)
+    for i, name in enumerate(values):
+        if not isinstance(name, str):
+            raise BadRequest.wrong_type(f"include[{i}]", "a string", name)
+        if name not in INCLUDABLE:
+            raise BadRequest(
+                f"Invalid value: '{name}'. Supported values are: {listed(INCLUDABLE)}.",
+                param=f"include[{i}]",
+                code="invalid_value",
+            )
+    return frozenset(values)
+
+
+def shown(item: dict[str, Any], include: Collection[str]) -> dict[str, Any]:
+    """A stored item as an answer has it; the stored one stays as it is."""
+    if item["type"] == "reasoning" and ENCRYPTED not in include:
+        return {key: value for key, value in item.items() if key != "encrypted_content"}
+    if item["type"] == "message" and LOGPROBS not in include:
+        return {**item, "content": [_without_logprobs(part) for part in item["content"]]}
+    return item
+
+
+def _without_logprobs(part: dict[str, Any]) -> dict[str, Any]:
+    return {**part, "logprobs": []} if part.get("logprobs") else part

@@ -1,0 +1,259 @@
+"""Input items of the Responses API -> items as they are stored and returned, whole and checked.
+
+Shapes follow the SDK's `ResponseInputItemParam` (what comes in), `ConversationItem` and `ResponseItem` (what goes out).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import BadRequest, NotFound
+from ..fields import listed
+from . import content as content_parts
+from .fields import ItemFields
+
+PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+    "compaction": "cmp",
+}
+"""Type of an item -> what its id begins with."""
+
+_ROLES = ("assistant", "system", "developer", "user")
+_STATUSES = ("in_progress", "completed", "incomplete")
+_PHASES = ("commentary", "final_answer")
+_HOSTED = (
+    "file_search_call",
+    "web_search_call",
+    "computer_call",
+    "computer_call_output",
+    "code_interpreter_call",
+    "image_generation_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "tool_search_call",
+    "tool_search_output",
+    "program",
+    "program_output",
+)
+_NOT_ITEMS = {
+    "additional_tools": "Pass all tools in the request's 'tools'.",
+    "configuration_update": "Pass 'reasoning' and 'text' in the request.",
+    "compaction_trigger": "Use responses.compact.",
+}
+
+
+def new_item_id(kind: str) -> str:
+    """An id for an item of this type, such as `msg_...`."""
+    return f"{PREFIXES[kind]}_{secrets.token_hex(24)}"
+
+
+def item_resources(items: Any, path: str, find: Callable[[str], dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """A list of input items as they are stored; references are replaced by what they stand for.
+
+    Args:
+        items: the request's field, untrusted.
+        path: its name, for errors.
+        find: a stored item by its id.
+
+    Raises:
+        BadRequest: an item is wrong, or an id comes twice.
+        NotFound: a reference leads nowhere.
+    """
+    if not isinstance(items, list | tuple):
+        raise BadRequest.wrong_type(path, "an array of objects", items)
+    out: list[dict[str, Any]] = []
+    known: set[str] = set()
+    for i, given in enumerate(items):
+        item = item_resource(given, f"{path}[{i}]")
+        if item["type"] == "item_reference":
+            item = _referenced(item["id"], f"{path}[{i}].id", find)
+        if item["id"] in known:
+            raise duplicate_item(item["id"], f"{path}[{i}].id")
+        known.add(item["id"])
+        out.append(item)
+    return out
+
+
+def item_resource(item: Any, path: str) -> dict[str, Any]:
+    """An input item as it is stored: with an id, a status and parts. A reference is its type and its id.
+
+    Args:
+        item: untrusted.
+        path: where it is, such as `input[0]`.
+
+    Raises:
+        BadRequest: with the path of what is wrong.
+    """
+    fields = ItemFields(item, path)
+    kind = _kind(fields)
+    if kind == "item_reference":
+        fields.require(fields.at("id"))
+        out = {"id": fields.id(), "type": kind}
+    else:
+        out = {"id": fields.id() or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
+    fields.finish()
+    return out
+
+
+def duplicate_item(item_id: str, path: str) -> BadRequest:
+    """The error for an id that is there already."""
+    return BadRequest(
+        f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
+        param=path,
+        code="duplicate_item",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _referenced(item_id: str, path: str, find: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
+    found = find(item_id)
+    if found is None or found.get("type") not in PREFIXES:  # messages of stored chat completions have ids, too
+        raise NotFound(f"Item with id '{item_id}' not found.", param=path, code="item_not_found")
+    return found
+
+
+def _kind(fields: ItemFields) -> str:
+    """The type; messages and references may come without."""
+    at = fields.at("type")
+    kind = fields.string(at)
+    if kind is None and fields.has(fields.at("role")):
+        return "message"
+    if kind is None and fields.has_only("id"):
+        return "item_reference"
+    if kind is None:
+        raise BadRequest.missing(at)
+    if kind in _HOSTED:
+        raise BadRequest(
+            f"Unsupported value: '{at}' does not support '{kind}': it belongs to a tool that is hosted by OpenAI; this "
+            "client is local and never uses the network.",
+            param=at,
+            code="unsupported_value",
+        )
+    if kind in _NOT_ITEMS:
+        raise BadRequest(
+            f"Unsupported value: '{at}' does not support '{kind}'. {_NOT_ITEMS[kind]}",
+            param=at,
+            code="unsupported_value",
+        )
+    supported = (*PREFIXES, "item_reference")
+    if kind not in supported:
+        raise BadRequest(
+            f"Invalid value: '{kind}'. Supported values are: {listed(supported)}.", param=at, code="invalid_value"
+        )
+    return kind
+
+
+def _message(fields: ItemFields) -> dict[str, Any]:
+    role = fields.option("role", _ROLES)
+    kinds = content_parts.OUTPUT if role == "assistant" else content_parts.INPUT
+    content = content_parts.content(fields, "content", kinds)
+    if isinstance(content, str):
+        content = [(content_parts.output_text if role == "assistant" else content_parts.input_text)(content)]
+    phase = fields.choice(fields.at("phase"), _PHASES)
+    if role != "assistant":
+        phase = None  # "not used for user messages"
+    return {"status": _status(fields), "role": role, "content": content, **fields.given(phase=phase)}
+
+
+def _function_call(fields: ItemFields) -> dict[str, Any]:
+    fields.get(fields.at("parsed_arguments"))  # `responses.parse` adds it to what came
+    return {
+        "status": _status(fields),
+        "call_id": fields.call_id(),
+        "name": fields.word("name"),
+        "arguments": fields.text("arguments"),
+        **_call(fields),
+    }
+
+
+def _custom_tool_call(fields: ItemFields) -> dict[str, Any]:
+    return {
+        "status": _status(fields),
+        "call_id": fields.call_id(),
+        "name": fields.word("name"),
+        "input": fields.text("input"),
+        **_call(fields),
+    }
+
+
+def _function_call_output(fields: ItemFields) -> dict[str, Any]:
+    return {**_custom_tool_call_output(fields), **fields.given(name=fields.optional("name"))}
+
+
+def _custom_tool_call_output(fields: ItemFields) -> dict[str, Any]:
+    return {
+        "status": _status(fields),
+        "call_id": fields.call_id(),
+        "output": content_parts.content(fields, "output", content_parts.INPUT),
+        **_context(fields),
+    }
+
+
+def _reasoning(fields: ItemFields) -> dict[str, Any]:
+    out: dict[str, Any] = {"summary": content_parts.parts(fields, "summary", ("summary_text",))}
+    if fields.has(fields.at("content")):
+        out["content"] = content_parts.parts(fields, "content", ("reasoning_text",))
+    encrypted, status = fields.optional("encrypted_content"), fields.choice(fields.at("status"), _STATUSES)
+    return {**out, **fields.given(encrypted_content=encrypted, status=status)}
+
+
+def _compaction(fields: ItemFields) -> dict[str, Any]:
+    created_by = fields.optional("created_by")
+    return {"encrypted_content": fields.text("encrypted_content"), **fields.given(created_by=created_by)}
+
+
+def _status(fields: ItemFields) -> str:
+    return fields.choice(fields.at("status"), _STATUSES) or "completed"
+
+
+def _call(fields: ItemFields) -> dict[str, Any]:
+    """What calls of both kinds may say besides; the SDK writes `async` of its own objects as `async_`."""
+    flags = [fields.boolean(fields.at(name)) for name in ("async", "async_")]
+    given = fields.given(**{"async": next((flag for flag in flags if flag is not None), None)})
+    return {**given, **_context(fields)}
+
+
+def _context(fields: ItemFields) -> dict[str, Any]:
+    """What calls and outputs may say of where they come from."""
+    out = fields.given(created_by=fields.optional("created_by"), namespace=fields.optional("namespace"))
+    at = fields.at("caller")
+    if not fields.has(at):
+        return out
+    caller = ItemFields(fields.get(at), at)
+    if caller.option("type", ("direct", "program")) == "program":
+        raise BadRequest(
+            f"Unsupported value: '{at}.type' does not support 'program': programs are hosted by OpenAI; this client is "
+            "local and never uses the network.",
+            param=f"{at}.type",
+            code="unsupported_value",
+        )
+    caller.finish()
+    return {**out, "caller": {"type": "direct"}}
+
+
+_READERS: dict[str, Callable[[ItemFields], dict[str, Any]]] = {
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _function_call_output,
+    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call_output": _custom_tool_call_output,
+    "reasoning": _reasoning,
+    "compaction": _compaction,
+}

@@ -1,0 +1,388 @@
+"""What chat.completions and completions share: sampling fields, limits, ids and usage."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from secrets import randbits
+from typing import Any, NamedTuple
+
+from openai.types import CompletionUsage
+from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
+
+from ..errors import BadRequest
+from ..grammar.compile import GrammarCompiler
+from ..output.channels import ChannelSplitter
+from ..output.markup import Markup
+from ..output.stop import StopStrings, TokenRules
+from ..prompt.messages import encodable
+from ..prompt.template import ChatTokenizer
+from ..types import GenerationRequest, Guide, Prompt, SamplingParams
+from .fields import Fields
+from .token_fields import read_bad_words, read_token_ids
+
+_INT64 = 2**63
+SEED_BITS = 63
+_CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
+
+SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What an endpoint knows about the model that serves a request."""
+
+    name: str
+    tokenizer: ChatTokenizer
+    context_length: int | None
+    eos_token_ids: frozenset[int]
+    fingerprint: str
+    created: int
+    markup: Markup
+    grammars: GrammarCompiler
+    generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hidden_ids: frozenset[int] = frozenset()
+    """Special tokens that are no text of an answer: all but the model's markers."""
+
+
+def read_accepted(fields: Fields) -> None:
+    """Check the types of fields that are accepted without effect."""
+    for name in ("user", "safety_identifier", "prompt_cache_key"):
+        fields.string(name)
+    fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
+    if (fields.mapping("prompt_cache_options") or {}).get("prewarm"):
+        raise BadRequest(
+            "A request without an answer, to warm the cache up, is not supported; ask for an answer of one token.",
+            param="prompt_cache_options.prewarm",
+            code="unsupported_value",
+        )
+
+
+def read_cache_salt(fields: Fields) -> str | None:
+    """vLLM's `cache_salt`: only requests with the same one find what this one leaves in the prefix cache."""
+    salt = fields.string("cache_salt")
+    if salt == "":
+        raise BadRequest(
+            "Invalid 'cache_salt': empty string. Expected a string with minimum length 1.",
+            param="cache_salt",
+            code="string_below_min_length",
+        )
+    return salt
+
+
+def read_allow_special_tokens(fields: Fields) -> bool:
+    """Whether special tokens that the caller's texts spell become such tokens; they are text otherwise."""
+    return fields.boolean("allow_special_tokens") or False
+
+
+def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
+    """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
+    defaults = model.generation_defaults
+    greedy = defaults.get("do_sample") is False
+
+    def default(name: str, otherwise: float) -> Any:
+        value = defaults.get(name)
+        return otherwise if value is None or greedy else value
+
+    temperature = fields.number("temperature", 0, 2)
+    top_p = fields.number("top_p", 0, 1)
+    top_k = fields.integer("top_k", -1, _INT64 - 1)
+    min_p = fields.number("min_p", 0, 1)
+    repetition = fields.number("repetition_penalty", 1e-3, 100)
+    presence = fields.number("presence_penalty", -2, 2)
+    frequency = fields.number("frequency_penalty", -2, 2)
+    seed = fields.integer("seed", -_INT64, _INT64 - 1)
+    if temperature is None:
+        temperature = 0.0 if greedy else float(default("temperature", 1.0))
+    return SamplingParams(
+        temperature=temperature,
+        top_p=float(default("top_p", 1.0)) if top_p is None else top_p,
+        top_k=max(0, int(default("top_k", 0)) if top_k is None else top_k),
+        min_p=float(default("min_p", 0.0)) if min_p is None else min_p,
+        repetition_penalty=float(defaults.get("repetition_penalty") or 1.0) if repetition is None else repetition,
+        presence_penalty=presence or 0.0,
+        frequency_penalty=frequency or 0.0,
+        logit_bias=_logit_bias(fields, model),
+        allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, least=1),
+        bad_words=read_bad_words(fields, model.tokenizer),
+        seed=new_seed() if seed is None else seed,
+        top_logprobs=top_logprobs,
+    )
+
+
+def new_seed() -> int:
+    """A random seed, for a request that has none."""
+    return randbits(SEED_BITS)
+
+
+def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
+    out: dict[int, float] = {}
+    bias_by_token: dict[Any, Any] = fields.mapping("logit_bias") or {}
+    for key, value in bias_by_token.items():
+        path = f"logit_bias.{key}"
+        digits = str(key) if isinstance(key, str) or type(key) is int else ""
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
+            raise BadRequest(
+                f"Invalid key in 'logit_bias': {key}. You should only be submitting integers.",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        token_id = int(digits)
+        if not 0 <= token_id < model.tokenizer.vocabulary_size:
+            raise BadRequest(
+                f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
+                f"{model.tokenizer.vocabulary_size - 1}.",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        bias = Fields({path: value}).number(path, -100, 100)
+        if bias is not None:
+            out[token_id] = bias
+    return out
+
+
+def read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
+    """vLLM's `chat_template_kwargs`, and `verbosity`: a wish, which goes to the templates that take it."""
+    variables = fields.mapping("chat_template_kwargs") or {}
+    model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
+    verbosity = fields.choice("verbosity", ("low", "medium", "high"))
+    if verbosity in ("low", "high") and model.tokenizer.takes("verbosity", verbosity):
+        variables.setdefault("verbosity", verbosity)
+    return variables
+
+
+def read_stop(fields: Fields) -> list[str]:
+    """`stop`: a string or up to four."""
+    value = fields.get("stop")
+    if value is None:
+        return []
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list | tuple):
+        raise BadRequest.wrong_type("stop", "one of a string or array of strings", value)
+    if len(strings) > 4:
+        raise BadRequest(
+            "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length "
+            f"{len(strings)} instead.",
+            param="stop",
+            code="array_above_max_length",
+        )
+    for i, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
+        if not string:
+            raise BadRequest(
+                f"Invalid 'stop[{i}]': empty string. Expected a string with minimum length 1.",
+                param=f"stop[{i}]",
+                code="string_below_min_length",
+            )
+        encodable(string, f"stop[{i}]")
+    return list(strings)
+
+
+class StreamOptions(NamedTuple):
+    """What a stream says of its tokens' number."""
+
+    include_usage: bool = False
+    """It ends with the usage."""
+    continuous_usage: bool = False
+    """Each chunk has the usage of its choice so far."""
+
+
+def read_stream_options(fields: Fields, stream: bool) -> StreamOptions:
+    """`stream_options`, and of vLLM's `continuous_usage_stats`."""
+    options = fields.mapping("stream_options")
+    if options is None:
+        return StreamOptions()
+    if not stream:
+        raise BadRequest(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    inner = Fields({f"stream_options.{key}": value for key, value in options.items()})
+    include_usage = inner.boolean("stream_options.include_usage") or False
+    continuous = inner.boolean("stream_options.continuous_usage_stats") or False
+    inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
+    inner.finish()
+    return StreamOptions(include_usage, continuous)
+
+
+def read_max_tokens(fields: Fields, name: str, model: ServedModel, *, least: int = 1) -> int | None:
+    """A token limit: no more than the model could ever give."""
+    value = fields.integer(name, least, _INT64 - 1)
+    if value is not None and model.context_length is not None and value > model.context_length:
+        raise BadRequest(
+            f"{name} is too large: {value}. This model supports at most {model.context_length} tokens of prompt and "
+            f"completion together, whereas you provided {value}.",
+            param=name,
+            code="invalid_value",
+        )
+    return value
+
+
+def read_metadata(fields: Fields) -> dict[str, str] | None:
+    """`metadata`: at most 16 strings of at most 512 characters, under keys of at most 64."""
+    metadata = fields.mapping("metadata")
+    if metadata is None:
+        return None
+    if len(metadata) > 16:
+        raise BadRequest(
+            "Invalid 'metadata': too many properties. Expected an object with at most 16 properties, but got an object "
+            f"with {len(metadata)} properties instead.",
+            param="metadata",
+            code="object_above_max_properties",
+        )
+    for key, value in metadata.items():
+        if not isinstance(key, str):
+            raise BadRequest.wrong_type("metadata", "an object with strings as keys", key)
+        if not isinstance(value, str):
+            raise BadRequest.wrong_type(f"metadata.{key}", "a string", value)
+        encodable(key, "metadata")
+        encodable(value, f"metadata.{key}")
+        for what, text, most in (("key", str(key), 64), ("value", value, 512)):
+            if len(text) > most:
+                raise BadRequest(
+                    f"Invalid 'metadata': {what} of '{str(key)[:64]}' is too long. Expected a string with maximum "
+                    f"length {most}, but got a string with length {len(text)} instead.",
+                    param="metadata",
+                    code="string_above_max_length",
+                )
+    return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the rows of one request may be."""
+
+    max_tokens: int | None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+    priority: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+
+    def rules(self, model: ServedModel) -> TokenRules:
+        """Which tokens of an answer are text."""
+        hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
+        return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
+
+
+def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:
+    """`stop` and vLLM's fields of where an answer ends, and of what of it is text."""
+    min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise BadRequest(
+            f"Invalid 'min_tokens': {min_tokens} is above the {max_tokens} tokens that may be generated at most.",
+            param="min_tokens",
+            code="invalid_value",
+        )
+    ignore_eos = fields.boolean("ignore_eos") or False
+    ends = frozenset(read_token_ids(fields, "stop_token_ids", model.tokenizer) or ())
+    return Limits(
+        max_tokens,
+        min_tokens,
+        ignore_eos,
+        read_stop(fields),
+        priority=fields.integer("priority", -_INT64, _INT64 - 1) or 0,
+        stop_token_ids=ends if ignore_eos else ends - model.eos_token_ids,
+        include_stop=fields.boolean("include_stop_str_in_output") or False,
+        skip_special_tokens=fields.boolean("skip_special_tokens") is not False,
+    )
+
+
+def make_requests(
+    prompt: Prompt,
+    n: int,
+    sampling: SamplingParams,
+    limits: Limits,
+    model: ServedModel,
+    *,
+    param: str,
+    continuing: bool = False,
+    splitter: Callable[[], ChannelSplitter] | None = None,
+    guide: Callable[[], Guide | None] | None = None,
+) -> list[GenerationRequest]:
+    """One request per choice, over one prefill.
+
+    Args:
+        param: the field that the prompt came from.
+        continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
+        splitter: makes what finds the content, in which stop strings are looked for; None: all text is content.
+        guide: makes a choice's guide.
+
+    Raises:
+        BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
+    """
+    length = len(prompt.tokens)
+    room = 2**31 if model.context_length is None else model.context_length - length
+    if room < (0 if limits.max_tokens == 0 else 1):
+        raise BadRequest(
+            f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
+            f"{length} tokens. Please reduce the length of the {param}.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+    def stop() -> StopStrings | None:
+        if not limits.stop:
+            return None
+        rules = limits.rules(model)
+        return StopStrings(
+            model.tokenizer.detokenizer(continuing=continuing),
+            limits.stop,
+            limits.min_tokens,
+            splitter() if splitter else None,
+            eos=model.eos_token_ids if rules.skip_special_tokens else frozenset(),
+            hidden=rules.hidden,
+        )
+
+    most = room if limits.max_tokens is None else min(limits.max_tokens, room)
+
+    return [
+        GenerationRequest(
+            prompt=prompt,
+            sampling=_with_seed(sampling, choice),
+            max_tokens=max(1, most),  # where none is wanted, the one that comes is nobody's
+            min_tokens=limits.min_tokens,
+            ignore_eos=limits.ignore_eos,
+            stop_token_ids=limits.stop_token_ids,
+            stop=stop(),
+            guide=guide() if guide else None,
+            priority=limits.priority,
+        )
+        for choice in range(n)
+    ]
+
+
+def _with_seed(sampling: SamplingParams, choice: int) -> SamplingParams:
+    return replace(sampling, seed=(sampling.seed + choice * _CHOICE_STRIDE) % 2**64)
+
+
+def new_id(prefix: str) -> str:
+    """A unique id such as `chatcmpl-...`."""
+    return f"{prefix}-{secrets.token_hex(16)}"
+
+
+def now() -> int:
+    """Seconds since the epoch."""
+    return int(time.time())
+
+
+def usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
+    """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
+    prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+    cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)
+    return CompletionUsage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(audio_tokens=0, cached_tokens=cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=0,
+            audio_tokens=0,
+            reasoning_tokens=reasoning_tokens,
+            rejected_prediction_tokens=0,
+        ),
+    )

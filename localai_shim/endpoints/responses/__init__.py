@@ -1,0 +1,1 @@
+"""/responses: creating them, in the background too, and those that were stored."""

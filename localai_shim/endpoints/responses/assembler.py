@@ -1,0 +1,378 @@
+"""Token events -> the events of a streamed response, or one Response made of the same items.
+
+Order and content of the events follow https://platform.openai.com/docs/api-reference/responses-streaming.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from openai.types import responses as types
+
+from ...output.answer import AnswerParser
+from ...output.text import Delta, TextParser
+from ...output.tool_calls import CallDelta
+from ...types import Prompt, Token
+from .. import request_fields as common
+from ..assembler import Assembler
+from ..chat.assembler import new_call_id, token_logprobs
+from ..items.reasoning import seal
+from ..items.resources import new_item_id
+from ..request_fields import ServedModel
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+Kind = Literal["reasoning", "message", "function", "custom"]
+_TYPES: dict[Kind, str] = {
+    "reasoning": "reasoning",
+    "message": "message",
+    "function": "function_call",
+    "custom": "custom_tool_call",
+}
+_CALL_TYPES: dict[Kind, str] = {
+    "function": "response.function_call_arguments",
+    "custom": "response.custom_tool_call_input",
+}
+_EVENTS: dict[str, Any] = {
+    "error": types.ResponseErrorEvent,
+    "response.created": types.ResponseCreatedEvent,
+    "response.queued": types.ResponseQueuedEvent,
+    "response.in_progress": types.ResponseInProgressEvent,
+    "response.completed": types.ResponseCompletedEvent,
+    "response.incomplete": types.ResponseIncompleteEvent,
+    "response.failed": types.ResponseFailedEvent,
+    "response.output_item.added": types.ResponseOutputItemAddedEvent,
+    "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.content_part.added": types.ResponseContentPartAddedEvent,
+    "response.content_part.done": types.ResponseContentPartDoneEvent,
+    "response.output_text.delta": types.ResponseTextDeltaEvent,
+    "response.output_text.done": types.ResponseTextDoneEvent,
+    "response.reasoning_text.delta": types.ResponseReasoningTextDeltaEvent,
+    "response.reasoning_text.done": types.ResponseReasoningTextDoneEvent,
+    "response.reasoning_summary_part.added": types.ResponseReasoningSummaryPartAddedEvent,
+    "response.reasoning_summary_part.done": types.ResponseReasoningSummaryPartDoneEvent,
+    "response.reasoning_summary_text.delta": types.ResponseReasoningSummaryTextDeltaEvent,
+    "response.reasoning_summary_text.done": types.ResponseReasoningSummaryTextDoneEvent,
+    "response.function_call_arguments.delta": types.ResponseFunctionCallArgumentsDeltaEvent,
+    "response.function_call_arguments.done": types.ResponseFunctionCallArgumentsDoneEvent,
+    "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
+    "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
+}
+
+
+_NOT_YET = dict.fromkeys(
+    ("error", "incomplete_details", "usage", "completed_at", "safety_identifier", "prompt_cache_key")
+)
+"""Fields of a response that are null where there is nothing to say, and never absent."""
+
+
+def make_response(fields: Mapping[str, Any]) -> types.Response:
+    """A response whose times are integers, as the API's are; the SDK's type makes floats of them."""
+    made = types.Response(**fields)
+    made.created_at = int(made.created_at)
+    if made.completed_at is not None:
+        made.completed_at = int(made.completed_at)
+    return made
+
+
+def new_response_id() -> str:
+    """A unique id such as `resp_...`."""
+    return f"resp_{secrets.token_hex(24)}"
+
+
+class _Item:
+    """An output item that is being made, or is done."""
+
+    __slots__ = ("call_id", "id", "index", "kind", "logprobs", "name", "namespace", "status", "text")
+
+    def __init__(self, kind: Kind, index: int, name: str = "") -> None:
+        self.kind, self.index, self.name = kind, index, name
+        self.namespace: str | None = None
+        self.id = new_item_id(_TYPES[kind])
+        self.call_id = new_call_id() if kind in ("function", "custom") else ""
+        self.text: list[str] = []
+        self.logprobs: list[dict[str, Any]] = []
+        self.status = "in_progress"
+
+
+class ResponseAssembler(Assembler):
+    """Turns the tokens of one request into events, or into one response.
+
+    Beyond OpenAI's fields a response has `invalid_tool_calls` (text and error of each) where the model marked something
+    as a call that cannot be read as one.
+
+    Args:
+        model: what serves the request.
+        parser: reads the tokens.
+        prompt: what the response continues.
+        fields: of the response, those that the request says.
+        logprobs: the text comes with its tokens' logprobs.
+        summary: the reasoning is told as its summary: local models write no other.
+        encrypted: reasoning items have `encrypted_content`.
+        background: the response is queued first.
+        namespaces: of functions, by the names that the model knows: namespace and name.
+        keep: stores the response, once it is finished; may block.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        parser: TextParser | AnswerParser,
+        prompt: Prompt,
+        fields: dict[str, Any],
+        logprobs: bool,
+        summary: bool,
+        encrypted: bool,
+        background: bool = False,
+        namespaces: Mapping[str, tuple[str, str]] | None = None,
+        keep: Callable[[types.Response], None] | None = None,
+    ) -> None:
+        self.id = new_response_id()
+        self._model, self._parser, self._prompt = model, parser, prompt
+        self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
+        self._namespaces = namespaces or {}
+        self.keep = keep
+        self.status: Status = "queued" if background else "in_progress"
+        self._fields = {
+            "id": self.id,
+            "object": "response",
+            "created_at": common.now(),
+            "model": model.name,
+            **_NOT_YET,
+            **fields,
+        }
+        self._items: list[_Item] = []
+        self._open: _Item | None = None
+        self._invalid: list[dict[str, Any]] = []
+        self._ending: dict[str, Any] = {}
+        self._events: list[Any] = []
+        self._sequence = 0
+        self._telling = True
+
+    @property
+    def finished(self) -> bool:
+        """The response has ended, in whatever way."""
+        return self.status not in ("queued", "in_progress")
+
+    def begin(self) -> list[Any]:
+        """The events before the first token."""
+        self._tell("response.created", response=self.result())
+        if self.status == "queued":
+            self._tell("response.queued", response=self.result())
+        else:
+            self._tell("response.in_progress", response=self.result())
+        return self._told()
+
+    def start(self) -> list[Any]:
+        """What waited in the queue is being worked on."""
+        if self.status != "queued":
+            return []
+        self.status = "in_progress"
+        self._tell("response.in_progress", response=self.result())
+        return self._told()
+
+    def feed(self, index: int, token: Token) -> list[Any]:
+        """Take the next token; returns the events that it makes."""
+        self._take(self._parser.feed(token))
+        return self._told()
+
+    def collect(self, index: int, token: Token) -> None:
+        """Take the next token, when the response is wanted whole."""
+        self._telling = False
+        self._take(self._parser.feed(token))
+
+    def fail(self, error: Exception) -> list[Any]:
+        """End with an error; returns the events that say so."""
+        details = {"code": "server_error", "message": str(error) or repr(error)}
+        self._close("incomplete")
+        self._end("failed", error=details)
+        self._tell("error", param=None, **details)
+        self._tell("response.failed", response=self.result())
+        return self._told()
+
+    def cancel(self) -> list[Any]:
+        """End because somebody wants it to; returns the events that say so.
+
+        There is no event of its own for that: of the three last ones `response.failed` claims the least, and its
+        response has the status.
+        """
+        self._close("incomplete")
+        self._end("cancelled")
+        self._tell("response.failed", response=self.result())
+        return self._told()
+
+    def result(self) -> types.Response:
+        """The response as it is now."""
+        fields = {**self._fields, "status": self.status, "output": [self._made(item) for item in self._items]}
+        if self._invalid:
+            fields["invalid_tool_calls"] = self._invalid
+        return make_response({**fields, **self._ending})
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def _tell(self, type: str, **fields: Any) -> None:
+        if self._telling:
+            self._events.append(_EVENTS[type](type=type, sequence_number=self._sequence, **fields))
+            self._sequence += 1
+
+    def _told(self) -> list[Any]:
+        events, self._events = self._events, []
+        return events
+
+    # -- items --------------------------------------------------------------------------------------------------
+
+    def _take(self, delta: Delta) -> None:
+        if delta.reasoning:
+            item = self._item("reasoning")
+            self._add(item, delta.reasoning, self._reasoning_type + ".delta")
+        if delta.text or delta.tokens:
+            self._add_text(delta.text, delta.tokens)
+        for call in delta.calls:
+            self._add_call(call)
+        for invalid in delta.invalid:
+            self._invalid.append({"index": len(self._invalid), "text": invalid.text, "error": invalid.error})
+        if delta.finish_reason is not None:
+            self._finish(cut=delta.finish_reason == "length")
+
+    def _item(self, kind: Kind, name: str = "") -> _Item:
+        """The item of this kind that is open, or a new one; every call is one of its own."""
+        if self._open is not None and self._open.kind == kind and not name:
+            return self._open
+        self._close("completed")
+        self._open = item = _Item(kind, len(self._items), name)
+        if name in self._namespaces:
+            item.namespace, item.name = self._namespaces[name]
+        self._items.append(item)
+        if self._telling:
+            added = self._made(item, empty=True)
+            self._tell("response.output_item.added", item=added, output_index=item.index)
+            self._tell_part(item, "added", "")
+        return item
+
+    def _add_text(self, text: str, tokens: Sequence[tuple[Token, int]]) -> None:
+        item = self._item("message")
+        logprobs: list[dict[str, Any]] = []
+        if self._logprobs and tokens:
+            logprobs = [one.to_dict() for one in token_logprobs(tokens, self._model.tokenizer)]
+            item.logprobs += logprobs
+        self._add(item, text, "response.output_text.delta", logprobs=_brief(logprobs))
+
+    def _add_call(self, call: CallDelta) -> None:
+        kind: Kind = "custom" if call.custom else "function"
+        item = self._item(kind, call.name or "")
+        if call.arguments:
+            self._add(item, call.arguments, _CALL_TYPES[kind] + ".delta")
+
+    def _add(self, item: _Item, text: str, type: str, **more: Any) -> None:
+        item.text.append(text)
+        if self._telling:
+            self._tell(type, delta=text, **self._at(item), **more)
+
+    def _close(self, status: Literal["completed", "incomplete"]) -> None:
+        """The open item is done."""
+        item, self._open = self._open, None
+        if item is None:
+            return
+        item.status = status
+        if not self._telling:
+            return
+        text, at = "".join(item.text), self._at(item)
+        if item.kind == "message":
+            self._tell("response.output_text.done", text=text, logprobs=_brief(item.logprobs), **at)
+        elif item.kind == "reasoning":
+            self._tell(self._reasoning_type + ".done", text=text, **at)
+        elif item.kind == "custom":
+            self._tell(_CALL_TYPES["custom"] + ".done", input=text, **at)
+        else:
+            self._tell(_CALL_TYPES["function"] + ".done", arguments=text, name=item.name, **at)
+        self._tell_part(item, "done", text)
+        self._tell("response.output_item.done", item=self._made(item), output_index=item.index)
+
+    @property
+    def _reasoning_type(self) -> str:
+        return "response.reasoning_summary_text" if self._summary else "response.reasoning_text"
+
+    def _at(self, item: _Item) -> dict[str, Any]:
+        """Where an event belongs."""
+        at: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+        if item.kind in ("message", "reasoning"):
+            at["summary_index" if item.kind == "reasoning" and self._summary else "content_index"] = 0
+        return at
+
+    def _tell_part(self, item: _Item, what: Literal["added", "done"], text: str) -> None:
+        """The one part that messages and reasoning have begins or is done."""
+        if item.kind in ("function", "custom"):
+            return
+        kind = "content_part"
+        part: dict[str, Any] = {"type": "reasoning_text", "text": text}
+        if item.kind == "message":
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": item.logprobs}
+        elif self._summary:
+            kind, part = "reasoning_summary_part", {"type": "summary_text", "text": text}
+        self._tell(f"response.{kind}.{what}", part=part, **self._at(item))
+
+    def _made(self, item: _Item, *, empty: bool = False) -> dict[str, Any]:
+        """The item as the API shows it; `empty`: as it is when it is added."""
+        text = "" if empty else "".join(item.text)
+        if item.kind == "message":
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": item.logprobs}
+            content = [] if empty else [part]
+            return {"id": item.id, "type": "message", "role": "assistant", "status": item.status, "content": content}
+        if item.kind == "reasoning":
+            summary = [{"type": "summary_text", "text": text}] if self._summary and not empty else []
+            made: dict[str, Any] = {"id": item.id, "type": "reasoning", "summary": summary, "status": item.status}
+            if not self._summary:
+                made["content"] = [] if empty else [{"type": "reasoning_text", "text": text}]
+            if self._encrypted:
+                made["encrypted_content"] = seal(text)
+            return made
+        call = {"id": item.id, "call_id": item.call_id, "name": item.name, "status": item.status}
+        if item.namespace is not None:
+            call["namespace"] = item.namespace
+        if item.kind == "custom":
+            return {**call, "type": _TYPES["custom"], "input": text}
+        return {**call, "type": _TYPES["function"], "arguments": text}
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _finish(self, *, cut: bool) -> None:
+        if not self._items:
+            self._item("message")
+        self._close("incomplete" if cut else "completed")
+        if cut:
+            self._end("incomplete", incomplete_details={"reason": "max_output_tokens"})
+        else:
+            self._end("completed", completed_at=common.now())
+        if self._telling:
+            self._tell(f"response.{self.status}", response=self.result())
+
+    def _end(self, status: Status, **ending: Any) -> None:
+        self.status = status
+        self._ending = {"usage": response_usage(self._prompt, self._parser), **ending}
+
+
+def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, Any]:
+    """Token counts in the form of this API."""
+    usage = common.usage([prompt], parser.generated, parser.reasoning_tokens)
+    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": parser.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _brief(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Logprobs as text events have them: without bytes."""
+    return [
+        {
+            "token": one["token"],
+            "logprob": one["logprob"],
+            "top_logprobs": [{"token": top["token"], "logprob": top["logprob"]} for top in one["top_logprobs"]],
+        }
+        for one in logprobs
+    ]

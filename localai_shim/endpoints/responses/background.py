@@ -1,0 +1,288 @@
+"""Responses that run without their caller: polled, followed as a stream, cancelled.
+
+One thread per client takes the tokens of all of them, makes their events, stores them when they end, and hands events
+to whoever follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...types import EngineClosedError, EngineLike, Event, Ticket, Token
+from .context import save_response
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+    from ...state.store import Store
+    from .create import ResponseCall
+
+log = logging.getLogger("localai_shim")
+
+_owners: set[str] = set()  # in this process
+_POLL = 0.5  # seconds after which another process's wish to cancel is noticed at the latest
+_Inbox = queue.SimpleQueue[tuple["Run", Event] | None]
+
+
+class _Inflow:
+    """An engine's sink: every token goes into the one inbox."""
+
+    waker = None
+
+    def __init__(self, inbox: _Inbox, run: Run) -> None:
+        self._inbox, self._run = inbox, run
+
+    def put(self, index: int, event: Event) -> None:
+        self._inbox.put((self._run, event))
+
+
+class Run:
+    """One response on its way."""
+
+    def __init__(self, call: ResponseCall, engine: EngineLike) -> None:
+        self.call, self.engine = call, engine
+        self.assembler = call.assembler
+        self.ticket: Ticket | None = None
+        self.lock = threading.RLock()
+        self.ended = False
+        self.queued = self.assembler.result()
+        """The response as it was when it was queued."""
+        self.events: list[Any] = list(self.assembler.begin())
+        self._sinks: dict[int, Any] = {}
+
+    @property
+    def id(self) -> str:
+        return self.assembler.id
+
+    def response(self) -> Response:
+        """As it is now."""
+        with self.lock:
+            return self.assembler.result()
+
+    def follow(self, sink: Any, after: int) -> None:
+        """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
+        with self.lock:
+            _put(sink, [event for event in self.events if event.sequence_number > after])
+            if self.ended:
+                _put(sink, [None])
+            else:
+                self._sinks[id(sink)] = sink
+
+    def leave(self, sink: Any) -> None:
+        """The sink wants no more. Takes no lock: it may be called by the garbage collector, on any thread."""
+        self._sinks.pop(id(sink), None)
+
+    def publish(self, events: Sequence[Any]) -> None:
+        """Called with the lock held."""
+        self.events += events
+        for sink in list(self._sinks.values()):
+            _put(sink, events)
+
+    def end(self) -> None:
+        """Called with the lock held."""
+        self.ended = True
+        for sink in list(self._sinks.values()):
+            _put(sink, [None])
+        self._sinks.clear()
+
+
+def _put(sink: Any, events: Sequence[Any]) -> None:
+    for event in events:
+        sink.put(0, event)
+    if sink.waker is not None and events:
+        with contextlib.suppress(RuntimeError):  # its event loop has ended
+            sink.waker.wake()
+
+
+class Background:
+    """All responses that run in the background for one client and its copies."""
+
+    def __init__(self, store: Store, *, shared: bool) -> None:
+        """`shared`: other processes may use the store, too."""
+        self.owner = f"{os.getpid()}:{secrets.token_hex(8)}"
+        self._store, self._shared = store, shared
+        self._inbox: _Inbox = queue.SimpleQueue()
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        _owners.add(self.owner)
+
+    @staticmethod
+    def is_alive(owner: str) -> bool:
+        """Whether there is still somebody who works on the responses of an owner."""
+        pid = int(owner.split(":")[0])
+        if pid == os.getpid():
+            return owner in _owners
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+    def start(self, engine: EngineLike, call: ResponseCall) -> Run:
+        """Store a response as queued and let it run.
+
+        Raises:
+            EngineError: it cannot be submitted; nothing is stored then.
+        """
+        run = Run(call, engine)
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("this client was closed")
+            self._runs[run.id] = run
+            if self._thread is None:
+                work = (self._inbox, self._runs, self._store, self._shared)
+                self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
+                self._thread.start()
+        try:
+            save_response(self._store, call.context, run.response(), owner=self.owner)
+            with run.lock:  # no token is taken before there is a ticket to cancel with
+                run.ticket = engine.submit(call.requests, _Inflow(self._inbox, run))
+                if run.ended:  # the client was closed meanwhile
+                    engine.cancel(run.ticket)
+        except BaseException:
+            self._runs.pop(run.id, None)
+            self._store.delete("response", run.id)
+            raise
+        return run
+
+    def get(self, id: str) -> Run | None:
+        """A response that still runs in this process."""
+        return self._runs.get(id)
+
+    def cancel(self, id: str) -> bool:
+        """Stop a response and store it as cancelled; False if it does not run here (any more)."""
+        run = self._runs.get(id)
+        return run is not None and _stop(run, self._runs, self._store, run.assembler.cancel)
+
+    def close(self) -> None:
+        """Fail what still runs, and wait for the thread to end."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self.stop()
+        if thread is not None:
+            thread.join()
+
+    def stop(self) -> None:
+        """As `close`, but do not wait, nor take a lock: the garbage collector may call it, on any thread."""
+        self._inbox.put(None)
+        _owners.discard(self.owner)
+
+
+def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[Any]]) -> bool:
+    """Take a response's row from the engine and end it."""
+    with run.lock:
+        if run.ended:
+            return False
+        if run.ticket is not None:
+            with contextlib.suppress(EngineClosedError):
+                run.engine.cancel(run.ticket)
+        _finish(run, runs, store, end())
+        return True
+
+
+def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> None:
+    looked = time.monotonic()
+    while True:
+        if shared and time.monotonic() >= looked + _POLL:  # also while tokens never stop coming
+            for run in list(runs.values()):
+                _look(run, runs, store)
+            looked = time.monotonic()
+        try:
+            message = inbox.get(timeout=_POLL if shared and runs else None)
+        except queue.Empty:
+            continue
+        if message is None:
+            _stop_all(runs, store)
+            return
+        try:
+            _take(*message, runs, store)
+        except Exception:
+            log.exception("a response in the background failed")
+            run = message[0]
+            _stop(run, runs, store, partial(run.assembler.fail, RuntimeError("it could not be stored")))
+
+
+def _stop_all(runs: dict[str, Run], store: Store) -> None:
+    error = EngineClosedError("the client was closed while this response ran")
+    for run in list(runs.values()):
+        try:
+            _stop(run, runs, store, partial(run.assembler.fail, error))
+        except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
+            log.exception("a response in the background could not be stored")
+
+
+def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
+    """Stop a response that another process has cancelled."""
+    try:
+        body = store.get("response", run.id)
+        if body is None or body["status"] == "cancelled":
+            _stop(run, runs, store, run.assembler.cancel)
+    except Exception:
+        log.exception("a response in the background could not be looked up")
+
+
+def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
+    assembler = run.assembler
+    with run.lock:
+        if run.ended:
+            return
+        begun = assembler.start()
+        if begun:
+            store.update("response", run.id, _begun)
+        if isinstance(event, Token):
+            try:
+                told = assembler.feed(0, event)
+            except Exception as error:
+                log.exception("a response in the background could not be read")
+                assert run.ticket is not None
+                run.engine.cancel(run.ticket)
+                told = assembler.fail(error)
+        else:
+            told = assembler.fail(event.error)
+        if assembler.finished:
+            _finish(run, runs, store, [*begun, *told])
+        else:
+            run.publish([*begun, *told])
+
+
+def _begun(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "status": "in_progress"} if body["status"] == "queued" else body  # it may be cancelled already
+
+
+def _finish(run: Run, runs: dict[str, Run], store: Store, told: Sequence[Any]) -> None:
+    """Store a response that has ended, and tell its followers. Called with the lock held."""
+    told = list(told)
+    try:
+        gone = store.get("response", run.id) is None  # another process has deleted it
+        if not gone and save_response(store, run.call.context, run.response()):
+            store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *told]])
+    except Exception as error:
+        log.exception("a response in the background could not be stored")
+        told = told[:-1]  # the last one would claim what nobody will find
+        _fail_stored(run.id, store, error)
+    run.publish(told)
+    run.end()
+    runs.pop(run.id, None)
+
+
+def _fail_stored(id: str, store: Store, error: Exception) -> None:
+    """Have a response say that its answer could not be stored, such as into a conversation that is gone."""
+    failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
+    with contextlib.suppress(Exception):  # the store itself may be what fails
+        body = store.update("response", id, lambda body: {**body, **failed})
+        if body is not None:
+            store.save("response", id, body)  # which nobody works on any more

@@ -1,0 +1,175 @@
+"""What a response goes on from, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadRequest, NotFound
+from ...prompt.messages import encodable
+from ..fields import Fields
+from ..items.conversations import unknown_conversation
+from ..items.resources import item_resource, item_resources
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+    from ...state.store import Store
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The items that a response reads."""
+
+    stored: list[Item] = field(default_factory=list[Item])
+    """Those of earlier responses, or of the conversation."""
+    given: list[Item] = field(default_factory=list[Item])
+    """Those of the request."""
+    previous: str | None = None
+    conversation: str | None = None
+
+    @property
+    def items(self) -> list[Item]:
+        """All of them, oldest first."""
+        return [*self.stored, *self.given]
+
+
+def read_context(fields: Fields, store: Callable[[], Store]) -> Context:
+    """`previous_response_id` and `conversation`.
+
+    Raises:
+        NotFound: there is no such response or conversation.
+        BadRequest: both were given, or the response is not finished.
+    """
+    previous, conversation = fields.string("previous_response_id"), _read_conversation(fields)
+    if previous is not None and conversation is not None:
+        raise BadRequest(
+            "Mutually exclusive parameters: pass 'previous_response_id' or 'conversation', not both.",
+            param="previous_response_id",
+            code="mutually_exclusive_parameters",
+        )
+    if previous is not None:
+        return Context(_chain(store(), previous), previous=previous)
+    if conversation is not None:
+        return Context(_conversation(store(), conversation), conversation=conversation)
+    return Context()
+
+
+def _read_conversation(fields: Fields) -> str | None:
+    value = fields.get("conversation")
+    if isinstance(value, dict):
+        inner = Fields({f"conversation.{key}": given for key, given in value.items()})
+        inner.require("conversation.id")
+        found = inner.string("conversation.id")
+        inner.finish()
+        return found
+    if value is not None and not isinstance(value, str):
+        raise BadRequest.wrong_type("conversation", "one of a string or an object", value)
+    return fields.string("conversation")
+
+
+def _chain(store: Store, previous: str) -> list[Item]:
+    from ...state.store import MissingError
+
+    try:
+        items = store.chain(previous)
+    except MissingError:
+        raise NotFound(
+            f"Previous response with id '{previous}' not found.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        ) from None
+    body = store.get("response", previous) or {}
+    if body.get("status") in ("queued", "in_progress"):
+        raise BadRequest(
+            f"Previous response with id '{previous}' is still {body['status'].replace('_', ' ')}: wait until it is "
+            "finished.",
+            param="previous_response_id",
+            code="previous_response_not_finished",
+        )
+    return items
+
+
+def _conversation(store: Store, conversation: str) -> list[Item]:
+    from ...state.store import MissingError
+
+    try:
+        return store.items("conversation", conversation)
+    except MissingError:
+        raise unknown_conversation(conversation, "conversation") from None
+
+
+def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> Context:
+    """`input`, after what was stored.
+
+    Raises:
+        BadRequest: with the path of what is wrong, such as `input[1].content[0].text`.
+        NotFound: an item that is referred to is not there.
+    """
+    value = fields.get("input")
+    if value is None:
+        return context
+    if isinstance(value, str):
+        return replace(context, given=[item_resource({"role": "user", "content": encodable(value, "input")}, "input")])
+    if not isinstance(value, list | tuple):
+        raise BadRequest.wrong_type("input", "one of a string or an array of items", value)
+    if not value and not context.stored:
+        raise BadRequest(
+            "Invalid 'input': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            param="input",
+            code="empty_array",
+        )
+    return replace(context, given=item_resources(list(value), "input", lambda key: store().find_item(key)))
+
+
+def keeper(context: Context, store: Callable[[], Store], *, kept: bool = True) -> Callable[[Response], None]:
+    """What stores a finished response, and adds its items to the conversation, if it belongs to one.
+
+    Args:
+        kept: otherwise only the conversation gets its items.
+    """
+
+    def keep(response: Response) -> None:
+        save_response(store(), context, response, kept=kept)
+
+    return keep
+
+
+def save_response(
+    store: Store, context: Context, response: Response, *, kept: bool = True, owner: str | None = None
+) -> bool:
+    """Store a response as it is now; False if it has been cancelled meanwhile, and stays as it was.
+
+    Args:
+        owner: the process that still works on it.
+
+    Raises:
+        NotFound: its conversation is gone.
+    """
+    from ...state.store import MissingError
+
+    body = response.to_dict(mode="json")
+    output: list[Item] = body.pop("output")  # type: ignore[assignment]
+    ended = owner is None
+    items = [*context.given, *output] if context.conversation and ended else []
+    try:
+        if not kept:
+            if context.conversation is not None:
+                store.append("conversation", context.conversation, items)
+            return True
+        return store.save(
+            "response",
+            response.id,
+            body,
+            parts={"input": context.given, "output": output},
+            previous=context.previous,
+            conversation=context.conversation if ended else None,
+            append=items,
+            owner=owner,
+            unless=("cancelled",),
+        )
+    except MissingError:
+        raise unknown_conversation(context.conversation or "", "conversation") from None

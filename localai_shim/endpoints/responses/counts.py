@@ -1,0 +1,133 @@
+"""POST /responses/input_tokens, and POST /responses/compact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from openai.types.responses import CompactedResponse, InputTokenCountResponse
+
+from ...errors import BadRequest
+from ...types import GenerationRequest, Prompt, Token
+from .. import request_fields as common
+from ..answer.plan import AnswerPlan
+from ..assembler import Assembler
+from ..fields import Fields
+from ..items.reasoning import seal
+from ..items.resources import item_resource, new_item_id
+from ..request_fields import ServedModel
+from .assembler import new_response_id, response_usage
+from .create import read_plan, render
+from .tools import flat_paths
+
+if TYPE_CHECKING:
+    from ...output.answer import AnswerParser
+    from ...output.text import TextParser
+    from ...state.store import Store
+
+_ASK = (
+    "Summarise our conversation so far, so that it can go on from your summary alone: what was asked for, what was "
+    "found out and decided, what was done, and what is still to do. Keep names, numbers and exact values."
+)
+
+
+@dataclass(slots=True)
+class CountCall:
+    """A count, which no row has to run for, or a compaction."""
+
+    assembler: Assembler
+    requests: list[GenerationRequest] = field(default_factory=list[GenerationRequest])
+    stream: bool = False
+    background: bool = False
+
+
+class _Counted(Assembler):
+    """What is known at once."""
+
+    finished = True
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def result(self) -> Any:
+        return self._answer
+
+
+def prepare_count(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+    """The tokens that a response's prompt would have.
+
+    Raises:
+        RequestError: as `responses.prepare`.
+    """
+    fields = Fields(body)
+    with flat_paths(effort=fields.has("reasoning")):
+        fields.string("model")
+        fields.string("personality")
+        plan = read_plan(fields, model, store)
+        fields.finish()
+        tokens, _ = render(plan, model, 1)
+    return CountCall(_Counted(InputTokenCountResponse(input_tokens=len(tokens), object="response.input_tokens")))
+
+
+def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+    """Have the model sum up a conversation.
+
+    Raises:
+        RequestError: as `responses.prepare`.
+    """
+    fields = Fields(body)
+    with flat_paths():
+        fields.string("model")
+        fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
+        common.read_accepted(fields)
+        fields.choice("service_tier", common.SERVICE_TIERS)
+        sampling = common.read_sampling(fields, model, top_logprobs=None)
+        limits = common.read_limits(fields, None, model)
+        salt = common.read_cache_salt(fields)
+        plan = read_plan(fields, model, store)
+        fields.finish()
+        if not plan.context.items:
+            raise BadRequest.missing("input")
+        plan.context.given.append(item_resource({"role": "user", "content": _ASK}, "input"))
+        tokens, rendered = render(plan, model, 1)
+        prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+        answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
+        requests = common.make_requests(
+            prompt,
+            1,
+            answer.sampling(sampling),
+            limits,
+            model,
+            param="input",
+            splitter=answer.splitter,
+            guide=answer.guide,
+        )
+    assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
+    return CountCall(assembler, requests)
+
+
+class _Compaction(Assembler):
+    """The model's summary, in one item."""
+
+    def __init__(self, parser: TextParser | AnswerParser, prompt: Prompt) -> None:
+        self._parser, self._prompt = parser, prompt
+        self._text: list[str] = []
+        self.finished = False
+
+    def collect(self, index: int, token: Token) -> None:
+        """Take the next token."""
+        delta = self._parser.feed(token)
+        self._text.append(delta.text)
+        self.finished = delta.finish_reason is not None
+
+    def result(self) -> CompactedResponse:
+        item = {"id": new_item_id("compaction"), "type": "compaction", "encrypted_content": seal("".join(self._text))}
+        fields: dict[str, Any] = {
+            "id": new_response_id(),
+            "object": "response.compaction",
+            "created_at": common.now(),
+            "output": [item],
+            "usage": response_usage(self._prompt, self._parser),
+        }
+        return CompactedResponse(**fields)

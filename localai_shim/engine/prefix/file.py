@@ -1,0 +1,130 @@
+"""A node of the prefix tree as one safetensors file: https://github.com/huggingface/safetensors#format.
+
+Written here and not by MLX so that it can be written piece by piece, between two looks at the inbox.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import mlx.core as mx
+import numpy as np
+
+from ...adapters.caches import KeyValues, Ring, States
+from ..kv.segments import Segment, Snapshot
+
+_PIECE = 4 * 2**20  # bytes
+_LARGEST_HEADER = 2**26  # bytes
+
+_DTYPES: dict[str, Any] = {
+    "BOOL": mx.bool_,
+    "U8": mx.uint8,
+    "U16": mx.uint16,
+    "U32": mx.uint32,
+    "U64": mx.uint64,
+    "I8": mx.int8,
+    "I16": mx.int16,
+    "I32": mx.int32,
+    "I64": mx.int64,
+    "F16": mx.float16,
+    "BF16": mx.bfloat16,
+    "F32": mx.float32,
+    "F64": mx.float64,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def pieces(metadata: Mapping[str, str], segment: Segment, snapshot: Snapshot | None) -> Iterator[memoryview]:
+    """A file's content, at most 4 MB at a time.
+
+    Args:
+        metadata: what else the header says; all names but "segment" and "snapshot" are free.
+        segment: see `kv.parts`.
+        snapshot: see `kv.parts`.
+    """
+    arrays = {f"segment{i}": array for i, array in enumerate(segment)}
+    if snapshot is not None:
+        arrays |= {f"snapshot{i}": array for i, array in enumerate(snapshot.arrays)}
+    own = {"segment": str(len(segment)), "snapshot": json.dumps(_describe(snapshot))}
+    header: dict[str, Any] = {"__metadata__": {**metadata, **own}}
+    at = 0
+    for name, array in arrays.items():
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield from _in_pieces(memoryview(len(text).to_bytes(8, "little") + text))
+    for array in arrays.values():
+        raw: Any = mx.view(mx.flatten(array), mx.uint8)  # Python's buffers know no bfloat16
+        yield from _in_pieces(memoryview(raw))
+
+
+def read_metadata(file: BinaryIO) -> dict[str, str]:
+    """What the header says, without reading any array.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is no such file.
+    """
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= _LARGEST_HEADER:
+        raise ValueError("it has no header")
+    metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
+    return metadata
+
+
+def least(metadata: Mapping[str, str]) -> int | None:
+    """The shortest length that the file's snapshot can be cut to; None where there is no snapshot."""
+    told = json.loads(metadata["snapshot"])
+    return None if told is None else int(told["least"])
+
+
+def parse(content: bytes) -> tuple[Segment, Snapshot | None]:
+    """The arrays of a file whose content is known to be sound."""
+    data = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:data])
+
+    def array(name: str) -> Any:
+        told = header[name]
+        start, stop = told["data_offsets"]
+        raw = mx.array(np.frombuffer(content, np.uint8, stop - start, data + start))
+        return mx.view(raw, _DTYPES[told["dtype"]]).reshape(told["shape"])
+
+    metadata = header["__metadata__"]
+    segment = [array(f"segment{i}") for i in range(int(metadata["segment"]))]
+    kept = (array(f"snapshot{i}") for i in itertools.count())
+    return segment, _read_snapshot(json.loads(metadata["snapshot"]), kept)
+
+
+def _in_pieces(content: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]
+
+
+def _describe(snapshot: Snapshot | None) -> dict[str, Any] | None:
+    """A snapshot without its arrays."""
+    if snapshot is None:
+        return None
+    layers: list[dict[str, Any]] = []
+    for layer in snapshot.layers:
+        told: dict[str, Any] = {"arrays": [array is not None for array in layer.arrays]}
+        if isinstance(layer, KeyValues):
+            assert layer.ring is not None
+            told |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
+        layers.append(told)
+    return {"length": snapshot.length, "least": snapshot.least, "layers": layers}
+
+
+def _read_snapshot(told: dict[str, Any] | None, kept: Iterator[Any]) -> Snapshot | None:
+    if told is None:
+        return None
+    layers: list[KeyValues | States] = []
+    for layer in told["layers"]:
+        arrays = tuple(next(kept) if there else None for there in layer["arrays"])
+        if "length" in layer:
+            layers.append(KeyValues(layer["length"], arrays, Ring(layer["size"], layer["keep"])))
+        else:
+            layers.append(States(arrays))
+    return Snapshot(told["length"], layers)

@@ -1,0 +1,293 @@
+"""Grammars that limit what a row may say: their sources, and how llguidance compiles and follows them.
+
+A source is a string in llguidance's own form. JSON that a source describes is written in one way only, with ", " and
+": " between its parts, as Python's `json.dumps` writes it: a model that could choose would spend tokens on blanks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
+from numpy.typing import NDArray
+
+from .error import GrammarError as GrammarError
+from .error import TooComplexError, UnsatisfiableError
+from .schema import exact_dates
+from .schema_cost import check_cost, check_pattern
+from .vocabulary import Vocabulary, literal
+
+# Where the next bytes are certain, llguidance asks the tokenizer how they are written and allows that one token: left
+# alone, a model spells a key that it did not expect in odd pieces, and what it says next suffers. But it never ends
+# where what is certain never ends (`/x+/` before something that cannot follow it), so nothing is forced in grammars
+# that callers write.
+_UNFORCED = '\n%llguidance {"no_forcing": true}'
+
+_JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# A lexer state takes 1 to 2 kB, and a string of bounded length one state per character.
+# Fuel is what expressions cost, in units of about a microsecond, and items of the parser cost two: what a mask may take
+# on the engine's thread.
+_LIMITS = LLParserLimits(
+    initial_lexer_fuel=200_000,
+    step_lexer_fuel=50_000,
+    step_max_items=20_000,
+    max_lexer_states=100_000,
+    verbose_errors=False,
+)
+MAX_GRAMMAR_CHARACTERS = 64_000
+"""Of a grammar that a caller writes."""
+_JSON_ERROR = re.compile(r"at \d+\(\d+\): failed to compile JSON schema: ")
+_IMPOSSIBLE = re.compile(r"nsatisfiable|cannot be satisfied|[Rr]egex is empty")
+_TOO_COMPLEX = re.compile(
+    r"too (big|large|complex)|too many (items|expressions|states)|\d+ items; max|fuel|recursion limit|level exceeded"
+    r"|precomputation failed|unable to determine if regex",
+    re.IGNORECASE,
+)
+_SOURCE_LINE = re.compile(r"\s*(\d+ \||\^+\s*$|>)")
+
+
+def guided(schema: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
+    """A schema as llguidance should read it, for `%json` in Lark.
+
+    Raises:
+        TooComplexError: it is too large.
+        UnsatisfiableError: a value of it would never end.
+    """
+    check_cost(schema)
+    return {**exact_dates(schema), "x-guidance": {**_JSON, "lenient": True} if lenient else _JSON}
+
+
+def json_schema(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
+    """A JSON value that satisfies a schema; properties in the schema's order.
+
+    Keywords that constrain nothing are passed over. `oneOf` works where llguidance can tell that no value satisfies
+    two of its options (types, constants of a required property); read as `anyOf` it would let through values that
+    the schema forbids, so any other is an error unless `lenient`.
+
+    Args:
+        schema: a JSON Schema, draft 2020-12 or 7.
+        lenient: pass over keywords and formats that llguidance does not know, and read `oneOf` as `anyOf`.
+    """
+    return lark(f"start: %json {json.dumps(guided(schema, lenient=lenient))}", forced=True)
+
+
+def json_object() -> str:
+    """Any JSON object."""
+    return json_schema({"type": "object"})
+
+
+def regex(pattern: str) -> str:
+    """A text that matches a regular expression as a whole, in the syntax of Rust's regex crate, without look-around."""
+    _check_length(pattern)
+    check_pattern(pattern)
+    return lark(f"start: /(?:{regex_to_lark(pattern, '')})/")  # `//` would be a comment
+
+
+def choice(options: Sequence[str]) -> str:
+    """One of several texts.
+
+    Raises:
+        GrammarError: there are none.
+    """
+    if not options:
+        raise GrammarError("There is nothing to choose from.")
+    return lark("start: " + " | ".join(literal(option) for option in dict.fromkeys(options)))
+
+
+def lark(text: str, embedded: Mapping[str, str] | None = None, *, forced: bool = False) -> str:
+    """A grammar in llguidance's Lark dialect.
+
+    Args:
+        text: the grammar.
+        embedded: others that it refers to, as `@name`.
+        forced: text that is certain is written as the tokenizer writes it; the grammar must have an end to that.
+    """
+    others = [{"name": name, "lark_grammar": definition} for name, definition in (embedded or {}).items()]
+    return json.dumps({"grammars": [{"lark_grammar": text if forced else text + _UNFORCED}, *others]})
+
+
+def written(text: str) -> str:
+    """A grammar in llguidance's Lark dialect that a caller wrote."""
+    _check_length(text)
+    return lark(text)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_GRAMMAR_CHARACTERS:
+        raise TooComplexError(f"It is too large: it has more than {MAX_GRAMMAR_CHARACTERS:,} characters.")
+
+
+def check(source: str, what: str = "") -> None:
+    """Find out whether a source compiles and can be satisfied, whatever the vocabulary.
+
+    Args:
+        source: without special tokens.
+        what: whose grammar it is, for the message.
+
+    Raises:
+        GrammarError: it does not, or cannot.
+    """
+    if problem := _problem(source):
+        raise _error(problem, what)
+
+
+class Grammar:
+    """A compiled grammar, shared by the rows that follow it.
+
+    Raises:
+        GrammarError: it does not compile, or nothing satisfies it.
+    """
+
+    def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._pristine = LLMatcher(vocabulary.tokenizer, source, log_level=0, limits=_LIMITS)
+        _probe(self._pristine)
+
+    def matcher(self) -> GrammarMatcher:
+        """A fresh state, which takes microseconds."""
+        return GrammarMatcher(self._pristine.deep_copy(), self._vocabulary.words)
+
+
+class GrammarMatcher:
+    """Where one row is in its grammar. For one thread at a time.
+
+    Every method raises `GrammarError` once the grammar has become too complex or was given a token that it forbids.
+    """
+
+    def __init__(self, matcher: LLMatcher, words: int) -> None:
+        self._matcher = matcher
+        self._words = words
+        self._own: NDArray[np.int32] | None = None
+
+    @property
+    def accepting(self) -> bool:
+        """What was said so far satisfies the grammar."""
+        return self._matcher.is_accepting()
+
+    def mask(self, out: NDArray[np.int32]) -> None:
+        """Say which tokens may come next. Changes nothing and may be asked again.
+
+        Args:
+            out: `[words]`, contiguous: bit i % 32 of word i // 32 is set where token i may come. Words past the
+                vocabulary's own are left alone; where there are fewer, the tokens that have no bit are left out.
+        """
+        target = out
+        if out.size < self._words or not out.flags.c_contiguous:
+            if self._own is None:
+                self._own = np.zeros(self._words, np.int32)
+            target = self._own
+        self._matcher.unsafe_compute_mask_ptr(target.ctypes.data, self._words * 4)
+        _check(self._matcher)
+        if target is not out:
+            count = min(out.size, self._words)
+            out[:count] = target[:count]
+
+    def accept(self, token_id: int) -> bool:
+        """Take a token; True when nothing may follow it."""
+        if not self._matcher.consume_token(token_id):
+            _check(self._matcher)
+            raise GrammarError(f"The grammar does not allow token {token_id} here.")
+        return self._matcher.is_stopped()
+
+
+class GrammarCompiler:
+    """Compiles grammars for one vocabulary and keeps the latest. May be used from several threads.
+
+    Compiling takes from a fraction of a millisecond to some tens of them, without the GIL. Equal sources compile once,
+    also when several threads ask at the same time; different ones do not wait for each other.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, keep: int = 128) -> None:
+        self.vocabulary = vocabulary
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._grammars: OrderedDict[str, Future[Grammar]] = OrderedDict()
+
+    def compile(self, source: str) -> Grammar:
+        """The grammar of a source.
+
+        Raises:
+            GrammarError: see `Grammar`.
+        """
+        with self._lock:
+            future = self._grammars.get(source)
+            is_new = future is None
+            if future is None:
+                future = self._grammars[source] = Future()
+                while len(self._grammars) > self._keep:
+                    self._grammars.popitem(last=False)
+            else:
+                self._grammars.move_to_end(source)
+        if is_new:
+            self._fill(future, source)
+        error = future.exception()
+        if isinstance(error, GrammarError):
+            raise type(error)(str(error))  # one of its own for each thread that waited
+        return future.result()
+
+    def _fill(self, future: Future[Grammar], source: str) -> None:
+        try:
+            future.set_result(Grammar(source, self.vocabulary))
+        except BaseException as error:
+            with self._lock:
+                if self._grammars.get(source) is future:
+                    del self._grammars[source]
+            future.set_exception(error)
+
+
+@lru_cache(maxsize=512)
+def _problem(source: str) -> str | None:
+    try:
+        _probe(LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS))
+    except GrammarError as error:
+        return str(error)
+    return None
+
+
+@cache
+def _byte_tokenizer() -> LLTokenizer:
+    return LLTokenizer("byte")
+
+
+def _probe(pristine: LLMatcher) -> None:
+    """Take a first step, for what only shows there: a grammar that allows nothing, or whose first rows are too large.
+
+    Copies inherit what was found out.
+    """
+    _check(pristine)
+    matcher = pristine.deep_copy()
+    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    _check(matcher)
+    allowed = np.flatnonzero(mask)
+    if allowed.size and not matcher.is_stopped():
+        byte = int(allowed[0])
+        matcher.consume_token(8 * byte + (int(mask[byte]) & -int(mask[byte])).bit_length() - 1)
+        _check(matcher)
+
+
+def _check(matcher: LLMatcher) -> None:
+    if matcher.is_error():
+        raise _error(_cause(matcher.get_error()))
+
+
+def _error(cause: str, what: str = "") -> GrammarError:
+    kind = TooComplexError if _TOO_COMPLEX.search(cause) else GrammarError
+    return (UnsatisfiableError if _IMPOSSIBLE.search(cause) else kind)(f"{what}: {cause}" if what else cause)
+
+
+def _cause(message: str) -> str:
+    """What a message of llguidance says, without the parser's state and the lines of the grammar that it quotes."""
+    said = message.partition("<state>")[0].replace("<non-verbose/>", "")
+    lines = [line.strip() for line in said.splitlines() if not _SOURCE_LINE.match(line)]
+    text = _JSON_ERROR.sub("", " ".join(line for line in lines if line))
+    if text.startswith("NoExtension"):
+        return "The grammar cannot be satisfied: nothing may follow here."
+    return text[:500] or "llguidance does not say why."

@@ -1,0 +1,167 @@
+"""What one row may say next: a grammar for its answer, which waits until the reasoning is over, and a limit on that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from ..output.channels import ChannelSplitter
+from ..output.markup import REASONING
+
+
+class Matcher(Protocol):
+    """A grammar and how far a row has come in it."""
+
+    def mask(self, out: Any) -> None: ...
+
+    def accept(self, token_id: int) -> bool:
+        """Take a token; True when nothing may follow it."""
+        ...
+
+
+class NoMarker:
+    """A matcher that lets everything come but the last token of a marker behind the others.
+
+    Args:
+        marker: its tokens, at least two.
+    """
+
+    def __init__(self, marker: Sequence[int]) -> None:
+        *self._head, self._last = marker
+        self._said: deque[int] = deque(maxlen=len(self._head))
+
+    def mask(self, out: Any) -> None:
+        out.fill(-1)
+        if list(self._said) == self._head:
+            _clear(out, self._last)
+
+    def accept(self, token_id: int) -> bool:
+        self._said.append(token_id)
+        return False
+
+
+@dataclass(slots=True)
+class Thinking:
+    """One row's reasoning, as far as it must be followed.
+
+    Attributes:
+        splitter: fresh, in the state that the answer begins in.
+        detokenizer: fresh.
+        opener: tokens that open one; none: it takes more than these.
+        closer: tokens that close one.
+        allowed: the model may open a block by itself.
+        barred: tokens that may not come in a block that a grammar follows: ends of sequence, and what begins a call.
+        budget: tokens of reasoning, those of all blocks together, after which a block is closed; None: no limit.
+    """
+
+    splitter: ChannelSplitter
+    detokenizer: Any
+    opener: Sequence[int]
+    closer: Sequence[int]
+    allowed: bool = True
+    barred: Sequence[int] = ()
+    budget: int | None = None
+
+
+class RowGuide:
+    """See `core.Guide`.
+
+    Args:
+        matcher: the grammar of the answer.
+        thinking: the reasoning before it; None: there is none, or it is nobody's concern.
+        from_start: the grammar covers the reasoning, too.
+    """
+
+    def __init__(self, matcher: Matcher | None, thinking: Thinking | None = None, *, from_start: bool = False) -> None:
+        self._matcher, self._thinking, self._from_start = matcher, thinking, from_start
+        self._spent = 0
+        self._forced: deque[int] = deque()
+        self._phase: _Phase = "answer"
+        if thinking is not None:
+            self._phase = "thinking" if thinking.splitter.state == REASONING else "start"
+            self._limit(thinking)
+
+    @property
+    def idle(self) -> bool:
+        return self._matcher is None and self._phase == "answer" and not self._reopens
+
+    @property
+    def escape(self) -> int | None:
+        if self._phase != "start" or self._from_start or self._matcher is None or self._thinking is None:
+            return None
+        return self._thinking.opener[0] if self._thinking.allowed and self._thinking.opener else None
+
+    def mask(self, out: Any) -> bool:
+        if self._forced:
+            token_id = self._forced[0]
+            out.view("uint32")[token_id // 32] = 1 << (token_id % 32)
+            return True
+        if self._matcher is None:
+            return False
+        if self._phase in _REASONING and not self._from_start:
+            return self._bar(out)
+        self._matcher.mask(out)
+        return True
+
+    def accept(self, token_id: int) -> bool:
+        if self._forced:
+            self._forced.popleft()
+        before = self._phase
+        if self._thinking is not None and (before != "answer" or self._reopens):
+            self._follow(self._thinking, token_id)
+        answers = before not in _REASONING and self._phase not in _REASONING
+        if self._matcher is not None and (answers or self._from_start):
+            return self._matcher.accept(token_id)
+        return False
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _reopens(self) -> bool:
+        """A block may come after the answer has begun, and would have to be closed."""
+        limited = self._thinking is not None and self._thinking.budget is not None
+        return limited and (self._matcher is None or self._from_start)
+
+    def _bar(self, out: Any) -> bool:
+        """Let everything come but what would end the answer, or begin a call, in mid-thought."""
+        barred = self._thinking.barred if self._thinking is not None else ()
+        if barred:
+            out.fill(-1)
+        for token_id in barred:
+            _clear(out, token_id)
+        return bool(barred)
+
+    def _follow(self, thinking: Thinking, token_id: int) -> None:
+        opens = token_id == self.escape
+        thinking.detokenizer.add_token(token_id)
+        pieces = thinking.splitter.feed(thinking.detokenizer.last_segment)
+        reasons = thinking.splitter.state == REASONING
+        answers = any(piece.kind in ("content", "open", "stray") for piece in pieces)
+        if reasons:
+            self._spent += self._phase == "thinking"
+            self._phase = "thinking"
+            self._limit(thinking)
+        elif opens:
+            self._phase = "opening"
+            self._forced = deque(thinking.opener[1:])
+        elif self._phase == "thinking" or answers or (self._phase == "start" and self._grammar_began()):
+            self._phase = "answer"
+
+    def _grammar_began(self) -> bool:
+        return self._matcher is not None and not self._from_start
+
+    def _limit(self, thinking: Thinking) -> None:
+        """Close the block when the budget is spent."""
+        if thinking.budget is not None and self._phase == "thinking" and self._spent >= thinking.budget:
+            self._forced = self._forced or deque(thinking.closer)
+
+
+def _clear(out: Any, token_id: int) -> None:
+    """Let a token not come."""
+    out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
+
+
+_Phase = Literal["start", "opening", "thinking", "answer"]
+_REASONING: tuple[_Phase, ...] = ("opening", "thinking")

@@ -1,0 +1,90 @@
+"""Collects the rules of a grammar in llguidance's Lark dialect, each body once and under a name of its own."""
+
+from __future__ import annotations
+
+from .compile import lark
+from .vocabulary import Vocabulary, literal
+
+
+class LarkRules:
+    """The rules of one grammar.
+
+    An expression is what stands in a rule: names of rules and terminals, literals, special tokens. The body of a
+    terminal is a regular expression in Lark's notation; it holds no special tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._bodies: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._embedded: dict[str, str] = {}
+
+    def marker(self, text: str) -> str:
+        """An expression of a text that is always the same, special tokens in it included."""
+        return self.vocabulary.lark(text)
+
+    def rule(self, body: str) -> str:
+        """The name of a rule."""
+        return self._name("r", body)
+
+    def terminal(self, body: str) -> str:
+        """The name of a terminal."""
+        return self._name("T", body)
+
+    def reserve(self) -> str:
+        """The name of a rule that is defined later, as recursion needs it."""
+        name = f"r{len(self._bodies)}"
+        self._bodies[name] = ""
+        return name
+
+    def define(self, name: str, body: str) -> None:
+        """Give a reserved rule its body."""
+        self._bodies[name] = body
+
+    def one_of(self, expressions: list[str]) -> str:
+        """An expression for any of several."""
+        unique = list(dict.fromkeys(expressions))
+        return unique[0] if len(unique) == 1 else self.rule(" | ".join(unique))
+
+    def until(self, text: str, end: str) -> str:
+        """An expression of a text and the marker that ends it.
+
+        Lexemes are greedy, so what the marker begins with must not be left for a lexeme of its own: it would be taken
+        for text.
+
+        Args:
+            text: the body of a terminal, which should not match texts that the marker occurs in.
+            end: the marker.
+        """
+        head = next(self.vocabulary.split(end))
+        if isinstance(head, int):
+            return f"{self.terminal(text)} {self.marker(end)}"
+        rest = end[len(head) :]
+        return " ".join([self.terminal(f"{text} {literal(head)}"), *([self.marker(rest)] if rest else [])])
+
+    def text_then(self, text: str, start: str) -> str:
+        """An expression of free text up to a marker, wherever that comes first."""
+        head = next(self.vocabulary.split(start))
+        if isinstance(head, int):
+            return f"{self.terminal(text)} {self.marker(start)}"
+        rest = start[len(head) :]
+        lazy = f"lazy{len(self._bodies)}"
+        self._bodies[f"{lazy}[lazy]"] = f"{self.terminal(text)} {literal(head)}"
+        return " ".join([lazy, *([self.marker(rest)] if rest else [])])
+
+    def embed(self, definition: str) -> str:
+        """An expression of a whole grammar that somebody else wrote."""
+        name = f"embedded{len(self._embedded)}"
+        self._embedded[name] = definition
+        return f"@{name}"
+
+    def source(self, start: str) -> str:
+        """The source of the grammar whose answer is an expression."""
+        text = "\n".join([f"start: {start}", *(f"{name}: {body}" for name, body in self._bodies.items())])
+        return lark(text, self._embedded, forced=not self._embedded)
+
+    def _name(self, prefix: str, body: str) -> str:
+        if body not in self._names:
+            self._names[body] = f"{prefix}{len(self._bodies)}"
+            self._bodies[self._names[body]] = body
+        return self._names[body]

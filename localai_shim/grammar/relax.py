@@ -1,0 +1,138 @@
+"""JSON Schemas of which a grammar follows what it can, and leaves out the rest.
+
+Whatever satisfies a schema satisfies what is left of it: only what narrows a value down is taken out, together with
+what would mean something else without it. Formats are the exception: to the standard they are annotations, and a
+grammar holds texts to those that it knows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+from .compile import check, json_schema
+from .error import GrammarError, TooComplexError, UnsatisfiableError
+from .schema import Schema, close_objects, map_children
+from .schema_check import check_schema
+from .schema_cost import MAX_MULTIPLES, check_size, multiples
+
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]/")
+_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
+_TOGETHER = ("prefixItems", "items", "additionalItems", "patternProperties", "additionalProperties")
+# What is tried, one after the other, where the keywords of a number or of a string cannot be followed together.
+_LESS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "number": (("multipleOf",), ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
+    "string": (("pattern",), ("format",), ("minLength", "maxLength")),
+    "object": (("patternProperties", "additionalProperties"),),
+}
+
+
+def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, Any]:
+    """What a grammar can follow of a schema, for `json_schema(..., lenient=True)`.
+
+    Args:
+        schema: of draft 2020-12 or 7; one that can be written as JSON.
+        closed: as `close_objects`, unless nothing would satisfy the schema then.
+
+    Raises:
+        GrammarError: it is no JSON Schema, nothing satisfies it, or it is too complex.
+    """
+    check_size(schema)
+    try:
+        made: dict[str, Any] = json.loads(_relaxed(json.dumps(schema), closed))
+    except RecursionError:
+        raise TooComplexError("The schema is nested too deeply.") from None
+    return made
+
+
+@lru_cache(maxsize=256)
+def _relaxed(text: str, closed: bool) -> str:
+    schema = json.loads(text)
+    check_schema(schema)
+    if _OLD_DRAFT.search(schema.get("$schema", "")):
+        schema = _everywhere(schema, _referenced_alone)
+    why: GrammarError | None = None
+    for change in (_tidied, _reduced):
+        for base in [close_objects(schema), schema] if closed else [schema]:
+            candidate = _everywhere(base, change)
+            why = _refusal(candidate)
+            if why is None:
+                return json.dumps(candidate)
+            if isinstance(why, TooComplexError):
+                raise why
+    if isinstance(why, UnsatisfiableError):
+        raise why
+    return json.dumps({"type": schema["type"]} if "type" in schema else {})
+
+
+def _refusal(schema: Schema) -> GrammarError | None:
+    try:
+        check(json_schema(schema, lenient=True))
+    except GrammarError as error:
+        return error
+    return None
+
+
+def _cannot_be_followed(schema: Schema) -> bool:
+    why = _refusal(schema)
+    return why is not None and not isinstance(why, TooComplexError | UnsatisfiableError)
+
+
+def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    return change(map_children(schema, lambda key, child, path: _everywhere(child, change)))
+
+
+def _tidied(node: dict[str, Any]) -> dict[str, Any]:
+    """Written as llguidance expects it: whole numbers as integers, and what belongs together in one place.
+
+    A multiple of a number with too many digits is left out: a schema that is too complex otherwise is refused.
+    """
+    if multiples(node) > MAX_MULTIPLES:
+        del node["multipleOf"]
+    for name in _SIZES:
+        if isinstance(node.get(name), float):
+            node[name] = int(node[name])
+    if any(name in node for name in _APPLICATORS):  # each ends the part of a schema that is read as one
+        for name in _TOGETHER:
+            if name in node:
+                node[name] = node.pop(name)
+    return node
+
+
+def _referenced_alone(node: dict[str, Any]) -> dict[str, Any]:
+    """As drafts up to 7 read a reference: what stands beside it counts for nothing."""
+    if "$ref" not in node:
+        return node
+    return {name: value for name, value in node.items() if name in ("$ref", "$schema", "$id", "$defs", "definitions")}
+
+
+def _reduced(node: dict[str, Any]) -> dict[str, Any]:
+    """Without what llguidance cannot compile."""
+    node = _tidied(node)
+    reference = node.get("$ref")
+    if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
+        del node["$ref"]
+    for kind, steps in _LESS.items():
+        _drop(node, kind, steps)
+    return node
+
+
+def _drop(node: dict[str, Any], kind: str, steps: Iterable[tuple[str, ...]]) -> None:
+    """Take out as many of the keywords for a type as it needs."""
+    for names in steps:
+        left = {name: node[name] for step in _LESS[kind] for name in step if name in node}
+        if "patternProperties" in left:
+            left = {
+                "patternProperties": {name: {} for name in left["patternProperties"]},
+                "additionalProperties": False,
+            }
+        if not left or not _cannot_be_followed({"type": kind, **left}):
+            return
+        for name in names:
+            node.pop(name, None)

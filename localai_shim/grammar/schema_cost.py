@@ -1,0 +1,198 @@
+"""What compiling a JSON Schema may cost at most: counted, not timed, so that it does not depend on the machine.
+
+llguidance has limits of its own for automata and for parsing. They do not hold what takes time before that: the number
+of a schema's parts, properties that may be left out (quadratic), and multiples (an automaton of as many states).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+from .error import TooComplexError, UnsatisfiableError
+from .schema import Schema, resolve, subschemas
+
+MAX_SCHEMA_PARTS = 5_000
+MAX_OPTIONAL_PROPERTIES = (
+    500  # of one object: a state of llguidance's parser holds four items for each, and 2,000 at most
+)
+MAX_ENUM_CHARACTERS = 500_000
+MAX_MULTIPLES = 20_000
+MAX_PATTERN_LENGTH = 100_000
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?:,(?P<high>\d*))?\}|.", re.DOTALL)
+PATTERN_PARTS = 10  # a pattern or a format costs as much as so many plain parts
+
+
+def check_cost(schema: Schema) -> None:
+    """Find out whether a schema can be compiled within a fraction of a second, and comes to an end.
+
+    Raises:
+        TooComplexError: it is too large.
+        UnsatisfiableError: a value of it would never end.
+    """
+    try:
+        parts = check_size(schema)
+        _at_most(sum(map(multiples, parts)), MAX_MULTIPLES, "states for its 'multipleOf'")
+        for part in parts:
+            for pattern in _patterns(part):
+                check_pattern(pattern)
+            _at_most(_optional(part), MAX_OPTIONAL_PROPERTIES, "properties of one object that may be left out")
+        if not _ends(schema, parts):
+            raise UnsatisfiableError(
+                "The schema cannot be satisfied: it requires itself, so that no value of it ever ends."
+            )
+    except RecursionError:
+        raise TooComplexError("The schema is nested too deeply.") from None
+
+
+def check_size(schema: Schema) -> list[Schema]:
+    """The parts of a schema, if they are not too many to look at.
+
+    Raises:
+        TooComplexError: they are.
+    """
+    try:
+        parts = list(islice(subschemas(schema), MAX_SCHEMA_PARTS + 1))
+        weight = sum(PATTERN_PARTS if "pattern" in part or "format" in part else 1 for part in parts)
+        _at_most(weight, MAX_SCHEMA_PARTS, "parts (a pattern counts as ten)")
+        _at_most(sum(map(_constants, parts)), MAX_ENUM_CHARACTERS, "characters of constants")
+    except RecursionError:
+        raise TooComplexError("The schema is nested too deeply.") from None
+    return parts
+
+
+def _at_most(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise TooComplexError(f"The schema is too large: it has more than {limit:,} {what}.")
+
+
+def _constants(part: Schema) -> int:
+    """About the length of its constants as JSON."""
+    return sum(_length(part[name], MAX_ENUM_CHARACTERS) for name in ("enum", "const") if name in part)
+
+
+def _length(value: Any, most: int) -> int:
+    if isinstance(value, str):
+        return len(value) + 4
+    length = 4
+    if isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            if length > most:
+                break
+            length += _length(inner, most)
+    return length
+
+
+def check_pattern(pattern: str) -> None:
+    """Find out whether a regular expression is short when its repeats are written out.
+
+    Raises:
+        TooComplexError: it is not.
+    """
+    totals, last = [0], 0
+    for token in _TOKEN.finditer(pattern):
+        if token[0] == "(":
+            totals.append(0)
+        elif token[0] == ")" and len(totals) > 1:
+            last = totals.pop()
+            totals[-1] += last
+        elif token["low"] is not None:
+            times = max(int(token["low"][:9]), int((token["high"] or "0")[:9]))
+            totals[-1] += last * (times - 1)
+            last *= times
+        else:
+            last = 1
+            totals[-1] += 1
+    if sum(totals) > MAX_PATTERN_LENGTH:
+        raise TooComplexError(
+            f"The pattern is too large: its repeats make more than {MAX_PATTERN_LENGTH:,} characters."
+        )
+
+
+def multiples(part: Schema) -> int:
+    """States of an automaton of the multiples that a schema asks for; 0 where llguidance refuses to make one."""
+    value = part.get("multipleOf")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    digits = "".join(map(str, Decimal(str(value)).as_tuple().digits))
+    return 0 if len(digits) > 9 else int(digits.rstrip("0") or 0)  # llguidance refuses those itself
+
+
+def _patterns(part: Schema) -> list[str]:
+    named = part.get("patternProperties")
+    found = [part.get("pattern"), *(named if isinstance(named, Mapping) else ())]
+    return [pattern for pattern in found if isinstance(pattern, str)]
+
+
+def _optional(part: Schema) -> int:
+    properties, required = part.get("properties"), part.get("required")
+    if not isinstance(properties, Mapping):
+        return 0
+    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    return sum(name not in names for name in properties)
+
+
+def _ends(root: Schema, parts: list[Schema]) -> bool:
+    """Whether some value of a schema is finite, as far as its references, required properties and items tell."""
+    by_id = {id(part): part for part in parts}
+    needs = {key: _needs(part, root, by_id) for key, part in by_id.items()}
+    needed_by: dict[int, list[int]] = {}
+    for key, groups in needs.items():
+        for inner in (inner for group in groups for inner in group):
+            needed_by.setdefault(inner, []).append(key)
+    finite: set[int] = set()
+    waiting = list(by_id)
+    while waiting:
+        key = waiting.pop()
+        if key not in finite and all(any(inner in finite for inner in group) for group in needs[key]):
+            finite.add(key)
+            waiting += needed_by.get(key, [])
+    return id(root) in finite
+
+
+def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list[int]]:
+    """Groups of parts, by id: a value of this part is finite if one of each group has finite values."""
+    if "enum" in part or "const" in part:
+        return []
+    groups: list[list[Any]] = [[child] for child in (*_list(part, "allOf"), *_target(part, root))]
+    groups += [options for name in ("anyOf", "oneOf") if (options := _list(part, name))]
+    if part.get("type") in ("object", ["object"]):
+        groups += [[child] for child in _required(part)]
+    if part.get("type") in ("array", ["array"]):
+        groups += [[child] for child in _first_items(part)]
+    # What is no object, such as `true`, is finite, and so is what lies where no schema is looked for.
+    return [list(map(id, group)) for group in groups if all(id(child) in known for child in group)]
+
+
+def _list(part: Schema, name: str) -> list[Any]:
+    value = part.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _target(part: Schema, root: Schema) -> list[Any]:
+    reference = part.get("$ref")
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return []
+    try:
+        return [resolve(root, reference)]
+    except KeyError:
+        return []
+
+
+def _required(part: Schema) -> list[Any]:
+    properties = part.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    others = True if "patternProperties" in part else part.get("additionalProperties", True)
+    return [properties.get(name, others) for name in _list(part, "required") if isinstance(name, str)]
+
+
+def _first_items(part: Schema) -> list[Any]:
+    least = part.get("minItems", 0)
+    if isinstance(least, bool) or not isinstance(least, int | float):
+        return []
+    first = _list(part, "prefixItems") or _list(part, "items")
+    others = part.get("items", True)
+    return [*first[: int(least)], *([others] if len(first) < least and not isinstance(others, list) else [])]

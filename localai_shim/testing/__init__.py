@@ -1,0 +1,1 @@
+"""Engines that play what a test wrote, in place of a model."""

@@ -1,0 +1,246 @@
+"""An engine that plays what a test says, in place of a model: for tests of everything above the engine.
+
+Its tokens take the way of a real model's, through the same sinks, clients, endpoints and output code. It needs neither
+MLX nor mlx-lm nor transformers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, hand_over
+from .replies import Reply, Row, Says, Script, ScriptedModel, score
+from .tokenizer import ScriptedTokenizer
+
+__all__ = ["Decide", "Reply", "Says", "ScriptedEngine", "ScriptedTokenizer"]
+
+Decide = Callable[[GenerationRequest, str, int], Says]
+"""(request, the prompt's text, how many came before) -> what to say."""
+
+
+class ScriptedEngine:
+    """Plays replies to requests, each choice of a request being one; takes the place of `Engine`.
+
+    Running rows get a token each per step, as in a batch. `max_tokens`, stop strings and cancellation end a reply
+    early. With `ignore_eos`, or before `min_tokens`, a reply that is over begins again.
+
+    Args:
+        replies: what to say, in the order of the requests, or a function that says it for each; it is called by
+            whoever submits, and what it raises fails that call.
+        name: what `response.model` says.
+        context_length: most tokens of prompt and output together; None for no limit.
+        tokenizer: which markers and which chat template the model has.
+        obey_guides: a token that the request's guide (a grammar) forbids, or that is ruled out (what begins a call,
+            with `tool_choice="none"`), fails the request; otherwise nobody asks.
+
+    Attributes:
+        requests: what was asked, a `GenerationRequest` per choice.
+        prompts: the text of each one's prompt.
+
+    Raises:
+        ValueError: a reply that cannot be played.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Says] | Decide = (),
+        *,
+        name: str = "scripted",
+        context_length: int | None = 131_072,
+        tokenizer: ScriptedTokenizer | None = None,
+        obey_guides: bool = False,
+    ) -> None:
+        self.requests: list[GenerationRequest] = []
+        self.prompts: list[str] = []
+        self.tokenizer = tokenizer or ScriptedTokenizer()
+        self._model = ScriptedModel(name, context_length, self.tokenizer)
+        self._obey_guides = obey_guides
+        self._decide = replies if callable(replies) else None
+        self._script: deque[Script] = deque()
+        self._lock = threading.Lock()
+        if not callable(replies):
+            if isinstance(replies, str):
+                raise TypeError("`replies` is a list of replies: pass [text]")
+            self.say(*replies)
+        self._pid = os.getpid()
+        self._loop = _Loop()
+        self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
+        weakref.finalize(self, _tell_to_stop, self._loop, self._pid)
+        self._thread.start()
+
+    def say(self, *replies: Says) -> None:
+        """Add replies to those that are left.
+
+        Raises:
+            ValueError: a reply that cannot be played.
+        """
+        if self._decide is not None:
+            raise ValueError("a function decides what this engine says")
+        self._script.extend([Script(reply, self.tokenizer) for reply in replies])
+
+    @property
+    def left(self) -> int:
+        """Replies that nobody has asked for yet."""
+        return len(self._script)
+
+    # -- as `Engine` --------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> ScriptedModel:
+        """Raises EngineClosedError when the engine was closed."""
+        self.check_process()
+        if self._loop.closing:
+            raise _closed()
+        return self._model
+
+    def wait(self) -> None:
+        """Nothing is loaded."""
+        self.check_process()
+
+    @property
+    def is_ready(self) -> bool:
+        return True
+
+    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
+        """Begin to reply; each request's events go to the sink under its place in the sequence.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+            RowError: no reply is left.
+        """
+        self.check_process()
+        if self._loop.closing:
+            raise _closed()
+        ticket = Ticket()
+        rows = [
+            Row(request, sink, index, ticket, self._next_script(request), self._model, self._obey_guides)
+            for index, request in enumerate(requests)
+        ]
+        with self._loop.lock:
+            if self._loop.closing:
+                raise _closed()
+            self._loop.inbox.put(rows)
+        return ticket
+
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
+        self._loop.inbox.put((ticket, index))
+
+    def stats(self) -> EngineStats:
+        """A snapshot; rows that wait for their next token are running."""
+        return EngineStats(running=len(self._loop.rows), waiting=0, steps=self._loop.steps)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.closing or self._pid != os.getpid()
+
+    def close(self) -> None:
+        """End the thread; requests in flight fail with `EngineClosedError`."""
+        _tell_to_stop(self._loop, self._pid)
+        if self._pid == os.getpid() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def check_process(self) -> None:
+        """Raise EngineClosedError in a process that was forked from the engine's."""
+        if self._pid != os.getpid():
+            raise EngineClosedError("this process was forked from the engine's, whose thread did not come along")
+
+    def __enter__(self) -> ScriptedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next_script(self, request: GenerationRequest) -> Script:
+        prompt = self.tokenizer.decode(request.prompt.tokens)
+        score(request.prompt)
+        with self._lock:
+            index = len(self.requests)
+            self.requests.append(request)
+            self.prompts.append(prompt)
+            script = self._script.popleft() if self._script else None
+        if self._decide is not None:
+            return Script(self._decide(request, prompt, index), self.tokenizer)
+        if script is None:
+            raise RowError(f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}")
+        return script
+
+
+_LONGEST_WAIT = 3600.0  # seconds; a queue takes no infinite timeout
+
+
+class _Loop:
+    """What runs on the thread. It does not know the engine, so that an abandoned engine can be collected."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[list[Row] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        """Held while rows are put into the inbox, and while the thread looks at the inbox for the last time."""
+        self.closing = False
+        self.rows: dict[Row, None] = {}
+        self.steps = 0
+
+    def run(self) -> None:
+        while not self.closing:
+            self.step()
+        with self.lock:
+            self._take_inbox(0.0)
+        failed = [(row, Failure(_closed())) for row in self.rows]
+        self.rows.clear()
+        hand_over(failed, ())
+
+    def step(self) -> None:
+        """Take the inbox, then play a token of each row whose time has come; wait for either."""
+        due = min((row.due for row in self.rows), default=math.inf)
+        self._take_inbox(min(max(0.0, due - time.monotonic()), _LONGEST_WAIT))
+        if self.closing:
+            return
+        now = time.monotonic()
+        events = [(row, row.next()) for row in self.rows if row.due <= now]
+        for row, event in events:
+            row.due = now + row.reply.interval
+            if isinstance(event, Failure) or event.finish_reason is not None:
+                del self.rows[row]
+        if events:
+            self.steps += 1
+            self._drop(hand_over(events, self.rows))
+
+    def _take_inbox(self, seconds: float) -> None:
+        """Admit and cancel; wait this long for something to do."""
+        cancelled: set[tuple[Ticket, int | None]] = set()
+        try:
+            while True:
+                message = self.inbox.get(block=seconds > 0, timeout=seconds)
+                seconds = 0.0
+                if isinstance(message, list):
+                    now = time.monotonic()
+                    for row in message:
+                        row.due = now + row.reply.delay
+                        self.rows[row] = None
+                elif message is not None:
+                    cancelled.add(message)
+        except queue.Empty:
+            pass
+        if cancelled:
+            self._drop({row for row in self.rows if {(row.ticket, None), (row.ticket, row.index)} & cancelled})
+
+    def _drop(self, gone: set[Row]) -> None:
+        for row in gone:
+            self.rows.pop(row, None)
+
+
+def _tell_to_stop(loop: _Loop, pid: int) -> None:
+    if os.getpid() == pid:
+        loop.closing = True
+        loop.inbox.put(None)
+
+
+def _closed() -> EngineClosedError:
+    return EngineClosedError("the engine was closed")

@@ -1,0 +1,406 @@
+"""Reasoning in chat.completions: beside the content, turned on and off, and limited."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.testing.engine import Reply, ScriptedEngine, ScriptedTokenizer
+from tests.conftest import MESSAGES, refused, revalidate
+from tests.endpoints.scripting import TEXT, answer, arguments, ask, function, marked_model, message, reasoning, said
+
+QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
+THINKS = {"enable_thinking": True}
+PLAIN = """
+{%- for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor -%}
+{%- if add_generation_prompt %}[assistant]{% endif -%}"""
+OPENS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
+"""Generation prompts of models that cannot be told whether to think, and of those that always do."""
+
+THINK = ScriptedTokenizer()
+GEMMA = ScriptedTokenizer(think=("<|channel>thought", "<channel|>"), tool_format=None, markers=["<|channel>"])
+HARMONY = ScriptedTokenizer(
+    think=None,
+    tool_format="harmony",
+    tool_markers=("<|channel|>", ""),
+    markers=["<|start|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>"],
+)
+COHERE = ScriptedTokenizer(
+    think=("<|START_THINKING|>", "<|END_THINKING|>"),
+    tool_format=None,
+    markers=["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+)
+
+ANSWERS = [
+    (THINK, "<think>\nLet me see.\nYes.\n</think>\n\nIt is Paris.", "Let me see.\nYes.", "It is Paris."),
+    (GEMMA, "<|channel>thought\nLet me see.\n<channel|>It is Paris.", "Let me see.", "It is Paris."),
+    (
+        HARMONY,
+        "<|channel|>analysis<|message|>Let me see.<|end|><|start|>assistant<|channel|>final<|message|>It is Paris."
+        "<|return|>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        COHERE,
+        "<|START_THINKING|>Let me see.<|END_THINKING|><|START_RESPONSE|>It is Paris.<|END_RESPONSE|>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+]
+MODELS = pytest.mark.parametrize(
+    ("tokenizer", "text", "thought", "content"), ANSWERS, ids=["think", "gemma", "harmony", "cohere"]
+)
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"extra_body": more}
+
+
+# -- where it is said -------------------------------------------------------------------------------------------------
+
+
+@MODELS
+def test_reasoning_comes_beside_the_content(
+    tokenizer: ScriptedTokenizer, text: str, thought: str, content: str
+) -> None:
+    made = answer(text, tokenizer=tokenizer)
+    [choice] = made.choices
+    assert (choice.message.content, reasoning(choice.message)) == (content, thought)
+    assert choice.finish_reason == "stop"
+    usage = made.usage
+    assert 0 < usage.completion_tokens_details.reasoning_tokens < usage.completion_tokens
+
+
+@MODELS
+def test_markers_may_be_split_over_tokens(tokenizer: ScriptedTokenizer, text: str, thought: str, content: str) -> None:
+    pieces: list[Any] = [list(text), [bytes([b]) for b in text.encode()]]
+    pieces += [[text[:at], text[at:]] for at in range(1, len(text), 3)]
+    pieces += [[text[i : i + size] for i in range(0, len(text), size)] for size in (2, 3, 5, 7)]
+    for reply in pieces:
+        made = message(reply, tokenizer=tokenizer)
+        assert (made.content, reasoning(made)) == (content, thought), reply
+
+
+@MODELS
+def test_reasoning_that_is_cut_is_no_content(
+    tokenizer: ScriptedTokenizer, text: str, thought: str, content: str
+) -> None:
+    with ScriptedEngine([text], tokenizer=tokenizer) as engine:
+        total = ask(LocalOpenAI(engine=engine)).usage.completion_tokens
+    for limit in range(1, total):
+        [choice] = answer(text, tokenizer=tokenizer, max_tokens=limit).choices
+        assert choice.finish_reason == "length"
+        assert thought.startswith(reasoning(choice.message) or "")
+        assert content.startswith(choice.message.content or "")
+        if choice.message.content:
+            assert reasoning(choice.message) == thought
+        elif reasoning(choice.message):
+            assert choice.message.content is None
+
+
+@MODELS
+def test_a_model_may_answer_without_a_thought(
+    tokenizer: ScriptedTokenizer, text: str, thought: str, content: str
+) -> None:
+    made = answer(content, tokenizer=tokenizer)
+    assert made.choices[0].message.content == content
+    assert made.choices[0].message.reasoning_content is None
+    assert made.usage.completion_tokens_details.reasoning_tokens == 0
+
+
+def headed() -> ScriptedTokenizer:
+    """Muse Spark's messages, each of which begins with its recipient."""
+    markers = ["<|start|>", "<|message|>", "<|eom|>", "<|eot|>"]
+    made = ScriptedTokenizer(think=None, tool_format=None, markers=markers)
+    made.response_initial_state = "header"
+    made.response_transitions = {
+        "header": [("to=self<|message|>", "reasoning"), ("to=user<|message|>", "normal")],
+        "reasoning": [("<|eom|>", "header")],
+        "normal": [("<|eom|>", "header"), ("<|eot|>", "normal")],
+    }
+    return made
+
+
+def test_a_message_to_itself_is_reasoning() -> None:
+    text = "to=self<|message|>Let me see.<|eom|><|start|>assistant to=user<|message|>It is Paris.<|eot|>"
+    made = message(text, tokenizer=headed())
+    assert (made.content, reasoning(made)) == ("It is Paris.", "Let me see.")
+    with ScriptedEngine(tokenizer=headed()) as engine, refused("guided_regex", "unsupported_value", "headers"):
+        ask(LocalOpenAI(engine=engine), **body(guided_regex="[a-z]"))
+
+
+@pytest.mark.parametrize("text", ["<think>\n\n</think>\n\nHello.", "<think></think>Hello."])
+def test_an_empty_thought_is_none(text: str) -> None:
+    made = message(text)
+    assert (made.content, made.reasoning_content) == ("Hello.", None)
+
+
+def test_the_template_may_have_opened_the_block_already() -> None:
+    tokenizer = ScriptedTokenizer(chat_template=OPENS)
+    made = answer("Let me see.\n</think>\n\nIt is Paris.", tokenizer=tokenizer)
+    assert (made.choices[0].message.content, reasoning(made.choices[0].message)) == ("It is Paris.", "Let me see.")
+    [cut] = answer("Let me see and see", tokenizer=tokenizer, max_tokens=3).choices
+    assert (cut.message.content, reasoning(cut.message), cut.finish_reason) == (None, "Let me see", "length")
+
+
+def test_a_turn_may_end_in_mid_thought() -> None:
+    [choice] = answer("<think>Hm, let me").choices
+    assert (choice.message.content, reasoning(choice.message), choice.finish_reason) == (None, "Hm, let me", "stop")
+
+
+def test_the_tokens_of_a_thought_are_counted_with_its_markers() -> None:
+    made = answer(["<think>", "\n", "one", " two", "\n", "</think>", "\n\n", "Hello", "."])
+    assert made.usage.completion_tokens_details.reasoning_tokens == 6
+    assert made.usage.completion_tokens == 10
+    both = answer("<think>one two</think>Hello.", "Hello.", n=2)
+    assert both.usage.completion_tokens_details.reasoning_tokens == 4
+
+
+def test_each_choice_has_its_own_thought_whichever_speaks_first() -> None:
+    said_by_each = ["<think>one two three</think>A", "B", "<think>four</think>C", ["", "", "D"]]
+    made = answer(*said_by_each, n=4)
+    assert [(reasoning(c.message), c.message.content) for c in made.choices] == [
+        ("one two three", "A"),
+        (None, "B"),
+        ("four", "C"),
+        (None, "D"),
+    ]
+
+
+def test_a_model_that_does_not_think_writes_markers_as_text() -> None:
+    tokenizer = ScriptedTokenizer(think=None, tool_format=None)
+    assert message("<think>Hm</think>Hello.", tokenizer=tokenizer).content == "<think>Hm</think>Hello."
+
+
+def test_stop_strings_count_in_the_content_only() -> None:
+    [choice] = answer("<think>one stop two</think>three four stop five", stop=[" stop"]).choices
+    assert (choice.message.content, reasoning(choice.message)) == ("three four", "one stop two")
+    assert choice.finish_reason == "stop"
+
+
+def test_logprobs_are_those_of_the_content() -> None:
+    reply = Reply(
+        ["<think>", "a", "b", "</think>", "\n\n", "Hel", "lo"], logprobs=[-0.1, -0.2, -0.3, -0.4, -0.5, -0.6, -0.7]
+    )
+    [choice] = answer(reply, logprobs=True, top_logprobs=1).choices
+    assert [(entry.token, entry.logprob) for entry in choice.logprobs.content] == [("Hel", -0.6), ("lo", -0.7)]
+
+
+def test_a_stream_gives_a_thought_as_it_comes() -> None:
+    with ScriptedEngine(["<think>\none two\n</think>\n\nHi you."]) as engine:
+        chunks = list(ask(LocalOpenAI(engine=engine), stream=True))
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert [(reasoning(delta), delta.content) for delta in deltas if reasoning(delta) or delta.content] == [
+        ("one", None),
+        (" two", None),
+        (None, "Hi"),
+        (None, " you."),
+    ]
+    assert (deltas[0].role, deltas[0].content) == ("assistant", None)
+
+
+@pytest.mark.anyio
+async def test_the_async_clients_give_a_thought_too() -> None:
+    text = "<think>\none two\n</think>\n\nHi you."
+    with ScriptedEngine([text] * 3) as engine:
+        async with AsyncLocalOpenAI(engine=engine) as client:
+            whole = await ask(client)
+            chunks = [chunk async for chunk in await ask(client, stream=True)]
+            async with client.chat.completions.stream(model="any", messages=MESSAGES) as stream:
+                final = await stream.get_final_completion()
+    revalidate(whole)
+    assert (reasoning(whole.choices[0].message), whole.choices[0].message.content) == ("one two", "Hi you.")
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(reasoning(delta) or "" for delta in deltas) == "one two"
+    assert "".join(delta.content or "" for delta in deltas) == "Hi you."
+    assert said(final) == said(whole)
+
+
+# -- earlier reasoning ------------------------------------------------------------------------------------------------
+
+
+def test_a_thought_handed_back_reaches_the_template() -> None:
+    with ScriptedEngine(["<think>\nHm.\n</think>\n\nHello.", "Again."]) as engine:
+        client = LocalOpenAI(engine=engine)
+        first = ask(client).choices[0].message
+        ask(client, messages=[*MESSAGES, first, {"role": "user", "content": "More?"}])
+    assert "<|im_start|>assistant\n<think>\nHm.\n</think>\n\nHello.<|im_end|>\n" in engine.prompts[1]
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_a_thought_reaches_a_template_under_the_name_that_it_reads(name: str) -> None:
+    template = "{% for m in messages %}[{{ m." + name + " or '' }}|{{ m.content }}]{% endfor %}"
+    history = [*MESSAGES, {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}, MESSAGES[0]]
+    with ScriptedEngine(["x"], tokenizer=ScriptedTokenizer(chat_template=template)) as engine:
+        ask(LocalOpenAI(engine=engine), messages=history)
+    assert "[Hm.|Yes.]" in engine.prompts[0]
+
+
+# -- on and off -------------------------------------------------------------------------------------------------------
+
+OFF = "<think>\n\n</think>\n\n"
+"""What the scripted model's template writes where it is told not to think."""
+
+
+def prompt_for(tokenizer: ScriptedTokenizer | None = None, **more: Any) -> str:
+    with ScriptedEngine(["x"], tokenizer=tokenizer) as engine:
+        ask(LocalOpenAI(engine=engine), **more)
+    return engine.prompts[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "off"),
+    [
+        ({}, False),
+        ({"reasoning_effort": "none"}, True),
+        ({"reasoning_effort": "minimal"}, True),
+        ({"reasoning_effort": "low"}, False),
+        ({"reasoning_effort": "medium"}, False),
+        ({"reasoning_effort": "high"}, False),
+        ({"reasoning_effort": "xhigh"}, False),
+        (body(enable_thinking=False), True),
+        (body(enable_thinking=True), False),
+        (body(chat_template_kwargs={"enable_thinking": False}), True),
+        ({"reasoning_effort": "high", **body(enable_thinking=False)}, True),
+        ({"reasoning_effort": "none", **body(enable_thinking=True)}, False),
+        ({"reasoning_effort": "none", **body(chat_template_kwargs={"enable_thinking": True})}, False),
+        (body(enable_thinking=None), False),
+    ],
+    ids=str,
+)
+def test_thinking_is_turned_on_and_off_in_the_template(more: dict[str, Any], off: bool) -> None:
+    assert prompt_for(**more).endswith(OFF) == off
+
+
+def test_effort_and_switch_reach_the_template_as_they_are() -> None:
+    template = PLAIN + "({{ reasoning_effort }} {{ enable_thinking }} {{ thinking }})"
+    tokenizer = ScriptedTokenizer(chat_template=template)
+    assert prompt_for(tokenizer, reasoning_effort="low").endswith("(low True True)")
+    assert prompt_for(tokenizer, reasoning_effort="minimal").endswith("(minimal False False)")
+    assert prompt_for(tokenizer, **body(enable_thinking=True)).endswith("( True True)")
+    assert prompt_for(tokenizer).endswith("(  )")
+
+
+@pytest.mark.parametrize("more", [{"reasoning_effort": e} for e in ("none", "minimal")] + [body(enable_thinking=False)])
+def test_where_the_template_cannot_be_told_blocks_are_closed_as_they_open(more: dict[str, Any]) -> None:
+    tokenizer = ScriptedTokenizer(chat_template=PLAIN)
+    made = message("<think></think>Hello.", tokenizer=tokenizer, obey=True, **more)
+    assert made.content == "Hello." and reasoning(made) is None
+    opened = ScriptedTokenizer(chat_template=OPENS)
+    assert message("</think>Hello.", tokenizer=opened, obey=True, **more).content == "Hello."
+    for text, model in (("<think>Hm</think>Hello.", tokenizer), ("Hm</think>Hello.", opened)):
+        with pytest.raises(openai.InternalServerError, match="guide does not allow: 'Hm'"):
+            message(text, tokenizer=model, obey=True, **more)
+
+
+def test_a_model_that_cannot_think_is_not_told_to() -> None:
+    tokenizer = ScriptedTokenizer(think=None, chat_template=PLAIN)
+    with ScriptedEngine(["Hello."] * 3, tokenizer=tokenizer) as engine:
+        client = LocalOpenAI(engine=engine)
+        with refused("enable_thinking", "unsupported_value", "does not think"):
+            ask(client, **body(enable_thinking=True))
+        for more in (body(enable_thinking=False), {"reasoning_effort": "high"}, body(thinking_budget=0)):
+            assert ask(client, **more).choices[0].message.content == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "code"),
+    [
+        ({"reasoning_effort": "huge"}, "reasoning_effort", "invalid_value"),
+        (body(enable_thinking="yes"), "enable_thinking", "invalid_type"),
+        (body(thinking_budget=-1), "thinking_budget", "integer_below_min_value"),
+        (body(thinking_budget=1.5), "thinking_budget", "invalid_type"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused(more: dict[str, Any], param: str, code: str) -> None:
+    with ScriptedEngine() as engine, refused(param, code, ""):
+        ask(LocalOpenAI(engine=engine), **more)
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3, 8])
+def test_a_real_model_answers_when_its_budget_is_spent(builtin: LocalOpenAI, budget: int) -> None:
+    question = {"messages": QUESTION, "temperature": 0, "max_tokens": 100}
+    free = ask(builtin, **question, **body(**THINKS))
+    limited = ask(builtin, **question, **body(**THINKS, thinking_budget=budget))
+    thought = reasoning(free.choices[0].message)
+    assert thought is not None
+    assert thought.startswith(reasoning(limited.choices[0].message) or "")
+    assert limited.choices[0].message.content == free.choices[0].message.content == "The capital of France is Paris."
+    assert limited.usage.completion_tokens_details.reasoning_tokens == budget + 2  # and the markers
+    assert free.usage.completion_tokens_details.reasoning_tokens > 10
+
+
+@pytest.mark.parametrize("budget", [None, 0, 1, 8])
+def test_a_real_model_follows_a_grammar_behind_its_thought(builtin: LocalOpenAI, budget: int | None) -> None:
+    schema = {"type": "object", "properties": {"capital": {"enum": ["Paris", "Rome"]}}, "required": ["capital"]}
+    format = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    more = THINKS if budget is None else {**THINKS, "thinking_budget": budget}
+    made = ask(builtin, messages=QUESTION, temperature=0, max_tokens=60, response_format=format, **body(**more))
+    [choice] = made.choices
+    assert choice.finish_reason == "stop"
+    assert json.loads(choice.message.content)["capital"] in ("Paris", "Rome")
+    tokens = made.usage.completion_tokens_details.reasoning_tokens
+    assert tokens > 10 if budget is None else tokens == budget + 2
+
+
+def test_a_thought_comes_before_a_call(builtin: LocalOpenAI) -> None:
+    tool = function("get_weather", city=TEXT)
+    asked: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
+    for choice in ("auto", "required"):
+        made = ask(builtin, messages=asked, tools=[tool], tool_choice=choice, temperature=0, **body(**THINKS)).choices[
+            0
+        ]
+        assert (made.finish_reason, made.message.content) == ("tool_calls", None)
+        assert reasoning(made.message) == "I need a tool for this."
+        assert arguments(made.message) == [("get_weather", {"city": "Paris"})]
+
+
+MARKERS = ("<think>", "</think>")
+TEMPLATE = PLAIN.replace("[assistant]", "[assistant]<think>")
+
+
+@pytest.fixture(scope="module")
+def random_model() -> Any:
+    """A model without sense whose template opens a block."""
+    with LocalOpenAI(marked_model(TEMPLATE, *MARKERS)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("budget", [0, 1, 7])
+def test_budgets_hold_for_every_choice_of_a_model_that_never_stops_thinking(
+    random_model: LocalOpenAI, budget: int
+) -> None:
+    made = ask(random_model, n=12, seed=3, max_tokens=40, **body(thinking_budget=budget, ignore_eos=True))
+    assert made.usage.completion_tokens_details.reasoning_tokens == 12 * (budget + 1)
+    assert all(choice.message.content and choice.finish_reason == "length" for choice in made.choices)
+    assert len({choice.message.content for choice in made.choices}) == 12
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_behind_a_budget_comes_what_the_grammar_asks_for(random_model: LocalOpenAI, budget: int) -> None:
+    more = body(thinking_budget=budget, guided_regex="[a-z]{3} [0-9]{2}")
+    made = ask(random_model, n=12, seed=4, max_tokens=40, **more)
+    assert made.usage.completion_tokens_details.reasoning_tokens == 12 * (budget + 1)
+    for choice in made.choices:
+        word, number = choice.message.content.split(" ")
+        assert len(word) == 3 and word.isalpha() and number.isdigit() and choice.finish_reason == "stop"
+
+
+def test_a_block_that_is_opened_again_is_closed_when_what_is_left_of_the_budget_is_spent() -> None:
+    more: dict[str, Any] = {"tokenizer": ScriptedTokenizer(chat_template=PLAIN), "obey": True}
+    again = ["<think>", "a", "</think>", "So.", "<think>", "b", "</think>", "Yes."]
+    made = message(again, **more, **body(thinking_budget=2))
+    assert (made.content, reasoning(made)) == ("So.Yes.", "ab")
+    with pytest.raises(openai.InternalServerError, match=r"'b' after .*So"):
+        message(again, **more, **body(thinking_budget=1))
+    with pytest.raises(openai.InternalServerError, match="'a' after '<think>'"):
+        message(again, **more, reasoning_effort="none")

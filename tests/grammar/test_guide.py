@@ -1,0 +1,318 @@
+"""A row's guide: the grammar waits until the reasoning is over, and the reasoning is over when its budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localai_shim.grammar import compile as grammar
+from localai_shim.grammar.compile import Grammar, GrammarError
+from localai_shim.grammar.guide import RowGuide, Thinking
+from localai_shim.output.channels import ChannelSplitter
+from localai_shim.output.detokenizer import ByteDetokenizer
+from localai_shim.output.markup import REASONING, Markup
+from localai_shim.output.token_bytes import TokenBytes
+from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
+
+MARKERS = ("<think>", "</think>", "<|channel>", "<channel|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>")
+TOKENIZER = tokenizer_with(*MARKERS)
+VOCABULARY = vocabulary_of(TOKENIZER)
+ALL = None
+"""Stands for a mask that limits nothing."""
+
+THINK = Markup(think=("<think>", "</think>"))
+GEMMA = Markup(think=("<|channel>thought", "<channel|>"))
+SPELT = Markup(think=("<reason>", "</reason>"))  # no special tokens: several tokens each
+HARMONY = Markup(harmony=True)
+YES_OR_NO = "yes|no"
+
+
+def ids(text: str) -> list[int]:
+    return list(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+def one(text: str) -> int:
+    [token] = ids(text)
+    return token
+
+
+def guide(
+    pattern: str | None = None,
+    *,
+    markup: Markup = THINK,
+    state: str | None = None,
+    thinks: bool = True,
+    from_start: bool = False,
+    may_open: bool = True,
+    barred: Sequence[int] = (),
+    budget: int | None = None,
+) -> RowGuide:
+    """A guide whose answer matches a regular expression, of a model with this markup."""
+    matcher = None if pattern is None else Grammar(grammar.regex(pattern), VOCABULARY).matcher()
+    if not thinks:
+        return RowGuide(matcher)
+    thinking = Thinking(
+        splitter=ChannelSplitter(markup, state=state, offered=False),
+        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        opener=[] if markup.think is None else ids(markup.think[0]),
+        closer=ids(markup.think_end or ""),
+        allowed=may_open,
+        barred=barred,
+        budget=budget,
+    )
+    return RowGuide(matcher, thinking, from_start=from_start)
+
+
+def asked(row: RowGuide) -> list[int] | None:
+    """The tokens that may come, asked for twice."""
+    found = []
+    for _ in range(2):
+        out = np.zeros(VOCABULARY.words, np.int32)
+        found.append(allowed(out) if row.mask(out) else ALL)
+    assert found[0] == found[1]
+    return found[0]
+
+
+def take(row: RowGuide, tokens: Sequence[int] | str) -> list[bool]:
+    """Tokens that the guide's mask or escape lets come."""
+    out = []
+    for token in ids(tokens) if isinstance(tokens, str) else tokens:
+        may = asked(row)
+        assert may is ALL or token in may or token == row.escape
+        out.append(row.accept(token))
+    return out
+
+
+def forced(row: RowGuide) -> str:
+    """What the guide makes the model say, and has said."""
+    out: list[int] = []
+    while (may := asked(row)) is not ALL and len(may) == 1:
+        out += may
+        if row.accept(may[0]):
+            break
+    return str(TOKENIZER.decode(out))
+
+
+def letters(row: RowGuide) -> set[str]:
+    """What the answer's first letter may be."""
+    may = asked(row)
+    assert may is not ALL
+    return {str(TOKENIZER.decode([token]))[0] for token in may}
+
+
+# -- an answer without reasoning --------------------------------------------------------------------------------------
+
+
+def test_without_reasoning_the_grammar_holds_from_the_first_token() -> None:
+    row = guide(YES_OR_NO, thinks=False)
+    assert (row.idle, row.escape, letters(row)) == (False, None, {"y", "n"})
+    ended = take(row, "no")
+    assert ended == [False] * (len(ended) - 1) + [True]
+
+
+def test_a_token_that_the_grammar_forbids_is_an_error() -> None:
+    with pytest.raises(GrammarError):
+        guide(YES_OR_NO, thinks=False).accept(one("x"))
+
+
+def test_the_end_of_the_sequence_is_allowed_where_the_grammar_may_end() -> None:
+    row = guide("no(pe)?", thinks=False)
+    assert TOKENIZER.eos_token_id not in (asked(row) or ())
+    take(row, "no")
+    assert TOKENIZER.eos_token_id in (asked(row) or ())
+
+
+def test_without_grammar_and_reasoning_nothing_is_limited() -> None:
+    row = guide(thinks=False)
+    assert (row.idle, row.escape, asked(row)) == (True, None, ALL)
+
+
+# -- reasoning before a grammar ---------------------------------------------------------------------------------------
+
+
+def test_a_block_that_the_prompt_opened_is_free_until_it_is_closed() -> None:
+    row = guide(YES_OR_NO, state=REASONING)
+    assert (asked(row), row.escape) == (ALL, None)
+    take(row, "Hm, yes or no?")
+    assert asked(row) is ALL
+    take(row, "</think>")
+    assert (letters(row), row.escape, row.idle) == ({"y", "n"}, None, False)
+    assert take(row, "yes")[-1]
+
+
+@pytest.mark.parametrize("markup", [THINK, GEMMA, SPELT], ids=["one token", "a token and a word", "letters"])
+def test_a_model_may_open_a_block_of_its_own_and_then_has_to_open_it_wholly(markup: Markup) -> None:
+    assert markup.think is not None
+    first, *rest = ids(markup.think[0])
+    row = guide(YES_OR_NO, markup=markup)
+    assert letters(row) == {"y", "n"} and row.escape == first
+    take(row, [first])
+    assert row.escape is None
+    assert forced(row) == TOKENIZER.decode(rest)
+    assert asked(row) is ALL
+    take(row, "\nHm." + markup.think[1])
+    assert (letters(row), row.escape) == ({"y", "n"}, None)
+
+
+def test_a_model_that_answers_at_once_may_open_no_block_after_that() -> None:
+    row = guide(YES_OR_NO)
+    take(row, "y")
+    assert row.escape is None and asked(row) is not ALL
+
+
+def test_a_block_that_is_not_allowed_is_not_offered() -> None:
+    row = guide(YES_OR_NO, may_open=False)
+    assert row.escape is None and letters(row) == {"y", "n"}
+
+
+def test_end_markers_are_found_in_letters_and_across_tokens() -> None:
+    row = guide(YES_OR_NO, state=REASONING)
+    for token in ids("</th") + ids("ink") + ids(" "):
+        take(row, [token])
+    assert asked(row) is ALL
+    for letter in "</think>":
+        assert asked(row) is ALL
+        take(row, letter)
+    assert letters(row) == {"y", "n"}
+
+
+def test_a_thought_before_a_grammar_holds_no_token_that_is_barred() -> None:
+    barred = [TOKENIZER.eos_token_id, one("x")]
+    everything = set(range(VOCABULARY.words * 32))
+    for row, start in (
+        (guide(YES_OR_NO, barred=barred), "<think>"),
+        (guide(YES_OR_NO, barred=barred, state=REASONING), ""),
+    ):
+        take(row, start)
+        assert set(asked(row) or ()) == everything - set(barred)
+        take(row, "Hm.")
+        assert set(asked(row) or ()) == everything - set(barred)
+        take(row, "</think>")
+        assert letters(row) == {"y", "n"}
+    free = guide(barred=barred, state=REASONING)
+    assert asked(free) is ALL
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [0, 1, 5])
+@pytest.mark.parametrize("pattern", [None, YES_OR_NO], ids=["free", "guided"])
+@pytest.mark.parametrize("opened", [True, False], ids=["by the prompt", "by the model"])
+def test_a_block_is_closed_after_its_budget(budget: int, pattern: str | None, opened: bool) -> None:
+    row = guide(pattern, state=REASONING if opened else None, budget=budget)
+    if not opened:
+        take(row, "<think>")
+    for token in ids("a b c d e f g h")[:budget]:
+        assert asked(row) is ALL
+        take(row, [token])
+    assert asked(row) == ids("</think>")
+    take(row, "</think>")
+    if pattern is None:
+        assert asked(row) is ALL
+    else:
+        assert letters(row) == {"y", "n"}
+
+
+@pytest.mark.parametrize("pattern", [None, YES_OR_NO])
+def test_an_end_marker_of_several_tokens_is_forced_one_by_one(pattern: str | None) -> None:
+    row = guide(pattern, markup=SPELT, state=REASONING, budget=1)
+    take(row, "x")
+    assert len(ids("</reason>")) > 2
+    for token in ids("</reason>"):
+        assert asked(row) == [token]
+        take(row, [token])
+    assert asked(row) is ALL if pattern is None else letters(row) == {"y", "n"}
+
+
+def test_a_block_that_closes_in_time_is_left_alone() -> None:
+    row = guide(state=REASONING, budget=50)
+    take(row, "Hm.</think>Yes, and so on, for more than the budget has tokens. " * 3)
+    assert asked(row) is ALL
+
+
+def test_a_guide_without_grammar_and_budget_is_idle_once_the_answer_has_begun() -> None:
+    row = guide(state=REASONING)
+    assert not row.idle
+    take(row, "Hm.</think>")
+    assert row.idle
+
+
+def test_blocks_share_one_budget() -> None:
+    row = guide(budget=3)
+    take(row, "<think>xy</think>So")
+    assert not row.idle
+    take(row, "<think>z")
+    assert asked(row) == ids("</think>")
+    take(row, "</think>")
+    assert asked(row) is ALL
+
+
+def test_with_no_budget_at_all_every_block_is_closed_as_soon_as_it_opens() -> None:
+    row = guide(budget=0)
+    take(row, "Sure.")
+    for _ in range(3):
+        assert asked(row) is ALL
+        take(row, "<think>")
+        assert forced(row) == "</think>"
+        take(row, "Well.")
+
+
+# -- channels ---------------------------------------------------------------------------------------------------------
+
+
+def harmony(budget: int | None = None) -> RowGuide:
+    """A guide whose grammar is that of the whole answer."""
+    opening, closing, final = map(
+        VOCABULARY.lark, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant", "<|channel|>final<|message|>")
+    )
+    source = f'start: ({opening} /[a-z ]*/ {closing})? {final} ("yes" | "no")'
+    thinking = Thinking(
+        splitter=ChannelSplitter(HARMONY, offered=False),
+        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        opener=[],
+        closer=ids("<|end|>"),
+        budget=budget,
+    )
+    return RowGuide(Grammar(grammar.lark(source), VOCABULARY).matcher(), thinking, from_start=True)
+
+
+def test_a_grammar_of_the_whole_answer_holds_in_the_reasoning_too() -> None:
+    row = harmony()
+    assert asked(row) == ids("<|channel|>") and row.escape is None
+    take(row, "<|channel|>analysis<|message|>hm yes")
+    assert one("X") not in (asked(row) or ()) and one("x") in (asked(row) or ())
+    assert take(row, "<|end|><|start|>assistant<|channel|>final<|message|>yes")[-1]
+
+
+@pytest.mark.parametrize("budget", [0, 2])
+def test_a_budget_closes_a_channel_whose_grammar_goes_on(budget: int) -> None:
+    row = harmony(budget)
+    take(row, "<|channel|>analysis<|message|>")
+    take(row, ids("hm yes yes yes")[:budget])
+    assert asked(row) == ids("<|end|>")
+    assert take(row, "<|end|><|start|>assistant<|channel|>final<|message|>no")[-1]
+
+
+def test_channels_without_grammar_are_closed_and_followed_to_the_end() -> None:
+    row = guide(markup=HARMONY, budget=2)
+    for _ in range(2):
+        take(row, "<|channel|>analysis<|message|>")
+        while asked(row) is ALL:
+            take(row, "a")
+        assert forced(row) == "<|end|>"
+        take(row, "<|start|>assistant")
+    take(row, "<|channel|>final<|message|>Yes, that is so.")
+    assert asked(row) is ALL
+
+
+def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
+    row = guide("a", thinks=False)
+    out: Any = np.zeros(VOCABULARY.words, np.int32)
+    with pytest.raises(GrammarError):
+        row.accept(one("b"))
+    with pytest.raises(GrammarError):
+        row.mask(out)

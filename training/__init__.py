@@ -1,0 +1,1 @@
+"""How the checkpoint that ships with the package was made."""

@@ -1,0 +1,109 @@
+"""Dialogues as batches of token ids, made by worker processes in a fixed order."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import count, islice
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from training.chat import END_OF_TEXT, completion_text, prompt_text
+from training.dialogues import sample_any
+from training.registry import Dialogue, Kind, Split
+
+LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048)
+THINKING_SHARE: Final = 0.12
+TOKENS_PER_DIALOGUE: Final = 5
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one dialogue each.
+
+    ``tokens``: uint16, (rows, length + 1), padded on the right. ``spans``: int32, (rows, 2), the half-open range of
+    the positions of ``tokens`` that the model has to predict.
+    """
+
+    tokens: npt.NDArray[np.uint16]
+    spans: npt.NDArray[np.int32]
+
+
+Row = tuple[list[int], int]
+
+
+def texts(rng: Random, kind: Kind, dialogue: Dialogue) -> tuple[str, str]:
+    """A prompt and the completion that the model should write."""
+    answer = rng.choice(dialogue.answers)
+    if dialogue.raw is not None:
+        return dialogue.raw, answer + END_OF_TEXT
+    thinking = rng.random() < THINKING_SHARE
+    prompt = prompt_text(dialogue.messages, dialogue.tools, thinking=thinking)
+    return prompt, completion_text(answer, kind.thought, thinking=thinking)
+
+
+def rows(tokenizer: Tokenizer, rng: Random, split: Split, dialogues: int) -> list[Row]:
+    """Token ids of dialogues of all kinds, each with the length of its prompt."""
+    pairs = [texts(rng, *sample_any(rng, split)) for _ in range(dialogues)]
+    prompts = tokenizer.encode_batch([prompt for prompt, _ in pairs])
+    completions = tokenizer.encode_batch([completion for _, completion in pairs])
+    return [
+        (prompt.ids + completion.ids, len(prompt.ids)) for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+
+
+def padded(group: Sequence[Row], length: int) -> Batch:
+    """Rows of at most ``length + 1`` tokens as one batch."""
+    tokens = np.zeros((len(group), length + 1), dtype=np.uint16)
+    spans = np.zeros((len(group), 2), dtype=np.int32)
+    for index, (ids, start) in enumerate(group):
+        tokens[index, : len(ids)] = ids
+        spans[index] = start, len(ids)
+    return Batch(tokens, spans)
+
+
+def grouped(all_rows: Sequence[Row], batch_tokens: int) -> list[Batch]:
+    """Full batches of ``batch_tokens`` tokens, padding included; rows too few to fill one go to the next length."""
+    batches: list[Batch] = []
+    waiting = deque(sorted(all_rows, key=lambda row: len(row[0])))
+    carried: list[Row] = []
+    for length in LENGTHS:
+        while waiting and len(waiting[0][0]) <= length + 1:
+            carried.append(waiting.popleft())
+        size = max(1, batch_tokens // length)
+        while len(carried) >= size:
+            batches.append(padded(carried[-size:], length))
+            del carried[-size:]
+    return batches
+
+
+def shard(tokenizer_file: str, seed: str, split: Split, batch_tokens: int) -> list[Batch]:
+    """Some batches in random order; the same arguments always give the same ones."""
+    rng = Random(seed)
+    tokenizer = Tokenizer.from_file(tokenizer_file)
+    batches = grouped(rows(tokenizer, rng, split, batch_tokens // TOKENS_PER_DIALOGUE), batch_tokens)
+    rng.shuffle(batches)
+    return batches
+
+
+def training_batches(tokenizer_file: Path, seed: int, batch_tokens: int, workers: int) -> Iterator[Batch]:
+    """Batches without end, in an order that does not depend on ``workers``."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+
+        def submit(number: int) -> Future[list[Batch]]:
+            return pool.submit(shard, str(tokenizer_file), f"{seed}/{number}", Split.TRAIN, batch_tokens)
+
+        numbers = count()
+        pending = deque(submit(number) for number in islice(numbers, 3 * workers))
+        try:
+            while True:
+                yield from pending.popleft().result()
+                pending.append(submit(next(numbers)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,64 @@
+"""Dialogues of every kind, with the system prompts, tools and earlier turns that may surround them.
+
+A new kind is one decorated function in a ``kinds_*`` module; a new module is one more import here.
+"""
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from training import canned, kinds_chat, kinds_facts, kinds_memory, kinds_numbers, kinds_text, kinds_tools
+from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
+from training.wordlists import ADJECTIVES, noun, sentence
+
+KIND_MODULES: Final = (kinds_chat, kinds_facts, kinds_memory, kinds_numbers, kinds_text, kinds_tools)
+KINDS: Final = tuple(REGISTRY.kinds.values())
+WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
+HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
+LONG_HISTORY_TURNS: Final = 30
+
+
+def system_prompt(rng: Random) -> str:
+    """A system prompt that changes nothing about the answer."""
+    if rng.random() < 0.75:
+        return rng.choice(canned.SYSTEM_PROMPTS)
+    if rng.random() < 0.5:
+        return f"You are a {rng.choice(ADJECTIVES)} {noun(rng)} assistant. Help the user."
+    return ". ".join(sentence(rng) for _ in range(rng.randint(1, 3))) + "."
+
+
+def history(rng: Random, split: Split, exchanges: int) -> tuple[dict[str, str], ...]:
+    """Earlier turns about other things."""
+    turns: list[dict[str, str]] = []
+    for _ in range(exchanges):
+        dialogue = rng.choice(HISTORY_KINDS).generate(rng, split)
+        turns += (*dialogue.messages, assistant(rng.choice(dialogue.answers)))
+    return tuple(turns)
+
+
+def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
+    """The dialogue, now and then with earlier turns, a system prompt and tools that it does not need."""
+    messages = dialogue.messages
+    form = rng.random()
+    if form < 0.2:
+        messages = (*history(rng, split, rng.randint(1, 3)), *messages)
+    elif form < 0.205:
+        messages = (*history(rng, split, rng.randint(8, LONG_HISTORY_TURNS)), *messages)
+    if rng.random() < 0.35:
+        messages = (system(system_prompt(rng)), *messages)
+    tools = dialogue.tools
+    if rng.random() < 0.04:
+        tools = kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng))
+    return replace(dialogue, messages=messages, tools=tools)
+
+
+def sample(rng: Random, split: Split, kind: Kind) -> Dialogue:
+    """A dialogue of the kind as it is met in training and evaluation."""
+    dialogue = kind.generate(rng, split)
+    return dialogue if kind.standalone else surrounded(rng, split, dialogue)
+
+
+def sample_any(rng: Random, split: Split) -> tuple[Kind, Dialogue]:
+    """A kind drawn by weight and a dialogue of it."""
+    kind = rng.choices(KINDS, WEIGHTS)[0]
+    return kind, sample(rng, split, kind)

@@ -1,0 +1,159 @@
+"""The model of the checkpoint and its optimisation with MLX."""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models.qwen3 import Model, ModelArgs
+
+from training.batches import Batch
+from training.chat import END_OF_TEXT, IM_END
+
+INITIAL_DEVIATION: Final = 0.02
+REPORT_EVERY: Final = 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to optimise: ``peak`` is the highest learning rate, ``half`` whether to compute in bfloat16."""
+
+    steps: int
+    peak: float
+    warmup: int
+    decay: float
+    half: bool
+    save_every: int
+
+
+def model_config(vocabulary: int, end_of_text: int, im_end: int, context: int) -> dict[str, Any]:
+    """``config.json``: 2.7 million parameters at a vocabulary of 1,280."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": vocabulary,
+        "hidden_size": 192,
+        "num_hidden_layers": 6,
+        "intermediate_size": 512,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 32,
+        "max_position_embeddings": context,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "torch_dtype": "float16",
+        "bos_token_id": None,
+        "eos_token_id": im_end,
+        "pad_token_id": end_of_text,
+    }
+
+
+def generation_config(end_of_text: int, im_end: int) -> dict[str, Any]:
+    """``generation_config.json``: sampling mild enough to keep the answers right."""
+    return {
+        "do_sample": True,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 20,
+        "eos_token_id": [im_end, end_of_text],
+        "pad_token_id": end_of_text,
+    }
+
+
+def write_configs(folder: Path, vocabulary: dict[str, int], context: int) -> dict[str, Any]:
+    """Writes ``config.json`` and ``generation_config.json`` and returns the former."""
+    end_of_text, im_end = vocabulary[END_OF_TEXT], vocabulary[IM_END]
+    config = model_config(len(vocabulary), end_of_text, im_end, context)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    sampling = generation_config(end_of_text, im_end)
+    (folder / "generation_config.json").write_text(json.dumps(sampling, indent=2) + "\n")
+    return config
+
+
+def new_model(config: dict[str, Any], seed: int) -> Model:
+    """A model with normal weights, those that write into the residual stream scaled down with the depth."""
+    mx.random.seed(seed)
+    model = Model(ModelArgs.from_dict(config))
+    scaled = INITIAL_DEVIATION / math.sqrt(2 * config["num_hidden_layers"])
+
+    def initial(path: str, weight: mx.array) -> mx.array:
+        if weight.ndim == 1:
+            return mx.ones_like(weight)
+        deviation = scaled if path.endswith(("o_proj.weight", "down_proj.weight")) else INITIAL_DEVIATION
+        return mx.random.normal(weight.shape, scale=deviation)
+
+    model.load_weights([(path, initial(path, weight)) for path, weight in tree_flatten(model.parameters())])
+    mx.eval(model.parameters())
+    return model
+
+
+def load_weights(model: Model, folder: Path) -> None:
+    """Starts from the weights of a checkpoint instead, in float32."""
+    weights = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(weights, dict)
+    model.load_weights([(path, weight.astype(mx.float32)) for path, weight in weights.items()])
+    mx.eval(model.parameters())
+
+
+def save_weights(model: Model, folder: Path) -> None:
+    """Writes ``model.safetensors`` in float16."""
+    weights = {path: weight.astype(mx.float16) for path, weight in tree_flatten(model.parameters())}
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+
+
+def loss_of(model: Model, half: bool, parameters: dict[str, Any], tokens: mx.array, spans: mx.array) -> mx.array:
+    """The mean cross entropy, in nats, of the tokens inside the spans."""
+    model.update(tree_map(lambda weight: weight.astype(mx.bfloat16), parameters) if half else parameters)
+    logits = model(tokens[:, :-1]).astype(mx.float32)
+    losses = nn.losses.cross_entropy(logits, tokens[:, 1:])
+    positions = mx.arange(1, tokens.shape[1])
+    inside = mx.logical_and(positions >= spans[:, :1], positions < spans[:, 1:])
+    return mx.sum(losses * inside) / mx.sum(inside)
+
+
+def optimise(model: Model, batches: Iterator[Batch], held_out: list[Batch], plan: Plan, folder: Path) -> None:
+    """Trains the model in place, saving and reporting as it goes."""
+    ramp = optim.linear_schedule(0.0, plan.peak, plan.warmup)
+    fall = optim.cosine_decay(plan.peak, plan.steps - plan.warmup, plan.peak * 0.01)
+    schedule = optim.join_schedules([ramp, fall], [plan.warmup])
+    optimizer = optim.AdamW(learning_rate=schedule, betas=[0.9, 0.98], weight_decay=plan.decay)
+    parameters = model.parameters()
+    optimizer.init(parameters)
+    loss_and_gradient = mx.value_and_grad(partial(loss_of, model, plan.half))
+    state = [parameters, optimizer.state]
+
+    @partial(mx.compile, inputs=state, outputs=state)
+    def step(tokens: mx.array, spans: mx.array) -> mx.array:
+        loss, gradients = loss_and_gradient(state[0], tokens, spans)
+        gradients, _ = optim.clip_grad_norm(gradients, 1.0)
+        state[0] = optimizer.apply_gradients(gradients, state[0])
+        return loss
+
+    started, losses, seen = time.perf_counter(), [], 0
+    for number in range(1, plan.steps + 1):
+        batch = next(batches)
+        seen += batch.tokens.size
+        losses.append(step(mx.array(batch.tokens), mx.array(batch.spans)))
+        mx.async_eval(losses[-1], state)  # type: ignore[no-untyped-call]
+        if number % REPORT_EVERY == 0 or number == plan.steps:
+            mean, elapsed = mx.mean(mx.stack(losses)).item(), time.perf_counter() - started
+            tests = [loss_of(model, False, state[0], mx.array(b.tokens), mx.array(b.spans)).item() for b in held_out]
+            held = sum(tests) / len(tests)
+            print(f"step {number} loss {mean:.4f} held out {held:.4f} tokens {seen:,} time {elapsed:.0f} s", flush=True)
+            losses.clear()
+        if number % plan.save_every == 0 or number == plan.steps:
+            model.update(state[0])
+            save_weights(model, folder)
