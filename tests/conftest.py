@@ -25,12 +25,12 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  #
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
-from localai_shim.endpoints.responses.create.assembler import ResponseAssembler
+from localai_shim.endpoints.responses.assembler import ResponseAssembler
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.endpoints import request_fields as generation
-from localai_shim.endpoints.responses.create import create as responses
+from localai_shim.endpoints.responses import create as responses
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations

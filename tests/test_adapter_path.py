@@ -15,8 +15,8 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.tiny import tiny
 
-PROMPT = [5, 9, 13, 21]
-LORA = {"num_layers": 4, "lora_parameters": {"rank": 4, "scale": 20.0, "dropout": 0.0}}
+PROMPT = [101, 33]
+LORA = {"num_layers": 2, "lora_parameters": {"rank": 4, "scale": 20.0, "dropout": 0.0}}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def said(client: LocalOpenAI) -> str:
 def test_adapters_in_the_home_folder_are_found_and_applied(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     model, tokenizer = mlx_lm.load(str(tiny("qwen3")), adapter_path=str(home / "adapters"))
-    expected = mlx_lm.generate(model, tokenizer, PROMPT, max_tokens=12)
+    expected = mlx_lm.generate(model, tokenizer, PROMPT, max_tokens=12).replace("<|im_start|>", "")  # upstream writes it
     with LocalOpenAI(tiny("qwen3"), adapter_path="~/adapters") as client, LocalOpenAI(tiny("qwen3")) as plain:
         assert said(client) == expected != said(plain)
         with LocalOpenAI(tiny("qwen3"), adapter_path=home / "adapters") as same:

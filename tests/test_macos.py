@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm.utils
 import pytest
-from localai_shim.endpoints.responses.create.background import Background
+from localai_shim.endpoints.responses.background import Background
 from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI

@@ -51,7 +51,7 @@ def make_tokenizer(folder: Path, *, template: str | None = TEMPLATE, vocabulary:
 
 _BASE = {
     "hidden_size": 64,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "intermediate_size": 128,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,

@@ -54,4 +54,4 @@ def expected(kind: str, prompt: Sequence[int], n: int = 6) -> list[int]:
     return alone(kind, tuple(prompt), n)
 
 
-PER_TOKEN = 4 * 2 * 2 * 16 * 4  # tiny qwen3: layers, keys and values, heads, width, float32
+PER_TOKEN = 2 * 2 * 2 * 16 * 4  # tiny qwen3: layers, keys and values, heads, width, float32

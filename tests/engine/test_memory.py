@@ -194,7 +194,7 @@ def test_quantised_rows_take_what_is_said_and_less(bits: int) -> None:
     try:
         stats = engine.stats() if engine.model else None
         assert stats is not None
-        assert stats.kv_bytes_per_token_unquantised == 4 * 2 * 2 * 32 * 4
+        assert stats.kv_bytes_per_token_unquantised == 2 * 2 * 2 * 32 * 4
         # A scale and a bias of 32 bits for each 32 numbers.
         assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
         gate = Gate(lambda: engine.stats().running == 3)

@@ -379,7 +379,7 @@ def random_model() -> Any:
 def test_budgets_hold_for_every_choice_of_a_model_that_never_stops_thinking(
     random_model: LocalOpenAI, budget: int
 ) -> None:
-    made = ask(random_model, n=12, seed=3, max_tokens=40, **body(thinking_budget=budget, ignore_eos=True))
+    made = ask(random_model, n=12, seed=4, max_tokens=40, **body(thinking_budget=budget, ignore_eos=True))
     assert made.usage.completion_tokens_details.reasoning_tokens == 12 * (budget + 1)
     assert all(choice.message.content and choice.finish_reason == "length" for choice in made.choices)
     assert len({choice.message.content for choice in made.choices}) == 12

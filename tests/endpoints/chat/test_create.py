@@ -213,6 +213,8 @@ def test_a_stop_string_cuts_the_text_wherever_tokens_end(client: LocalOpenAI, as
     text = str(client.chat.completions.create(**CREATE).choices[0].message.content)
     for at in range(len(text) - 2):
         wanted = text[at : at + 3]
+        if wanted.endswith("\ufffd"):  # bytes that may yet become a character: no text ends there before the next token
+            continue
         stop = [wanted, "never said", wanted + "!?", "\u2603\u2603"] if as_list else wanted
         choice = client.chat.completions.create(**CREATE, stop=stop).choices[0]
         assert (choice.message.content, choice.finish_reason) == (text[: text.find(wanted)], "stop"), wanted
