@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -25,12 +26,11 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  #
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
-from localai_shim.endpoints.responses.assembler import ResponseAssembler
-
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.endpoints import request_fields as generation
 from localai_shim.endpoints.responses import create as responses
+from localai_shim.endpoints.responses.assembler import ResponseAssembler
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
@@ -275,3 +275,11 @@ def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def tokenizer(request: pytest.FixtureRequest) -> Any:
     """Each of the two families."""
     return request.getfixturevalue(request.param)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it again and again."""
+    import hypothesis  # noqa: F401 (it asks the collector who holds its generators)
+
+    gc.collect()
+    gc.freeze()

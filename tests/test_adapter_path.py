@@ -42,7 +42,9 @@ def said(client: LocalOpenAI) -> str:
 def test_adapters_in_the_home_folder_are_found_and_applied(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     model, tokenizer = mlx_lm.load(str(tiny("qwen3")), adapter_path=str(home / "adapters"))
-    expected = mlx_lm.generate(model, tokenizer, PROMPT, max_tokens=12).replace("<|im_start|>", "")  # upstream writes it
+    expected = mlx_lm.generate(model, tokenizer, PROMPT, max_tokens=12).replace(
+        "<|im_start|>", ""
+    )  # upstream writes it
     with LocalOpenAI(tiny("qwen3"), adapter_path="~/adapters") as client, LocalOpenAI(tiny("qwen3")) as plain:
         assert said(client) == expected != said(plain)
         with LocalOpenAI(tiny("qwen3"), adapter_path=home / "adapters") as same:

@@ -12,12 +12,12 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm.utils
 import pytest
-from localai_shim.endpoints.responses.background import Background
 from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI
 from localai_shim.adapters import backend, text
 from localai_shim.adapters.text import LoadOptions, load_text_model
+from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
 from tests.tiny import make_model, tiny
 

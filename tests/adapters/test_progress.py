@@ -13,7 +13,6 @@ from typing import Any
 import huggingface_hub
 import mlx_lm.utils
 import pytest
-from tqdm import tqdm
 from huggingface_hub import _snapshot_download as hub_download
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
@@ -57,7 +56,7 @@ def test_a_terminal_gets_a_bar_that_goes_away_and_the_log_nothing(
     threads = threading.active_count()
     load()
     shown = terminal.getvalue().split("\r")
-    total = f"/{tqdm.format_sizeof((tiny('qwen3') / 'model.safetensors').stat().st_size)} ["
+    total = "/501k ["  # bytes of tiny weights
     assert any(line.startswith("Loading its-name:   0%|") and total in line for line in shown)
     assert shown[-1].strip() == "" and "\n" not in terminal.getvalue()
     assert not caplog.records and threading.active_count() <= threads

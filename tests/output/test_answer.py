@@ -21,6 +21,7 @@ from tests.output.families import FAMILIES
 from tests.output.reading import Answer, Detokenizer, read, split, tokens
 from tests.output.recorded import CORPUS, TOOLS, Recorded
 from tests.output.stops import cut_at_first_stop
+from tests.samples import sampled
 
 QWEN = FAMILIES["json_tools"]
 
@@ -63,7 +64,7 @@ def content_tokens(answer: Recorded, pieces: Sequence[str]) -> Iterator[tuple[in
 # -- tokens ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", CORPUS, ids=lambda answer: answer.name)
+@pytest.mark.parametrize("answer", sampled(CORPUS, 100), ids=lambda answer: answer.name)
 def test_the_tokens_listed_are_those_of_the_content(answer: Recorded) -> None:
     rng = random.Random(answer.name)
     for _ in range(6):
@@ -73,7 +74,9 @@ def test_the_tokens_listed_are_those_of_the_content(answer: Recorded) -> None:
         assert content == answer.content
 
 
-@pytest.mark.parametrize("answer", [a for a in CORPUS if len(a.content) > 8], ids=lambda answer: answer.name)
+@pytest.mark.parametrize(
+    "answer", sampled([a for a in CORPUS if len(a.content) > 8], 80), ids=lambda answer: answer.name
+)
 def test_tokens_that_begin_behind_a_stop_string_are_not_listed(answer: Recorded) -> None:
     rng = random.Random(answer.name)
     for _ in range(6):

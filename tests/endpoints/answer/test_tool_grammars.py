@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -451,13 +451,17 @@ def check_answer(i: int, choice: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone() -> list[list[dict[str, Any]]]:
-    """What each request is answered with when it is made alone."""
+def alone() -> Iterator[Callable[[int], list[dict[str, Any]]]]:
+    """What the i-th request is answered with when it is made alone."""
     with LocalOpenAI(thinking_model()) as client:
-        made = [ask(client, **asked(i)) for i in range(32)]
-    for i, completion in enumerate(made):
-        check_answer(i, completion.choices[0])
-    return [said(completion) for completion in made]
+
+        @functools.cache
+        def answer(i: int) -> list[dict[str, Any]]:
+            completion = ask(client, **asked(i))
+            check_answer(i, completion.choices[0])
+            return said(completion)
+
+        yield answer
 
 
 async def streamed(client: AsyncLocalOpenAI, i: int) -> list[dict[str, Any]]:
@@ -468,7 +472,7 @@ async def streamed(client: AsyncLocalOpenAI, i: int) -> list[dict[str, Any]]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", only([], ["asyncio", "trio"]))
-async def test_thirty_two_neighbours_get_what_each_asked_for_as_if_alone(alone: list[Any]) -> None:
+async def test_thirty_two_neighbours_get_what_each_asked_for_as_if_alone(alone: Callable[[int], Any]) -> None:
     made: list[Any] = [None] * 32
 
     async def one(client: AsyncLocalOpenAI, i: int) -> None:
@@ -477,12 +481,12 @@ async def test_thirty_two_neighbours_get_what_each_asked_for_as_if_alone(alone: 
     async with AsyncLocalOpenAI(thinking_model()) as client, anyio.create_task_group() as group:
         for i in range(32):
             group.start_soon(one, client, i)
-    assert made == alone
+    assert made == [alone(i) for i in range(32)]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", only(["trio"], ["asyncio", "trio"]))
-async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alone: list[Any]) -> None:
+async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alone: Callable[[int], Any]) -> None:
     made: dict[int, Any] = {}
 
     async def stay(client: AsyncLocalOpenAI, i: int) -> None:
@@ -499,4 +503,4 @@ async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alon
         for i in range(32):
             group.start_soon(leave if i % 2 == (i // 8) % 2 else stay, client, i)
     assert len(made) == 16
-    assert {i: alone[i] for i in made} == made
+    assert {i: alone(i) for i in made} == made
