@@ -8,7 +8,8 @@ EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 # Two processes with one BLAS thread each are faster than one with two: most tests wait for Python. Whoever has done
 # its half takes tests of the other.
 TOGETHER := -m pytest -n 2 --dist worksteal -m 'not timed and not exhaustive'
-ALONE := -m pytest -m 'timed and not exhaustive'
+# Only files that have such tests: collecting all takes longer than running these.
+ALONE := -m pytest -m 'timed and not exhaustive' $(shell grep -rl --include='test_*.py' 'mark\.timed' tests)
 SWEEPS := -m pytest -n 2 --dist worksteal -m exhaustive
 test test-exhaustive test-openai2: export OPENBLAS_NUM_THREADS = 1
 test test-exhaustive test-openai2: export MKL_NUM_THREADS = 1
@@ -39,7 +40,7 @@ WITHOUT_SDK := engine state builtin output grammar prompt adapters testing endpo
 
 test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python $(TOGETHER) $(WITHOUT_SDK:%=--ignore=tests/%)
-	$(VENV)-openai2/bin/python $(ALONE) $(WITHOUT_SDK:%=--ignore=tests/%)
+	$(VENV)-openai2/bin/python $(ALONE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ import pytest
 
 from localai_shim.adapters.backend import require_backend
 
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs each process that a test starts 0.3 s
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  # nothing is left in the user's own
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
