@@ -26,7 +26,7 @@ from .timeline import Run
 from .workload import Prompt, Setting, settings
 
 STREAMS = 32
-TARGET = 2.2
+TARGET = 2.0
 _PATIENCE = 180.0  # seconds for a server to load the model
 SERVERS = ("mlx_lm", "mlx_vlm")
 
