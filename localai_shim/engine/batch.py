@@ -17,102 +17,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ..types import Event, Failure, FinishReason, GenerationRequest, Guide, RowError, Sink, Token
+from ..types import Event, Failure, RowError, Token
 from .kv import Groups, Place, RowCache
-from .masks import grammar_failed
 from .model import Model
 from .prefix.cache import PrefixCache
+from .row import Row
 from .sampling import Draw, Sampler
-from .uniform import stream_key
-
-
-class Row:
-    """One running request."""
-
-    __slots__ = (
-        "arrival",
-        "counts",
-        "drawn",
-        "generated",
-        "guide",
-        "index",
-        "key",
-        "recent",
-        "request",
-        "room",
-        "said",
-        "sampling",
-        "sink",
-    )
-
-    def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
-        self.request = request
-        self.sink = sink
-        self.index = index
-        """The request's place in its submission."""
-        self.arrival = 0
-        """Smaller for rows that came earlier."""
-        self.sampling = request.sampling
-        self.key = stream_key(request.sampling.seed)
-        self.drawn = 0
-        self.generated = 0
-        self.said: list[int] = []
-        """The tokens generated."""
-        self.counts: Any = None
-        self.recent: Any = None
-        guide = request.guide
-        self.guide: Guide | None = None if guide is None or guide.idle else guide
-        """Forgotten once it is idle."""
-        self.room = request.max_tokens
-        """Tokens that this row may generate in all."""
-        if model.context_length is not None:
-            self.room = min(self.room, model.context_length - len(request.prompt.tokens))
-
-    @property
-    def prompt_tokens(self) -> Sequence[int]:
-        return self.request.prompt.tokens
-
-    @property
-    def min_tokens(self) -> int:
-        return self.request.min_tokens
-
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        return self.request.stop_token_ids
-
-    def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
-        """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
-
-        Raises:
-            RowError: the row's guide or stop check failed.
-        """
-        self.generated += 1
-        self.said.append(token_id)
-        request = self.request
-        is_eos = token_id in eos
-        if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
-            return "stop", is_eos
-        ends = self.guide is not None and self._guide_ends(self.guide, token_id)
-        if request.stop is not None:
-            try:
-                ends = request.stop.feed(token_id) or ends
-            except Exception as error:
-                raise RowError(f"the stop check of this request failed: {error!r}") from error
-        if ends:
-            return "stop", is_eos
-        if self.generated >= self.room:
-            return "length", is_eos
-        return None, is_eos
-
-    def _guide_ends(self, guide: Guide, token_id: int) -> bool:
-        try:
-            ends = guide.accept(token_id)
-            if guide.idle:
-                self.guide = None
-        except Exception as error:
-            raise grammar_failed(error) from error
-        return ends
-
 
 Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval

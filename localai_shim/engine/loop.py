@@ -34,12 +34,13 @@ from ..types import (
     release_frames,
 )
 from .agreement import agreement
-from .batch import Batch, Row
+from .batch import Batch
 from .kv import can_batch, fits_slots
 from .memory import Memory
 from .meter import Meter
 from .model import Model
 from .prefix.cache import PrefixCache, default_budget
+from .row import Row
 from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")

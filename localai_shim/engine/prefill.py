@@ -10,12 +10,12 @@ from functools import partial
 import mlx.core as mx
 
 from ..types import Prompt, TokenScore, common_length
-from .batch import Row
 from .kv import RowCache, copied
 from .kv.segments import stack, takes_padding, unstack
 from .meter import Meter
 from .model import Model
 from .prefix.cache import PrefixCache
+from .row import Row
 from .scores import Scorer, Scoring
 
 _SHORT = 128  # tokens; prompts up to here are run together: 8 of 32 tokens in 0.57 of the time, of 128 in 0.79 (CPU)

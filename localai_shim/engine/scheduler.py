@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from ..types import Failure, RowError
-from .batch import Batch, Emit, Row
+from .batch import Batch, Emit
 from .kv import can_batch
 from .memory import Memory
 from .meter import Meter
@@ -14,6 +14,7 @@ from .model import Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix.cache import PrefixCache
+from .row import Row
 from .waiting import Waiting
 
 _LEAST_CHUNK = 16  # tokens, however slow the machine is

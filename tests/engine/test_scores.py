@@ -13,9 +13,10 @@ from localai_shim.adapters.text import TextModel
 from localai_shim.engine import prefill as prefill_module
 from localai_shim.engine import scheduler as scheduler_module
 from localai_shim.engine import scores
-from localai_shim.engine.batch import Batch, Row
+from localai_shim.engine.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.meter import Meter
+from localai_shim.engine.row import Row
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.scores import Scoring
 from localai_shim.engine.sinks import SyncSink

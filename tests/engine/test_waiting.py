@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from localai_shim.engine.batch import Row
 from localai_shim.engine.prefill import PrefillJob
+from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.waiting import Waiting
 from localai_shim.types import Prompt
