@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ..adapters.backend import total_memory
-from ..adapters.caches import KeyValues
+from ..adapters.contents import KeyValues
 from . import kv
 from .kv import RowCache
 from .kv.row import is_packed, leaves

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...adapters import caches
-from ...adapters.caches import Contents, KeyValues
+from ...adapters.contents import Contents, KeyValues
 from .batch_cache import BatchCache, join
 from .row import RowCache, leaves
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ...adapters.caches import Contents, KeyValues, Parts, States, cuts
+from ...adapters.contents import Contents, KeyValues, Parts, States, cuts
 from .row import RowCache, fits_slots, leaves, read_row, write_row
 
 Segment = list[Any]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ...adapters.backend import total_memory
-from ...adapters.caches import Contents, cuts
+from ...adapters.contents import Contents, cuts
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import cut, fill, take_snapshot

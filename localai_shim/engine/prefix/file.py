@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.caches import KeyValues, Ring, States
+from ...adapters.contents import KeyValues, Ring, States
 from ..kv.segments import Segment, Snapshot
 
 _PIECE = 4 * 2**20  # bytes
@@ -122,9 +122,9 @@ def _read_snapshot(told: dict[str, Any] | None, kept: Iterator[Any]) -> Snapshot
         return None
     layers: list[KeyValues | States] = []
     for layer in told["layers"]:
-        arrays = tuple(next(kept) if there else None for there in layer["arrays"])
         if "length" in layer:
-            layers.append(KeyValues(layer["length"], arrays, Ring(layer["size"], layer["keep"])))
+            held = tuple(itertools.islice(kept, len(layer["arrays"])))
+            layers.append(KeyValues(layer["length"], held, Ring(layer["size"], layer["keep"])))
         else:
-            layers.append(States(arrays))
+            layers.append(States(tuple(next(kept) if there else None for there in layer["arrays"])))
     return Snapshot(told["length"], layers)

@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.caches import States
+from localai_shim.adapters.contents import States
 from localai_shim.engine import loop
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv.segments import Segment, Snapshot

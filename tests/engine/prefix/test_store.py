@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.caches import Contents, KeyValues, Quantised, States
+from localai_shim.adapters.contents import Contents, KeyValues, Quantised, States
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import RowCache, copied, read_row, write_row
