@@ -58,8 +58,8 @@ class Parts:
 Contents = KeyValues | States | Parts
 
 
-def cuts(contents: Contents) -> bool:
-    """Whether a layer can be cut to any shorter length."""
+def is_trimmable(contents: Contents) -> bool:
+    """Whether a layer can be trimmed to any shorter length."""
     if isinstance(contents, Parts):
-        return all(cuts(part) for part in contents.parts)
+        return all(is_trimmable(part) for part in contents.parts)
     return isinstance(contents, KeyValues) and contents.ring is None

@@ -18,7 +18,7 @@ from ..types import ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
-from .contents import Quantised, cuts
+from .contents import Quantised, is_trimmable
 
 log = logging.getLogger("localai_shim")
 
@@ -145,7 +145,7 @@ class TextModel:
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         contents = [caches.read(layer) for layer in self.new_cache()]
-        cuts_anywhere = all(layer is not None and cuts(layer) for layer in contents)
+        cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
         kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
         self.fingerprint = _fingerprint(config, path, options, kinds)
