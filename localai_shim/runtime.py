@@ -221,7 +221,7 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
 
 
 def _start(source: Source) -> Engine[Any]:
-    from .adapters.caches import Quantised
+    from .adapters.contents import Quantised
     from .adapters.text import LoadOptions, TextModel, load_text_model
     from .engine.engine import Engine, EngineOptions
 

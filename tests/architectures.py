@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from tests.tiny import TEMPLATE, VOCABULARY, tiny

@@ -67,6 +67,17 @@ def describe_backend() -> str:
     return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
 
 
+def gpu_memory() -> int | None:
+    """Bytes of memory that MLX may use on a GPU; None where it computes on the CPU."""
+    import mlx.core as mx
+
+    if mx.default_device() != mx.Device(mx.gpu):
+        return None
+    info = mx.device_info()
+    sizes = (info.get(name) for name in ("max_recommended_working_set_size", "total_memory", "memory_size"))
+    return next((int(size) for size in sizes if size), total_memory())
+
+
 def on_cuda() -> bool:
     """Whether MLX computes on a CUDA GPU."""
     import mlx.core as mx

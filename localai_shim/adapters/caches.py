@@ -12,64 +12,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """How a `RotatingKVCache` forgets."""
-
-    size: int
-    """Most tokens kept."""
-    keep: int
-    """So many of the first tokens are never forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantised:
-    """How keys and values are quantised, along their last axis."""
-
-    group_size: int
-    bits: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeyValues:
-    """One attention layer: `KVCache`, `QuantizedKVCache`, our `PackedKVCache` or `RotatingKVCache`."""
-
-    length: int
-    """Tokens that it has seen."""
-    arrays: tuple[Any, ...] = ()
-    """Keys, then values, each `[1, heads, tokens, dim]`, oldest token first; quantised, each is (packed, scales,
-    biases), so that there are six. A ring's are the last `Ring.size` tokens, less those that gave way to the `keep`
-    first ones, which come first. () while there are none."""
-    ring: Ring | None = None
-    quantised: Quantised | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """One recurrent layer (`ArraysCache`): arrays `[rows, ...]` of a size that does not grow, None before the first."""
-
-    arrays: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """One layer with several caches (`CacheList`)."""
-
-    parts: tuple[Contents, ...]
-
-
-Contents = KeyValues | States | Parts
-
-
-def cuts(contents: Contents) -> bool:
-    """Whether a layer can be cut to any shorter length."""
-    if isinstance(contents, Parts):
-        return all(cuts(part) for part in contents.parts)
-    return isinstance(contents, KeyValues) and contents.ring is None
+from .contents import Contents, KeyValues, Parts, Quantised, Ring, States
 
 
 def is_packed(layer: Any) -> bool:

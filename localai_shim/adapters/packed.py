@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache
 
-from .caches import Quantised
+from .contents import Quantised
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]

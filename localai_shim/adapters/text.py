@@ -18,6 +18,7 @@ from ..types import ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
+from .contents import Quantised, is_trimmable
 
 log = logging.getLogger("localai_shim")
 
@@ -44,7 +45,7 @@ class LoadOptions:
     """Run Python code that the model's folder brings."""
     context_length: int | None = None
     """Most tokens of prompt and output together; None reads it from the model's config."""
-    kv: caches.Quantised | None = None
+    kv: Quantised | None = None
     """How rows keep the keys and values of full attention layers; None: as they are."""
 
 
@@ -144,7 +145,7 @@ class TextModel:
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         contents = [caches.read(layer) for layer in self.new_cache()]
-        cuts_anywhere = all(layer is not None and caches.cuts(layer) for layer in contents)
+        cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
         kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
         self.fingerprint = _fingerprint(config, path, options, kinds)

@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..types import Event, Failure, RowError, Token
-from .kv import Groups, Place, RowCache
+from .kv import Buckets, Place, RowCache
 from .model import Model
 from .prefix.cache import PrefixCache
 from .row import Row
@@ -62,7 +62,7 @@ class Batch:
         self._model = model
         self._emit = emit
         self._prefixes = prefixes
-        self._cache = Groups(model.weight_bytes)
+        self._cache = Buckets(model.weight_bytes)
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
         # One of three is there for the next step: its inputs, the draw that gives them, or the logits to draw from.
@@ -288,7 +288,7 @@ class Batch:
         for row in rows:
             tokens = [*row.prompt_tokens, *row.said]
             ran = tokens if self._in_flight else tokens[:-1]
-            self._prefixes.keep(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
+            self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _keep(self, indices: list[int]) -> None:
         if len(indices) == len(self.rows):
@@ -337,5 +337,5 @@ class Batch:
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
-        self._cache, self._places, self._unkept = Groups(self._model.weight_bytes), [], []
+        self._cache, self._places, self._unkept = Buckets(self._model.weight_bytes), [], []
         self._inputs = self._draw = self._next = self._logits = self._built = self._sampler = None

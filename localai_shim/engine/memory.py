@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from ..adapters.backend import total_memory
-from ..adapters.caches import KeyValues
+from ..adapters.contents import KeyValues
 from . import kv
 from .kv import RowCache
 from .kv.row import is_packed, leaves
@@ -68,7 +68,7 @@ class Memory:
         if is_packed(row):
             cache, _ = kv.join(None, [row])
             mx.eval(model.forward(mx.array([0]), cache.advance()))  # raises where its attention cannot read them
-        self._chunk, self._wasted = chunk, kv.most_wasted(model.weight_bytes)
+        self._chunk, self._padding = chunk, kv.max_padding_bytes(model.weight_bytes)
         self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
         """(bytes per token, most tokens) of each."""
@@ -112,7 +112,7 @@ class Memory:
         if len(lengths) == 1:
             return self._of(rounded(lengths[0]), 0)
         together = bucket(len(lengths)) * self._of(rounded(int(max(lengths) * _GROWTH)), 0)
-        apart = sum(self._of(rounded(int(length * _GROWTH)), 0) for length in lengths) + self._wasted
+        apart = sum(self._of(rounded(int(length * _GROWTH)), 0) for length in lengths) + self._padding
         apart = int(_SLOTS * apart)
         return min(together, apart)
 

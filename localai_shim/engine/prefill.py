@@ -39,8 +39,8 @@ class PrefillJob:
         "arrival",
         "begun",
         "cache",
+        "dependents",
         "done",
-        "followers",
         "kept",
         "priority",
         "prompt",
@@ -69,8 +69,8 @@ class PrefillJob:
         """Lengths at which the cache is kept, ascending."""
         self.kept = True
         """Its end is not left to be kept by the batch."""
-        self.followers: list[tuple[int, PrefillJob]] = []
-        """Jobs that begin when this one has come to a length."""
+        self.dependents: list[tuple[int, PrefillJob]] = []
+        """(length, job): jobs that begin when this one has run so many tokens."""
 
     @property
     def left(self) -> int:
@@ -108,7 +108,7 @@ class Prefiller:
     def foresee(self, job: PrefillJob) -> None:
         """Say how far a prompt that waits will be when it begins, as far as that is known now."""
         if self._prefixes is not None and not job.begun and job.scores is None:
-            job.done = self._prefixes.known(job.prompt.salt, job.tokens[:-1])
+            job.done = self._prefixes.match_prefix(job.prompt.salt, job.tokens[:-1])
 
     def begin(self, job: PrefillJob) -> None:
         """Start from what is known of the prompt, and say where on the way to keep it."""
@@ -191,23 +191,23 @@ class Prefiller:
         mx.eval(cache[-1].state)  # all other layers come before
         return time.monotonic() - start
 
-    def follows(self, job: PrefillJob, other: PrefillJob) -> bool:
-        """Whether a job should wait for another one, for what both begin with; if so, it is among its followers."""
+    def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
+        """Whether a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""
         prefixes = self._prefixes
         if prefixes is None or job.resumed or job.priority < other.priority:
             return False
         if job.scores is not None and job.prompt is not other.prompt:
             return False
         at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
-        if at - prefixes.known(job.prompt.salt, job.tokens[:at]) < _SHARED:
+        if at - prefixes.match_prefix(job.prompt.salt, job.tokens[:at]) < _SHARED:
             return False
         if other.begun and other.done >= at:
             if prefixes.cuts_anywhere and other.cache is not None:
-                prefixes.keep(other.prompt.salt, other.tokens[: other.done], partial(copied, other.cache))
+                prefixes.insert(other.prompt.salt, other.tokens[: other.done], partial(copied, other.cache))
             return False
         if at not in other.stops:
             bisect.insort(other.stops, at)
-        other.followers.append((at, job))
+        other.dependents.append((at, job))
         return True
 
     # -- several in one pass ------------------------------------------------------------------------------------
@@ -266,4 +266,4 @@ class Prefiller:
     def _keep(self, job: PrefillJob) -> None:
         if job.stops and job.done == job.stops[0] and self._prefixes is not None and job.cache is not None:
             tokens = job.tokens[: job.stops.pop(0)]
-            self._prefixes.keep(job.prompt.salt, tokens, partial(copied, job.cache))
+            self._prefixes.insert(job.prompt.salt, tokens, partial(copied, job.cache))

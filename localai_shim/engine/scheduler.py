@@ -157,7 +157,7 @@ class Scheduler:
         key = job.key
         if key is not None:
             other = self._last_alike.get(key)
-            if other is not None and self._prefiller.follows(job, other):
+            if other is not None and self._prefiller.depends(job, other):
                 return
             self._last_alike[key] = job
         self._prefiller.foresee(job)
@@ -169,9 +169,9 @@ class Scheduler:
             if job.left <= 0:
                 self._joining.append(job)
                 self._finish(job)
-            elif job.followers:
-                ready = [other for at, other in job.followers if at <= job.done]
-                job.followers = [(at, other) for at, other in job.followers if at > job.done]
+            elif job.dependents:
+                ready = [other for at, other in job.dependents if at <= job.done]
+                job.dependents = [(at, other) for at, other in job.dependents if at > job.done]
                 self._requeue(ready)
 
     def _finish(self, job: PrefillJob) -> None:
@@ -181,15 +181,15 @@ class Scheduler:
             self._begun.remove(job)
         if (key := job.key) is not None and self._last_alike.get(key) is job:
             del self._last_alike[key]
-        followers, job.followers = [other for _, other in job.followers], []
-        self._requeue(followers)
+        dependents, job.dependents = [other for _, other in job.dependents], []
+        self._requeue(dependents)
 
     def _requeue(self, jobs: Sequence[PrefillJob]) -> None:
         jobs = [job for job in jobs if job.rows]  # some may have been dropped meanwhile
         for job in jobs[: self._max_rows]:
             self._queue(job)
         for job in jobs[self._max_rows :]:  # thousands would take the time of many steps: they come after the last one
-            jobs[self._max_rows - 1].followers.append((0, job))
+            jobs[self._max_rows - 1].dependents.append((0, job))
 
     def _choose(self) -> PrefillJob | None:
         """The job whose prompt is run next, if one may be."""
@@ -250,7 +250,7 @@ class Scheduler:
         """Leave the last row to a job of its own, which goes on from what this one leaves."""
         row = job.rows.pop()
         other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival)
-        job.followers.insert(0, (len(job.tokens) - 1, other))
+        job.dependents.insert(0, (len(job.tokens) - 1, other))
 
     def _can_batch(self) -> bool:
         if self._batches is None:

@@ -16,7 +16,8 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
-from localai_shim.adapters.caches import KeyValues, Parts, Quantised, States, is_packed, read, write
+from localai_shim.adapters.caches import is_packed, read, write
+from localai_shim.adapters.contents import KeyValues, Parts, Quantised, States
 from localai_shim.adapters.packed import PackedKVCache, pack
 
 

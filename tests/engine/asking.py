@@ -35,11 +35,11 @@ def main() -> None:
     from localai_shim.engine.prefix.cache import PrefixCache
     from localai_shim.types import Prompt
     from tests.engine.counting import Counting
-    from tests.engine.folders import keep_and_write
+    from tests.engine.folders import insert_and_write
 
     work = json.loads(sys.argv[1])
     if work.get("writes_at_once", False):
-        PrefixCache.keep = keep_and_write  # type: ignore[method-assign]
+        PrefixCache.insert = insert_and_write  # type: ignore[method-assign]
     options = module.EngineOptions(
         cache_dir=work["folder"],
         cache_dir_bytes=work.get("folder_budget", 2**30),

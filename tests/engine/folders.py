@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from localai_shim.adapters import caches
-from localai_shim.adapters.caches import Contents, KeyValues, States
+from localai_shim.adapters.contents import Contents, KeyValues, States
 from localai_shim.engine.kv import RowCache, read_row
 from localai_shim.engine.prefix.cache import PrefixCache
 from tests.engine.segments import arrays_of
@@ -49,8 +49,8 @@ class Fake:
         arrays = tuple(arrays_of(tokens, start))
         return [KeyValues(len(tokens), arrays), *([States((mx.array([[sum(tokens)]]),))] if self.states else [])]
 
-    def keep(self, cache: PrefixCache, tokens: Sequence[int], salt: str | None = None) -> None:
-        cache.keep(salt, tokens, lambda start: self.row(tokens, start))
+    def insert(self, cache: PrefixCache, tokens: Sequence[int], salt: str | None = None) -> None:
+        cache.insert(salt, tokens, lambda start: self.row(tokens, start))
 
     def found(self, cache: PrefixCache, tokens: Sequence[int], salt: str | None = None) -> int:
         """How many of the tokens a row is made of; that it holds what it should is checked."""
@@ -67,13 +67,13 @@ class Fake:
         return PrefixCache(self, budget, folder, folder_budget, **more)
 
 
-def keep_and_write(cache: PrefixCache, *row: Any) -> None:
-    """What to put in the place of `PrefixCache.keep`, for a folder that never waits for a quiet moment."""
-    _keep(cache, *row)
+def insert_and_write(cache: PrefixCache, *row: Any) -> None:
+    """What to put in the place of `PrefixCache.insert`, for a folder that never waits for a quiet moment."""
+    _insert(cache, *row)
     flush(cache)
 
 
-_keep: Any = PrefixCache.keep
+_insert: Any = PrefixCache.insert
 
 
 def flush(cache: PrefixCache) -> None:
@@ -85,7 +85,7 @@ def left_by(model: Fake, folder: Path, *rows: Sequence[int]) -> None:
     """Have a cache of its own write these."""
     cache = model.cache(folder)
     for row in rows:
-        model.keep(cache, row)
+        model.insert(cache, row)
     flush(cache)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink

@@ -11,7 +11,7 @@ import mlx_lm
 from mlx_lm.models import falcon_h1
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.packed import pack
 from localai_shim.engine.kv import RowCache
 from tests.tiny import VOCABULARY, tiny

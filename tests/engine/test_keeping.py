@@ -27,7 +27,7 @@ def begun(world: MakeWorld, *, n: int = 1, max_tokens: int = 50) -> tuple[World,
 
 def known(w: World) -> int:
     assert w.prefixes is not None
-    return w.prefixes.known(None, PROMPT)
+    return w.prefixes.match_prefix(None, PROMPT)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -36,14 +36,14 @@ def test_first_and_last_tokens_are_there_before_the_row_is_kept(
 ) -> None:
     arrived: dict[int, threading.Event] = {1: threading.Event(), 6: threading.Event()}
     in_time: list[tuple[int, bool]] = []
-    keep = PrefixCache.keep
+    insert = PrefixCache.insert
 
     def late(cache: PrefixCache, salt: str | None, tokens: Any, read: Any) -> None:
         number = 1 if len(tokens) == 20 else 6
         in_time.append((len(tokens), arrived[number].wait(20)))
-        keep(cache, salt, tokens, read)
+        insert(cache, salt, tokens, read)
 
-    monkeypatch.setattr(PrefixCache, "keep", late)
+    monkeypatch.setattr(PrefixCache, "insert", late)
     engine = engine_for("qwen3")
     try:
         row = Running(engine, request(range(5, 25), sampling, max_tokens=6, ignore_eos=True))
@@ -114,7 +114,7 @@ def test_a_failing_cache_costs_a_row_nothing(world: MakeWorld) -> None:
         raise MemoryError("no room for a copy")
 
     [row] = w.ask(PROMPT, 5)
-    w.prefixes._keep = broken  # type: ignore[method-assign]
+    w.prefixes._insert = broken  # type: ignore[method-assign]
     w.run()
     assert w.served(row) == 5 and not any(isinstance(event, Failure) for event in w.events[row])
 

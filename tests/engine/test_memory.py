@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import read_row

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from tests.architectures import WINDOW, Alone, engine_of, tokenizer

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.caches import Quantised
+from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
 from localai_shim.testing.engine import ScriptedEngine

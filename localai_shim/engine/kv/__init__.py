@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from .batch_cache import BatchCache, join
-from .buckets import Groups, Part, Place, most_wasted
+from .buckets import Buckets, BucketStep, Place, max_padding_bytes
 from .merged import MergedCache
 from .row import OneRow, RowCache, can_batch, copied, fits_slots, read_row, write_row
 from .slots import SlotCache
 
 __all__ = [
     "BatchCache",
-    "Groups",
+    "BucketStep",
+    "Buckets",
     "MergedCache",
     "OneRow",
-    "Part",
     "Place",
     "RowCache",
     "SlotCache",
@@ -21,7 +21,7 @@ __all__ = [
     "copied",
     "fits_slots",
     "join",
-    "most_wasted",
+    "max_padding_bytes",
     "read_row",
     "write_row",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...adapters.caches import Contents
+from ...adapters.contents import Contents
 from .merged import MergedCache
 from .row import OneRow, RowCache, can_batch, fits_slots, is_packed
 from .slots import SlotCache

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ...adapters import caches
 from ...adapters.backend import multiplies_packed
-from ...adapters.caches import Contents, KeyValues, Parts, States
+from ...adapters.contents import Contents, KeyValues, Parts, States
 from .row import copy_of
 from .step import Step
 

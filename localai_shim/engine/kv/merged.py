@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...adapters.caches import Contents
+from ...adapters.contents import Contents
 from .row import RowCache, copied
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ...adapters import caches
-from ...adapters.caches import Contents, KeyValues, Parts, States
+from ...adapters.contents import Contents, KeyValues, Parts, States
 
 RowCache = list[Any]
 """One row's cache: an object per layer."""

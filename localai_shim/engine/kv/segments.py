@@ -1,45 +1,44 @@
-"""A row's cache in two parts, and a row made of such parts again: what the prefix cache keeps.
+"""A row's cache as segments and snapshots, which the prefix cache holds, and a row made of these again.
 
-Layers with keys and values per token can be cut anywhere, and are kept as segments. All others (sliding windows, SSM
-states) hold what is true at one length only, and are kept as snapshots.
+Layers with keys and values per token can be trimmed to any length, and are held as segments. All others (sliding
+windows, SSM states) are true at one length only, and are held as snapshots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mlx.core as mx
 
-from ...adapters.caches import Contents, KeyValues, Parts, States, cuts
+from ...adapters.contents import Contents, KeyValues, Parts, States, is_trimmable
 from .row import RowCache, fits_slots, leaves, read_row, write_row
 
-Segment = list[Any]
-"""Arrays of the layers that can be cut, layer after layer, with the tokens on the axis before the last."""
+Segment = list[mx.array]
+"""Arrays of the layers that can be trimmed, layer after layer; the tokens are on the axis before the last."""
 
-_STEP = 256  # what KVCache grows by
+CAPACITY_STEP_TOKENS = 256  # as KVCache grows
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """The layers of a row that cannot be cut, as they are after `length` tokens."""
+    """The layers of a row that cannot be trimmed, as they are after `length` tokens."""
 
     length: int
     layers: list[KeyValues | States]
 
     @property
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[mx.array]:
         return [array for layer in self.layers for array in layer.arrays if array is not None]
 
     @property
-    def least(self) -> int:
-        """The shortest length that it can be cut to: sliding windows that are not full yet can be cut like others."""
+    def min_length(self) -> int:
+        """The shortest length that it can be trimmed to: sliding windows that are not full yet can be, like others."""
         can = all(isinstance(x, KeyValues) and x.ring is not None and x.length <= x.ring.size for x in self.layers)
         return 0 if can else self.length
 
     def at(self, length: int) -> list[KeyValues | States]:
-        """The layers cut to a length from `least` on."""
+        """The layers trimmed to a length from `min_length` on."""
         if length >= self.length:
             return self.layers
         return [
@@ -49,7 +48,7 @@ class Snapshot:
         ]
 
 
-def cut(row: Sequence[Contents], start: int, length: int) -> Segment:
+def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
     """The keys and values of the tokens from `start` on, of a row of `length` tokens that begins at `start`.
 
     Raises:
@@ -57,7 +56,7 @@ def cut(row: Sequence[Contents], start: int, length: int) -> Segment:
     """
     segment: Segment = []
     for layer in leaves(row):
-        if isinstance(layer, KeyValues) and cuts(layer):
+        if isinstance(layer, KeyValues) and is_trimmable(layer):
             if layer.length != length or not all(array.shape[2] == length - start for array in layer.arrays):
                 raise ValueError(f"a layer holds {layer.length} positions of {length} tokens")
             segment += layer.arrays
@@ -65,60 +64,61 @@ def cut(row: Sequence[Contents], start: int, length: int) -> Segment:
 
 
 def take_snapshot(row: Sequence[Contents], length: int) -> Snapshot:
-    """The layers of a row of `length` tokens that cannot be cut."""
-    return Snapshot(length, [layer for layer in leaves(row) if not cuts(layer)])
+    """The layers of a row of `length` tokens that cannot be trimmed."""
+    return Snapshot(length, [layer for layer in leaves(row) if not is_trimmable(layer)])
 
 
-def fill(
+def build_row(
     like: Sequence[Contents], segments: Sequence[Segment], snapshot: Snapshot | None, length: int, capacity: int
 ) -> RowCache:
     """A row of `length` tokens.
 
     Args:
-        like: a row, empty or not, of the kind that the segments were cut from.
-        segments: one after another they hold the tokens, or more.
-        snapshot: the layers that cannot be cut.
+        like: a row, empty or not, of the kind that the segments were taken from.
+        segments: together, in order, they hold the tokens, or more.
+        snapshot: of the layers that cannot be trimmed.
         length: tokens of the row.
-        capacity: tokens that there will be room for without another copy.
+        capacity: tokens that the row can grow to without another copy.
     """
     columns = iter(list(zip(*segments, strict=True)))
     others = iter(snapshot.at(length) if snapshot is not None else [])
-    room = -(-max(capacity, length + 1) // _STEP) * _STEP
-    return write_row([_filled(layer, columns, others, length, room) for layer in like])
+    allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
+    return write_row([_filled(layer, columns, others, length, allocated) for layer in like])
 
 
 def _filled(
     like: Contents,
-    columns: Iterator[tuple[Any, ...]],
+    columns: Iterator[tuple[mx.array, ...]],
     others: Iterator[KeyValues | States],
     length: int,
-    room: int,
+    capacity: int,
 ) -> Contents:
     if isinstance(like, Parts):
-        return Parts(tuple(_filled(part, columns, others, length, room) for part in like.parts))
-    if not isinstance(like, KeyValues) or not cuts(like):
+        return Parts(tuple(_filled(part, columns, others, length, capacity) for part in like.parts))
+    if not isinstance(like, KeyValues) or not is_trimmable(like):
         return next(others)
     if like.quantised is not None:
-        room = length  # these are joined anew with each chunk, and have no room
-    arrays = tuple(_joined(next(columns), length, room) for _ in range(2 if like.quantised is None else 6))
+        capacity = length  # these are concatenated anew with each chunk
+    arrays = tuple(_concatenated(next(columns), length, capacity) for _ in range(2 if like.quantised is None else 6))
     return replace(like, length=length, arrays=arrays)
 
 
-def _joined(pieces: Sequence[Any], length: int, room: int) -> Any:
+def _concatenated(pieces: Sequence[mx.array], length: int, capacity: int) -> mx.array:
     parts, missing = [], length
     for piece in pieces:
         parts.append(piece if piece.shape[2] <= missing else piece[:, :, :missing])
         missing -= parts[-1].shape[2]
-    if room > length:
+    if capacity > length:
         shape = list(parts[0].shape)
-        shape[2] = room - length
+        shape[2] = capacity - length
         parts.append(mx.zeros(shape, parts[0].dtype))
     return mx.concatenate(parts, axis=2)
 
 
 def takes_padding(row: RowCache) -> int:
-    """Most tokens of rows of this kind that may be run with others, padded at the right: 0 where states would see it,
-    and what the smallest sliding window holds.
+    """Most tokens of a row of this kind that can be prefilled in one pass with others, padded at the right.
+
+    0 where recurrent states would see the padding; otherwise what the smallest sliding window holds.
     """
     most = 2**31
     for layer in leaves(read_row(row)) if fits_slots(row) else [States(())]:
@@ -130,12 +130,12 @@ def takes_padding(row: RowCache) -> int:
 
 
 def stack(rows: Sequence[RowCache]) -> RowCache:
-    """Rows of equal length side by side."""
+    """Rows of equal length as one cache."""
     return write_row([_stacked(layers) for layers in zip(*map(read_row, rows), strict=True)])
 
 
 def unstack(cache: RowCache, lengths: Sequence[int]) -> list[RowCache]:
-    """The rows that are side by side in a cache, each cut to its length; lazy views."""
+    """The rows of a cache that `stack` made, each trimmed to its length; lazy views."""
     contents = read_row(cache)
     return [write_row([_picked(layer, i, length) for layer in contents]) for i, length in enumerate(lengths)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.caches import Contents, KeyValues
+from ...adapters.contents import Contents, KeyValues
 from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import RowCache, leaves, read_row
 from .step import Step

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ...adapters.caches import Ring
+from ...adapters.contents import Ring
 
 _COLUMNS = 64  # masked attention reads whole multiples of this, so that shapes do not change with every token
 

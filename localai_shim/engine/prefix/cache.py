@@ -1,4 +1,4 @@
-"""What finished prompts and turns left behind, so that the next turn prefills its new tokens only."""
+"""What prompts and finished turns left, so that the next turn prefills its new tokens only."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-import mlx.core as mx
-
-from ...adapters.backend import total_memory
-from ...adapters.caches import Contents, cuts
+from ...adapters.backend import gpu_memory, total_memory
+from ...adapters.contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
-from ..kv.segments import cut, fill, take_snapshot
+from ..kv.segments import build_row, take_segment, take_snapshot
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
 log = logging.getLogger("localai_shim")
 
-_LEAST = 16  # tokens; fewer are sooner run than looked after
-_RAM_SHARE = 0.1  # of all, on the CPU back end
-_GPU_SHARE = 0.25  # of what the weights leave
+MIN_PREFIX_TOKENS = 16  # fewer are sooner run than copied
+PREFIX_RAM_SHARE = 0.1  # of all memory, on the CPU back end
+PREFIX_GPU_SHARE = 0.25  # of the memory that the weights leave
 
 
 class Cacheable(Protocol):
@@ -30,26 +28,26 @@ class Cacheable(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever the contents of a row depend on."""
+        """Identifies all that the contents of a row's cache depend on."""
         ...
 
     def new_cache(self) -> RowCache: ...
 
 
 class PrefixCache:
-    """Keeps rows by their tokens, the least recently used go first. Runs on the engine thread; never raises.
+    """Holds rows by their tokens and evicts the least recently used. Runs on the engine thread; never raises.
 
     Args:
         model: what makes empty rows.
-        budget: most bytes to hold.
-        folder: where rows survive the process; None for nowhere.
+        budget: most bytes in memory.
+        folder: where rows survive the process; None: they do not.
         folder_budget: most bytes in the folder.
 
     Attributes:
-        cuts_anywhere: rows can be cut to any shorter length.
-        hits: prompts of which a beginning was found.
+        cuts_anywhere: rows can be trimmed to any shorter length.
+        hits: prompts of which a prefix was found.
         misses: prompts of which none was.
-        reused: tokens of those beginnings.
+        reused: tokens of those prefixes.
     """
 
     def __init__(
@@ -62,8 +60,8 @@ class PrefixCache:
         self.hits = self.misses = self.reused = 0
         self._budget = self._limit = budget
         self._like = read_row(model.new_cache())
-        self.cuts_anywhere = all(cuts(layer) for layer in self._like)
-        self._tree = PrefixTree(whole=not self.cuts_anywhere)
+        self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
+        self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
         self._failed = False
         self._store: PrefixStore | None = None
         self._writes = folder is not None
@@ -72,7 +70,7 @@ class PrefixCache:
             try:
                 self._store = PrefixStore(folder, model.fingerprint, folder_budget)
             except Exception as error:
-                self._give_up_folder(error)
+                self._abandon_folder(error)
 
     @property
     def bytes(self) -> int:
@@ -99,7 +97,7 @@ class PrefixCache:
         self._saving = None
 
     def close(self, seconds: float) -> None:
-        """Write what is not on disk yet, for at most so long, and let go of everything."""
+        """Write what is not on disk yet, for at most so long, and drop everything."""
         deadline = time.monotonic() + seconds
         while self.unsaved and time.monotonic() < deadline:
             self.save()
@@ -109,11 +107,11 @@ class PrefixCache:
         self._tree.clear()
 
     def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
-        """A row with the longest beginning of a prompt that is known, and its length: less than the prompt's."""
+        """A row with the longest prefix of a prompt that was found, and its length, which is less than the prompt's."""
         try:
             found = self._find(salt, tokens[:-1])
-            if found is not None and found.length >= _LEAST:
-                row = fill(self._like, found.segments, found.snapshot, found.length, len(tokens))
+            if found is not None and found.length >= MIN_PREFIX_TOKENS:
+                row = build_row(self._like, found.segments, found.snapshot, found.length, len(tokens))
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
@@ -122,73 +120,73 @@ class PrefixCache:
         self.misses += 1
         return None
 
-    def known(self, salt: str | None, tokens: Sequence[int]) -> int:
-        """How many of these tokens, from the first on, a row could start with from memory."""
-        found = self._tree.match(salt, tokens)
+    def match_prefix(self, salt: str | None, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first on, a row could start with, as far as they are in memory."""
+        found = self._tree.match_prefix(salt, tokens)
         return found.length if found is not None else 0
 
     def limit(self, budget: int) -> None:
-        """Hold no more than this, nor than the budget that it was made with, until further notice."""
+        """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
         self._limit = min(self._budget, max(0, budget))
-        self._tree.shrink(self._limit)
+        self._tree.evict(self._limit)
 
-    def keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
-        """Keep a row.
+    def insert(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+        """Insert what a row holds, as far as it is not there yet.
 
         Args:
             salt: see `Prompt`.
             tokens: all that have run through the row.
-            read: gives a copy of what the row holds; of layers with one position per token, from a token on.
+            read: gives a copy of what the row holds; of layers with one position per token, from this token on.
         """
-        if len(tokens) < _LEAST:
+        if len(tokens) < MIN_PREFIX_TOKENS:
             return
         try:
-            self._keep(salt, tokens, read)
+            self._insert(salt, tokens, read)
         except Exception as error:
             self._report(error)
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _keep(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+    def _insert(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         tree = self._tree
         if tree.covers(salt, tokens):
             return
         _, start = tree.walk(salt, tokens)
         row = read(start)
-        segment = cut(row, start, len(tokens)) if start < len(tokens) else []
+        segment = take_segment(row, start, len(tokens)) if start < len(tokens) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
-        arrays: list[Any] = segment + (snapshot.arrays if snapshot is not None else [])
+        arrays = segment + (snapshot.arrays if snapshot is not None else [])
         if sum(array.nbytes for array in arrays) > self._limit:
             return
-        tree.add(salt, tokens, start, segment, snapshot)
-        tree.shrink(self._limit)
+        tree.insert(salt, tokens, start, segment, snapshot)
+        tree.evict(self._limit)
 
     def _find(self, salt: str | None, tokens: list[int]) -> Match | None:
-        """The longest beginning in memory, or on disk where that has more."""
-        found = self._tree.match(salt, tokens)
+        """The longest prefix in memory, or on disk where that has more."""
+        found = self._tree.match_prefix(salt, tokens)
         if self._store is None:
             return found
         try:
-            if not self._bring_in(self._store, salt, tokens, found.length if found is not None else 0):
+            if not self._load(self._store, salt, tokens, found.length if found is not None else 0):
                 return found
         except Exception as error:
-            self._give_up_folder(error)
-        self._tree.shrink(self._limit)
-        return self._tree.match(salt, tokens)
+            self._abandon_folder(error)
+        self._tree.evict(self._limit)
+        return self._tree.match_prefix(salt, tokens)
 
-    def _bring_in(self, store: PrefixStore, salt: str | None, tokens: list[int], known: int) -> bool:
-        """Put what is on disk of these tokens into the tree; False where it is not worth it."""
+    def _load(self, store: PrefixStore, salt: str | None, tokens: list[int], in_memory: int) -> bool:
+        """Load what is on disk of these tokens into the tree; False where it is not worth it."""
         while True:
-            chain, length = store.find(salt, tokens, whole=not self.cuts_anywhere)
-            if length < known + _LEAST or sum(stored.bytes for stored in chain) > self._limit:
+            chain, length = store.match_prefix(salt, tokens, needs_snapshot=not self.cuts_anywhere)
+            if length < in_memory + MIN_PREFIX_TOKENS or sum(stored.bytes for stored in chain) > self._limit:
                 return False
-            if all(self._bring_in_file(store, salt, [*tokens[: s.start], *s.tokens], s) for s in chain):
+            if all(self._load_file(store, salt, [*tokens[: s.start], *s.tokens], s) for s in chain):
                 return True  # otherwise one is damaged or gone, and others may do
 
-    def _bring_in_file(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
-        """Put a file's tokens into the tree, which has those before; False when that is not possible."""
+    def _load_file(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
+        """Load a file's tokens into the tree, which has those before; False where that fails."""
         _, start = self._tree.walk(salt, tokens)
-        if start == len(tokens) and (stored.least is None or self._tree.covers(salt, tokens)):
+        if start == len(tokens) and (stored.min_length is None or self._tree.covers(salt, tokens)):
             return True
         loaded = store.load(stored)
         if loaded is None:
@@ -198,30 +196,30 @@ class PrefixCache:
             segment = (
                 [copy_of(array[..., start - stored.start :, :]) for array in segment] if start < stored.end else []
             )
-        self._tree.add(salt, tokens, start, segment, snapshot).saved = True
+        self._tree.insert(salt, tokens, start, segment, snapshot).saved = True
         return True
 
     def _save_node(self, store: PrefixStore) -> Generator[None]:
-        """Write a node that is not on disk, after those of its parents that are not there any more."""
+        """Write a node that is not on disk, after those of its parents that are no longer there."""
         node = next((node for node in self._tree if not node.saved), None)
         if node is None:
             return
         node.saved = True
         tokens = node.path()
-        if store.find(node.salt, tokens, whole=node.snapshot is not None)[1] == len(tokens):
-            return  # in a file that another process wrote, or in that of a node which was cut in two
-        _, length = store.find(node.salt, tokens, whole=False)
+        if store.match_prefix(node.salt, tokens, needs_snapshot=node.snapshot is not None)[1] == len(tokens):
+            return  # in a file that another process wrote, or in that of a node which was split
+        _, length = store.match_prefix(node.salt, tokens, needs_snapshot=False)
         for each in self._tree.walk(node.salt, tokens)[0]:
             if each is node or each.end > length:
                 each.saved = True
                 yield from store.write(each.salt, each.path(), each.start, each.segment, each.snapshot)
 
-    def _give_up_folder(self, error: Exception) -> None:
+    def _abandon_folder(self, error: Exception) -> None:
         self._store, self._writes = None, False
         log.warning("the prefix cache's folder cannot be used, and is not: %s", error)
 
     def _report(self, error: Exception) -> None:
-        """A prompt that cannot be kept costs time and nothing else."""
+        """Log a failure, which costs a prompt time and nothing else; the first one as a warning."""
         log.log(
             logging.DEBUG if self._failed else logging.WARNING,
             "the prefix cache failed, requests go on without it: %r",
@@ -233,9 +231,5 @@ class PrefixCache:
 
 def default_budget(weight_bytes: int) -> int:
     """Bytes for a prefix cache: a share of the machine's memory, or of what the weights leave of a GPU's."""
-    if mx.default_device() == mx.Device(mx.gpu):
-        info = mx.device_info()
-        sizes = (info.get(name) for name in ("max_recommended_working_set_size", "total_memory", "memory_size"))
-        total = next((int(size) for size in sizes if size), 0)
-        return int(_GPU_SHARE * max(0, total - weight_bytes))
-    return int(_RAM_SHARE * total_memory())
+    gpu = gpu_memory()
+    return int(PREFIX_RAM_SHARE * total_memory()) if gpu is None else int(PREFIX_GPU_SHARE * max(0, gpu - weight_bytes))

@@ -1,6 +1,6 @@
 """A node of the prefix tree as one safetensors file: https://github.com/huggingface/safetensors#format.
 
-Written here and not by MLX so that it can be written piece by piece, between two looks at the inbox.
+Written here and not by MLX so that it can be written piece by piece, between two checks of the engine's inbox.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.caches import KeyValues, Ring, States
+from ...adapters.contents import KeyValues, Ring, States
 from ..kv.segments import Segment, Snapshot
 
-_PIECE = 4 * 2**20  # bytes
-_LARGEST_HEADER = 2**26  # bytes
+PIECE_BYTES = 4 * 2**20
+MAX_HEADER_BYTES = 2**26
 
-_DTYPES: dict[str, Any] = {
+_DTYPES: dict[str, mx.Dtype] = {
     "BOOL": mx.bool_,
     "U8": mx.uint8,
     "U16": mx.uint16,
@@ -42,8 +42,8 @@ def pieces(metadata: Mapping[str, str], segment: Segment, snapshot: Snapshot | N
 
     Args:
         metadata: what else the header says; all names but "segment" and "snapshot" are free.
-        segment: see `kv.parts`.
-        snapshot: see `kv.parts`.
+        segment: see `kv.segments`.
+        snapshot: see `kv.segments`.
     """
     arrays = {f"segment{i}": array for i, array in enumerate(segment)}
     if snapshot is not None:
@@ -63,68 +63,67 @@ def pieces(metadata: Mapping[str, str], segment: Segment, snapshot: Snapshot | N
 
 
 def read_metadata(file: BinaryIO) -> dict[str, str]:
-    """What the header says, without reading any array.
+    """The header's metadata, without reading any array.
 
     Raises:
-        ValueError, KeyError, TypeError: it is no such file.
+        ValueError, KeyError, TypeError: this is no such file.
     """
     length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= _LARGEST_HEADER:
+    if not 0 < length <= MAX_HEADER_BYTES:
         raise ValueError("it has no header")
     metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
     return metadata
 
 
-def least(metadata: Mapping[str, str]) -> int | None:
-    """The shortest length that the file's snapshot can be cut to; None where there is no snapshot."""
-    told = json.loads(metadata["snapshot"])
-    return None if told is None else int(told["least"])
+def min_length(metadata: Mapping[str, str]) -> int | None:
+    """The shortest length that the file's snapshot can be trimmed to; None where there is no snapshot."""
+    described = json.loads(metadata["snapshot"])
+    return None if described is None else int(described["least"])
 
 
 def parse(content: bytes) -> tuple[Segment, Snapshot | None]:
-    """The arrays of a file whose content is known to be sound."""
+    """The arrays of a file whose digest was checked."""
     data = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:data])
 
-    def array(name: str) -> Any:
-        told = header[name]
-        start, stop = told["data_offsets"]
+    def array(name: str) -> mx.array:
+        described = header[name]
+        start, stop = described["data_offsets"]
         raw = mx.array(np.frombuffer(content, np.uint8, stop - start, data + start))
-        return mx.view(raw, _DTYPES[told["dtype"]]).reshape(told["shape"])
+        return mx.view(raw, _DTYPES[described["dtype"]]).reshape(described["shape"])
 
     metadata = header["__metadata__"]
     segment = [array(f"segment{i}") for i in range(int(metadata["segment"]))]
-    kept = (array(f"snapshot{i}") for i in itertools.count())
-    return segment, _read_snapshot(json.loads(metadata["snapshot"]), kept)
+    arrays = (array(f"snapshot{i}") for i in itertools.count())
+    return segment, _read_snapshot(json.loads(metadata["snapshot"]), arrays)
 
 
 def _in_pieces(content: memoryview) -> Iterator[memoryview]:
-    for start in range(0, len(content), _PIECE):
-        yield content[start : start + _PIECE]
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES]
 
 
-def _describe(snapshot: Snapshot | None) -> dict[str, Any] | None:
-    """A snapshot without its arrays."""
+def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
+    """A snapshot without its arrays, as JSON."""
     if snapshot is None:
         return None
-    layers: list[dict[str, Any]] = []
+    layers: list[dict[str, object]] = []
     for layer in snapshot.layers:
-        told: dict[str, Any] = {"arrays": [array is not None for array in layer.arrays]}
+        layers.append({"arrays": [array is not None for array in layer.arrays]})
         if isinstance(layer, KeyValues):
             assert layer.ring is not None
-            told |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
-        layers.append(told)
-    return {"length": snapshot.length, "least": snapshot.least, "layers": layers}
+            layers[-1] |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
+    return {"length": snapshot.length, "least": snapshot.min_length, "layers": layers}
 
 
-def _read_snapshot(told: dict[str, Any] | None, kept: Iterator[Any]) -> Snapshot | None:
-    if told is None:
+def _read_snapshot(described: dict[str, Any] | None, arrays: Iterator[mx.array]) -> Snapshot | None:
+    if described is None:
         return None
     layers: list[KeyValues | States] = []
-    for layer in told["layers"]:
-        arrays = tuple(next(kept) if there else None for there in layer["arrays"])
+    for layer in described["layers"]:
         if "length" in layer:
-            layers.append(KeyValues(layer["length"], arrays, Ring(layer["size"], layer["keep"])))
+            held = tuple(itertools.islice(arrays, len(layer["arrays"])))
+            layers.append(KeyValues(layer["length"], held, Ring(layer["size"], layer["keep"])))
         else:
-            layers.append(States(arrays))
-    return Snapshot(told["length"], layers)
+            layers.append(States(tuple(next(arrays) if there else None for there in layer["arrays"])))
+    return Snapshot(described["length"], layers)

@@ -1,9 +1,9 @@
 """Nodes of a prefix tree as files, so that they survive the process; several processes may share the folder.
 
 A file holds some tokens after others. Its name is `KEY.DIGEST.safetensors`: the key stands for the salt and all tokens
-up to the file's end, the digest for its content. Files are written beside their place and renamed, and never change
-afterwards, so that nobody sees half of one. Processes may cut the same tokens differently: whatever files hold a
-beginning together are put together.
+up to the file's end, the digest for its content. Files are written under another name and renamed, and never change
+afterwards, so that nobody sees half of one. Processes may split the same tokens differently: files that hold a prefix
+together are concatenated.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from . import file as prefix_file
 
 log = logging.getLogger("localai_shim")
 
-_FORMAT = "localai_shim prefix 2"
+FORMAT = "localai_shim prefix 2"
+STALE_SECONDS = 3600.0  # after which an unfinished file was left by a process that died
+MTIME_TICK_NS = 2 * 10**9  # no file system's times are coarser
 _NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}\.safetensors")
-_PART = re.compile(r"[0-9a-f]{16}\.part\.safetensors")  # what is being written
-_STALE = 3600.0  # seconds after which a part was left behind by a process that died
-_TICK = 2 * 10**9  # nanoseconds; no file system tells times apart more coarsely
+_UNFINISHED = re.compile(r"[0-9a-f]{16}\.part\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ class Stored:
     """Key of the tokens before."""
     start: int
     tokens: array[int]
-    least: int | None
-    """The shortest length that its snapshot can be cut to; None: it has no snapshot."""
+    min_length: int | None
+    """The shortest length that its snapshot can be trimmed to; None: it has no snapshot."""
     bytes: int
 
     @property
@@ -59,74 +59,75 @@ class PrefixStore:
     """The files of one model. Runs on the engine thread.
 
     Args:
-        folder: is made if it is not there; each model has a folder of its own in it.
-        kind: of the model and whatever else the arrays depend on; a folder's name.
-        budget: most bytes in `folder`, those of other models included; the least recently used go first.
+        folder: created where it does not exist; each model has a folder of its own in it.
+        kind: name of that folder: identifies the model and all else that the arrays depend on.
+        budget: most bytes in `folder`, those of other models included; the least recently used are evicted.
 
     Raises:
-        OSError: the folder cannot be made or read.
+        OSError: the folder cannot be created or read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], kind: str, budget: int) -> None:
         self._root, self._kind, self._budget = Path(folder).expanduser(), kind, budget
         self._folder = self._root / kind
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._known: dict[str, Stored | None] = {}
+        self._listed: dict[str, Stored | None] = {}
         """By file name; None for what is no node."""
         self._after: dict[str, list[Stored]] = {}
         """By `Stored.parent`."""
         self._starts: list[int] = []
-        self._seen = -1
-        self._make_room()
-        self._look()
+        self._listed_at = -1
+        self._evict()
+        self._refresh()
 
-    def find(self, salt: str | None, tokens: Sequence[int], *, whole: bool) -> tuple[list[Stored], int]:
-        """The files that hold most of the beginning of these tokens, in order, and how much; marks them as used.
+    def match_prefix(
+        self, salt: str | None, tokens: Sequence[int], *, needs_snapshot: bool
+    ) -> tuple[list[Stored], int]:
+        """The files that hold the longest prefix of these tokens, in order, and its length; marks them as used.
 
         Args:
-            salt: see `core.Prompt`.
-            tokens: what to find the beginning of.
-            whole: rows cannot be cut, so that the last file has to have a snapshot for the length.
+            salt: see `Prompt`.
+            tokens: what to find a prefix of.
+            needs_snapshot: rows cannot be trimmed, so that the last file has to have a snapshot for the length.
 
         Raises:
             OSError: the folder cannot be read.
         """
-        self._look()
-        found = list(self._along(salt, tokens))
+        self._refresh()
+        found = list(self._overlapping(salt, tokens))
         chain, length = _cover(found, len(tokens))
-        if whole:
+        if needs_snapshot:
             chain, length = [], 0
             for stored, end in sorted(found, key=lambda pair: -pair[1]):
-                if stored.least is not None and stored.least <= end:
+                if stored.min_length is not None and stored.min_length <= end:
                     before, at = _cover(found, stored.start)
                     if at == stored.start:
                         chain, length = [*before, stored], end
                         break
         now = time.time_ns()
-        for stored in chain:  # what others build on is younger, and goes after them
+        for stored in chain:  # what others build on is younger, and evicted after them
             with contextlib.suppress(OSError):
                 os.utime(stored.path, ns=(now, now - 1000 * stored.start))
         return chain, length
 
     def load(self, stored: Stored) -> tuple[Segment, Snapshot | None] | None:
-        """A file's arrays; None, and a warning, when it is not what it says."""
+        """A file's arrays; None where it is gone, and, with a warning, where it is damaged."""
         name = stored.path.name
         try:
             content = stored.path.read_bytes()
             if _digest(hashlib.sha256(content)) != name.split(".")[1]:
                 raise ValueError("its content is damaged")
             return prefix_file.parse(content)
-        except FileNotFoundError:  # another process had no room for it
-            self._drop(name)
+        except FileNotFoundError:  # another process evicted it
+            self._forget(name)
         except Exception as error:
-            self._drop(name)
             self._ignore(stored.path, error)
         return None
 
     def write(
         self, salt: str | None, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
     ) -> Iterator[None]:
-        """Write the tokens from `start` on, of all from the beginning; a piece of a few MB whenever asked to go on.
+        """Write a row's tokens from `start` on; a piece of a few MB per iteration.
 
         Raises:
             OSError: it cannot be written.
@@ -136,7 +137,7 @@ class PrefixStore:
             return
         parent, key = _keys(salt, tokens, (start, len(tokens)))
         metadata = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "kind": self._kind,
             "parent": parent,
             "start": str(start),
@@ -144,90 +145,91 @@ class PrefixStore:
         }
         digest = hashlib.sha256()
         self._folder.mkdir(parents=True, exist_ok=True)
-        part = self._folder / f"{secrets.token_hex(8)}.part.safetensors"
+        unfinished = self._folder / f"{secrets.token_hex(8)}.part.safetensors"
         try:
-            with part.open("xb") as file:
+            with unfinished.open("xb") as file:
                 for piece in prefix_file.pieces(metadata, segment, snapshot):
                     file.write(piece)
                     digest.update(piece)
                     yield
             name = f"{key}.{_digest(digest)}.safetensors"
-            with contextlib.suppress(FileNotFoundError):  # it took so long that another process cleared it away
-                part.replace(self._folder / name)
+            with contextlib.suppress(FileNotFoundError):  # another process took it for one that was left
+                unfinished.replace(self._folder / name)
         finally:
             with contextlib.suppress(OSError):
-                part.unlink()
+                unfinished.unlink()
         for other in [other for other in self._after.get(parent, ()) if other.key == key and other.path.name != name]:
             with contextlib.suppress(OSError):
                 other.path.unlink()  # the same tokens, without the snapshot
-        self._drop(name)
-        self.find(salt, tokens, whole=snapshot is not None)
+        self._forget(name)
+        self.match_prefix(salt, tokens, needs_snapshot=snapshot is not None)
         yield
-        self._make_room()
+        self._evict()
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _along(self, salt: str | None, tokens: Sequence[int]) -> Iterator[tuple[Stored, int]]:
+    def _overlapping(self, salt: str | None, tokens: Sequence[int]) -> Iterator[tuple[Stored, int]]:
         """All files that have tokens in common with these, and up to where, by their start."""
         starts = [start for start in self._starts if start < len(tokens)]
-        whole = array("i", tokens)
+        packed = array("i", tokens)
         for start, key in zip(starts, _keys(salt, tokens, starts), strict=True):
             for stored in self._after.get(key, ()):
-                common = common_length(stored.tokens, whole[start : start + len(stored.tokens)])
+                common = common_length(stored.tokens, packed[start : start + len(stored.tokens)])
                 if common:
                     yield stored, start + common
 
-    def _look(self) -> None:
-        """Take note of what has come to the folder and what has gone from it."""
+    def _refresh(self) -> None:
+        """Bring what is known of the folder up to date."""
         names: set[str] = set()
         changed = 0
         with contextlib.suppress(FileNotFoundError):
             changed = self._folder.stat().st_mtime_ns
-            if changed == self._seen:
+            if changed == self._listed_at:
                 return
-            names = {name for name in os.listdir(self._folder) if not (name[0] == "." or _PART.fullmatch(name))}
-        # What changed a moment ago may change again without looking younger.
-        self._seen = changed if abs(time.time_ns() - changed) > _TICK else -1
-        for name in self._known.keys() - names:
-            self._drop(name)
-        for name in names - self._known.keys():
+            names = {name for name in os.listdir(self._folder) if not (name[0] == "." or _UNFINISHED.fullmatch(name))}
+        # What changed a moment ago may change again without a later time.
+        self._listed_at = changed if abs(time.time_ns() - changed) > MTIME_TICK_NS else -1
+        for name in self._listed.keys() - names:
+            self._forget(name)
+        for name in names - self._listed.keys():
             path = self._folder / name
             try:
-                stored = self._known[name] = self._read_header(path)
+                stored = self._listed[name] = self._read_header(path)
                 self._after.setdefault(stored.parent, []).append(stored)
             except FileNotFoundError:
                 continue
             except Exception as error:
                 self._ignore(path, error)
-        self._starts = sorted({stored.start for stored in self._known.values() if stored is not None})
+        self._starts = sorted({stored.start for stored in self._listed.values() if stored is not None})
 
     def _read_header(self, path: Path) -> Stored:
         if not _NAME.fullmatch(path.name):
-            raise ValueError("this is no file of the prefix cache")
+            raise ValueError("it is not a file of the prefix cache")
         with path.open("rb") as file:
             metadata = prefix_file.read_metadata(file)
             size = os.fstat(file.fileno()).st_size
-        if metadata["format"] != _FORMAT or metadata["kind"] != self._kind:
+        if metadata["format"] != FORMAT or metadata["kind"] != self._kind:
             raise ValueError("it was written for another model or by another version")
         tokens = array("i", base64.b64decode(metadata["tokens"]))
-        start, least = int(metadata["start"]), prefix_file.least(metadata)
+        start, min_length = int(metadata["start"]), prefix_file.min_length(metadata)
         if start < 0:
             raise ValueError("its header is damaged")
-        return Stored(path, path.name[:32], metadata["parent"], start, tokens, least, size)
+        return Stored(path, path.name[:32], metadata["parent"], start, tokens, min_length, size)
 
-    def _drop(self, name: str) -> None:
-        stored = self._known.pop(name, None)
+    def _forget(self, name: str) -> None:
+        stored = self._listed.pop(name, None)
         if stored is not None:
             self._after[stored.parent].remove(stored)
             if not self._after[stored.parent]:
                 del self._after[stored.parent]
 
     def _ignore(self, path: Path, error: Exception) -> None:
-        self._known[path.name] = None
+        self._forget(path.name)
+        self._listed[path.name] = None
         log.warning("%s is ignored: %s", path, error)
 
-    def _make_room(self) -> None:
-        """Delete the files that nobody has used for the longest time, until the rest fits."""
+    def _evict(self) -> None:
+        """Delete the files that were used least recently until the rest fits."""
         files = list(self._files())
         total = sum(size for _, size, _ in files)
         if total <= self._budget:
@@ -240,22 +242,22 @@ class PrefixStore:
                 return
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
-        """(last use, bytes, path) of the files of all models; parts that nobody writes any more are removed."""
+        """(last use, bytes, path) of the files of all models; removes unfinished ones that nobody writes any more."""
         for folder in _entries(self._root):
             for entry in _entries(folder) if folder.is_dir() else ():
-                is_part = _PART.fullmatch(entry.name)
-                if not (is_part or _NAME.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
+                unfinished = _UNFINISHED.fullmatch(entry.name)
+                if not (unfinished or _NAME.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
                     continue
                 with contextlib.suppress(OSError):
-                    told = entry.stat(follow_symlinks=False)
-                    if not is_part:
-                        yield told.st_mtime_ns, told.st_size, entry.path
-                    elif told.st_mtime < time.time() - _STALE:
+                    status = entry.stat(follow_symlinks=False)
+                    if not unfinished:
+                        yield status.st_mtime_ns, status.st_size, entry.path
+                    elif status.st_mtime < time.time() - STALE_SECONDS:
                         os.unlink(entry.path)
 
 
 def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing where that is not to be learnt, such as in another user's."""
+    """The entries of a folder; none where it cannot be read, such as another user's."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -264,7 +266,7 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
 
 
 def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Stored], int]:
-    """The fewest files, of such in the order of their starts, that hold the first `length` tokens or most of them."""
+    """The fewest of these files, which are ordered by start, that hold the first `length` tokens or most of them."""
     chain: list[Stored] = []
     left = deque(found)
     best: tuple[Stored, int] | None = None
@@ -282,7 +284,7 @@ def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Store
 
 
 def _keys(salt: str | None, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-    """What stands for the first so many tokens, for each of these ascending lengths."""
+    """The keys of the first so many tokens, for each of these ascending lengths."""
     digest = hashlib.sha256(json.dumps(salt).encode())
     at, out = 0, []
     for length in lengths:

@@ -1,7 +1,7 @@
 """A radix tree of token sequences whose nodes hold what their tokens left in a row's cache.
 
 A node holds the keys and values of its own tokens only, so that rows share what they have in common. Where a model's
-layers cannot be cut (see `kv/parts.py`), nodes may hold a snapshot of these, too, taken at their end.
+layers cannot be trimmed (see `kv/segments.py`), nodes may also hold a snapshot of these, taken at their end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 
 class Node:
-    """Some tokens, after those of its parents."""
+    """Some tokens that follow those of its parents."""
 
     __slots__ = (
         "bytes",
@@ -47,13 +47,13 @@ class Node:
         self.children: dict[int, Node] = {}
         """By first token."""
         self.used = self.served = 0
-        """When tokens of the node were last wanted, and when its snapshot was."""
+        """When tokens of the node were last used, and when its snapshot was, on the tree's clock."""
         self.queued = _NEVER
-        """The age under which the tree will ask whether to drop it."""
+        """The age under which it is in the tree's queue for eviction."""
         self.saved = False
-        """It is on disk as it is."""
+        """It is on disk as it is now."""
         self.bytes = 0
-        self.weigh()
+        self.update_bytes()
 
     @property
     def end(self) -> int:
@@ -61,15 +61,15 @@ class Node:
 
     def path(self) -> list[int]:
         """All tokens up to the node's end."""
-        parts: list[list[int]] = []
+        runs: list[list[int]] = []
         node: Node | None = self
         while node is not None:
-            parts.append(node.tokens)
+            runs.append(node.tokens)
             node = node.parent
-        return [token for part in reversed(parts) for token in part]
+        return [token for run in reversed(runs) for token in run]
 
-    def weigh(self) -> int:
-        """Bring `bytes` up to date; returns by how much it changed."""
+    def update_bytes(self) -> int:
+        """Count `bytes` anew; returns by how much they changed."""
         before = self.bytes
         self.bytes = sum(array.nbytes for array in self.segment)
         if self.snapshot is not None:
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(slots=True)
 class Match:
-    """The longest beginning of a prompt that a row can be made of."""
+    """The longest prefix of a prompt that a row can be made of."""
 
     length: int
     segments: list[Segment]
@@ -87,18 +87,18 @@ class Match:
 
 
 class PrefixTree:
-    """What rows left, by salt and tokens.
+    """Segments and snapshots of rows, by salt and tokens.
 
     Args:
-        whole: rows have layers that cannot be cut, and are found only where there is a snapshot of these.
+        needs_snapshot: rows have layers that cannot be trimmed, so that only prefixes with a snapshot of these match.
     """
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, *, needs_snapshot: bool) -> None:
         self.bytes = 0
-        self._whole = whole
+        self._needs_snapshot = needs_snapshot
         self._roots: dict[Salt, Node] = {}
         self._nodes: dict[Node, None] = {}
-        self._queue: list[tuple[int, int, Node]] = []  # (age when it was put in or younger, unique number, node)
+        self._queue: list[tuple[int, int, Node]] = []  # (age when it was put in, or less; serial number; node)
         self._queued = self._clock = 0
 
     def __len__(self) -> int:
@@ -108,12 +108,12 @@ class PrefixTree:
         """All nodes, oldest first."""
         return iter(self._nodes)
 
-    def match(self, salt: Salt, tokens: Sequence[int]) -> Match | None:
-        """The longest beginning of these tokens that can be had, and mark it as used."""
+    def match_prefix(self, salt: Salt, tokens: Sequence[int]) -> Match | None:
+        """The longest prefix of these tokens that a row can be made of; marks it as used."""
         path, length = self.walk(salt, tokens)
         snapshot = None
-        if self._whole:
-            length, holder = _usable(path, length)
+        if self._needs_snapshot:
+            length, holder = _usable_length(path, length)
             if holder is None:
                 return None
             snapshot, holder.served = holder.snapshot, self._tick()
@@ -121,17 +121,17 @@ class PrefixTree:
             return None
         path = [node for node in path if node.start < length]
         self._touch(path)
-        segments = [_views(node, 0, length - node.start) for node in path]
+        segments = [_segment_of(node, 0, length - node.start) for node in path]
         return Match(length, segments, snapshot)
 
     def covers(self, salt: Salt, tokens: Sequence[int]) -> bool:
-        """Whether there is nothing to `add` for these tokens; marks them as used."""
+        """Whether there is nothing to `insert` for these tokens; marks them as used."""
         path, length = self.walk(salt, tokens)
         self._touch(path)
-        return length == len(tokens) and (not self._whole or _usable(path, length)[0] == length)
+        return length == len(tokens) and (not self._needs_snapshot or _usable_length(path, length)[0] == length)
 
     def walk(self, salt: Salt, tokens: Sequence[int]) -> tuple[list[Node], int]:
-        """The nodes along these tokens, of which the last may be left on the way, and how many tokens that is."""
+        """The nodes along these tokens, of which the last may match in part, and how many tokens match."""
         path: list[Node] = []
         at, children = 0, self._roots[salt].children if salt in self._roots else {}
         while at < len(tokens) and (node := children.get(tokens[at])) is not None:
@@ -143,13 +143,15 @@ class PrefixTree:
             children = node.children
         return path, at
 
-    def add(self, salt: Salt, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None) -> Node:
-        """Put in what is missing of these tokens; returns the node at their end.
+    def insert(
+        self, salt: Salt, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
+    ) -> Node:
+        """Insert what the tree lacks of these tokens; returns the node at their end.
 
         Args:
-            salt: rows with another one are not found.
-            tokens: all from the start.
-            start: how many of them are there already, as `walk` says.
+            salt: prompts with another one do not match.
+            tokens: from the first one on.
+            start: how many of them match already, as `walk` says.
             segment: keys and values of the others.
             snapshot: taken at the end of the tokens.
         """
@@ -170,25 +172,25 @@ class PrefixTree:
         elif snapshot is not None:
             node = path[-1]
             node.snapshot, node.saved = snapshot, False
-            self.bytes += node.weigh()
+            self.bytes += node.update_bytes()
         self._touch(path)
         path[-1].served = self._clock
         self._enqueue(path[-1])
         return path[-1]
 
-    def shrink(self, budget: int) -> None:
-        """Let go of what was not wanted for the longest time, until the rest fits."""
+    def evict(self, budget: int) -> None:
+        """Drop what was used least recently until the rest fits."""
         while self.bytes > budget and self._nodes:
             node = self._oldest()
             if not node.children:
                 self._remove(node)
-            else:  # the tokens are part of younger rows
+            else:  # longer rows need its tokens
                 node.snapshot = None
-                self.bytes += node.weigh()
+                self.bytes += node.update_bytes()
 
     def clear(self) -> None:
-        """Let go of everything. Nodes and their parents hold each other: without this only the garbage collector,
-        which knows nothing of what MLX holds, would free them."""
+        """Drop everything. Nodes and their parents hold each other: without this only the garbage collector, which
+        knows nothing of what MLX holds, would free them."""
         for node in self._nodes:
             node.parent = None
             node.children.clear()
@@ -200,7 +202,7 @@ class PrefixTree:
     # -----------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, node: Node) -> None:
-        """Have a node asked for at its age; ages that grow need nothing, see `_oldest`."""
+        """Queue a node for eviction at its age; one that was used since needs nothing, see `_oldest`."""
         age = _age(node)
         if age < node.queued:
             node.queued = age
@@ -208,7 +210,7 @@ class PrefixTree:
             heapq.heappush(self._queue, (age, self._queued, node))
 
     def _oldest(self) -> Node:
-        """The node of which something can be dropped and was not wanted for the longest time."""
+        """The node of which something can be dropped that was used least recently."""
         while True:
             age, _, node = heapq.heappop(self._queue)
             if age != node.queued or node not in self._nodes:
@@ -221,7 +223,7 @@ class PrefixTree:
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node in two; returns the first half."""
         assert node.parent is not None
-        halves = _views(node, 0, at), _views(node, at, len(node.tokens))
+        halves = _segment_of(node, 0, at), _segment_of(node, at, len(node.tokens))
         first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
         _async_eval(first, rest)
         upper = Node(node.salt, node.parent, node.tokens[:at], first)
@@ -230,11 +232,11 @@ class PrefixTree:
         node.parent, node.tokens, node.start = upper, node.tokens[at:], upper.end
         node.segment, node.saved = rest, False
         self._nodes[upper] = None
-        self.bytes += upper.bytes + node.weigh()
+        self.bytes += upper.bytes + node.update_bytes()
         return upper
 
     def _remove(self, node: Node) -> None:
-        """Drop a leaf, and those of its parents that are of no use without it."""
+        """Drop a leaf, and its parents that cannot be used without it."""
         while True:
             parent = node.parent
             assert parent is not None and not node.children
@@ -245,7 +247,7 @@ class PrefixTree:
             if parent.parent is None:
                 del self._roots[parent.salt]
                 return
-            if not self._whole or parent.snapshot is not None:
+            if not self._needs_snapshot or parent.snapshot is not None:
                 self._enqueue(parent)
                 return
             node = parent
@@ -260,14 +262,14 @@ class PrefixTree:
             node.used = now
 
 
-def _usable(path: Sequence[Node], length: int) -> tuple[int, Node | None]:
-    """How much of a path a snapshot allows to use, and the node that holds it."""
+def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]:
+    """How much of a path can be used, given where there are snapshots, and the node with that snapshot."""
     if not path:
         return 0, None
     below = [path[-1]]
     while below:  # sliding windows that were not full at the end of a longer row
         node = below.pop()
-        if node.snapshot is not None and node.snapshot.least <= length <= node.end:
+        if node.snapshot is not None and node.snapshot.min_length <= length <= node.end:
             return length, node
         below += node.children.values()
     for node in reversed(path):
@@ -276,14 +278,15 @@ def _usable(path: Sequence[Node], length: int) -> tuple[int, Node | None]:
     return 0, None
 
 
-def _views(node: Node, start: int, stop: int) -> Segment:
+def _segment_of(node: Node, start: int, stop: int) -> Segment:
+    """Keys and values of some of a node's tokens, as views."""
     if start == 0 and stop >= len(node.tokens):
         return node.segment
     return [array[..., start:stop, :] for array in node.segment]
 
 
 def _age(node: Node) -> int:
-    """When a node, or what can be dropped of it, was last wanted."""
+    """When a node, or what can be dropped of it, was last used."""
     if not node.children:
         return node.used
     return node.served if node.snapshot is not None else _NEVER

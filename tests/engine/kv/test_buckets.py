@@ -1,4 +1,4 @@
-"""Rows of very different lengths decode in groups, and compute what each computes alone."""
+"""Rows of very different lengths decode in buckets, and compute what each computes alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.kv import Groups, OneRow
-from localai_shim.engine.kv import buckets as groups
+from localai_shim.engine.kv import Buckets, OneRow, buckets
 from localai_shim.types import SamplingParams
 from tests.engine.counting import expected, tokens
 from tests.engine.guides import Only, Stepped
@@ -24,15 +23,15 @@ from tests.tiny import VOCABULARY, tiny
 
 @pytest.fixture(autouse=True)
 def _weights_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where rows are long and weights small: a few tokens read in vain are worth a forward pass."""
-    monkeypatch.setattr(groups, "_SPARE", 1)
+    """As where rows are long and weights small: a few tokens of padding are worth a forward pass."""
+    monkeypatch.setattr(buckets, "FREE_PADDING_BYTES", 1)
 
 
 def per_token(row: kv.RowCache) -> int:
-    return groups._size(row)[1]
+    return buckets._size(row)[1]
 
 
-# -- which group -------------------------------------------------------------------------------------------------------
+# -- which bucket ------------------------------------------------------------------------------------------------------
 
 
 def rows_of(*lengths: int) -> list[kv.RowCache]:
@@ -40,37 +39,37 @@ def rows_of(*lengths: int) -> list[kv.RowCache]:
     return [prefilled(model, KINDS["dense"][1], [7] * length, 512) for length in lengths]
 
 
-def made(spare_tokens: int = 100) -> Groups:
-    """Groups that put up with so many tokens read in vain."""
-    return Groups(spare_tokens * per_token(rows_of(1)[0]))
+def made(spare_tokens: int = 100) -> Buckets:
+    """Buckets that put up with so many tokens of padding."""
+    return Buckets(spare_tokens * per_token(rows_of(1)[0]))
 
 
-def test_rows_share_a_group_as_long_as_they_read_little_in_vain() -> None:
+def test_rows_share_a_bucket_as_long_as_they_have_little_padding() -> None:
     cache = made()
     assert [name for name, _ in cache.join(rows_of(10, 50, 60))] == [0, 0, 0]
     assert cache.join(rows_of(500)) == [(1, 0)]
     assert cache.join(rows_of(30, 480, 495)) == [(0, 3), (1, 1), (1, 2)]
 
 
-def test_there_are_four_groups_at_most_and_then_the_nearest_is_joined() -> None:
+def test_there_are_four_buckets_at_most_and_then_the_nearest_is_joined() -> None:
     cache = made()
     places = cache.join(rows_of(10, 200, 400, 600, 800, 790, 20, 310))
     assert [name for name, _ in places] == [0, 1, 2, 3, 3, 3, 0, 2]
-    assert len(cache._groups) == 4
+    assert len(cache._buckets) == 4
 
 
-def test_a_group_without_rows_is_gone_and_makes_place_for_another() -> None:
+def test_a_bucket_without_rows_is_gone_and_makes_place_for_another() -> None:
     cache = made()
     places = cache.join(rows_of(10, 200, 400, 600))
     cache.leave([places[1], places[2]])
-    assert set(cache._groups) == {0, 3}
+    assert set(cache._buckets) == {0, 3}
     assert cache.join(rows_of(200, 800)) == [(4, 0), (5, 0)]
     cache.leave([(name, 0) for name in (0, 3, 4, 5)])
-    assert not cache._groups and cache.nbytes == 0
+    assert not cache._buckets and cache.nbytes == 0
 
 
 def test_heavy_weights_keep_all_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Groups(10**9)
+    cache = Buckets(10**9)
     assert {name for name, _ in cache.join(rows_of(10, 200, 800))} == {0}
 
 
@@ -83,41 +82,41 @@ def test_a_lone_long_row_that_joins_copies_nothing() -> None:
     mx.reset_peak_memory()
     [place] = cache.join([long])
     assert mx.get_peak_memory() - before < sum(layer.nbytes for layer in long) / 100
-    assert isinstance(cache._groups[place[0]], OneRow)
+    assert isinstance(cache._buckets[place[0]], OneRow)
 
 
 # -- what they compute -------------------------------------------------------------------------------------------------
 
 
 class World:
-    """Groups, and each of their rows a second time on a cache of its own."""
+    """Buckets, and each of their rows a second time on a cache of its own."""
 
     def __init__(self, name: str, seed: int) -> None:
         kind, self.make, _ = KINDS[name]
         self.model = load(kind, **CHANGES.get(name, {}))
         self.random = random.Random(seed)
-        self.groups = Groups(50 * per_token(prefilled(self.model, self.make, [7])) or 1)
+        self.buckets = Buckets(50 * per_token(prefilled(self.model, self.make, [7])) or 1)
         self.alone: dict[kv.Place, kv.RowCache] = {}
         self.most = self.moved = 0
 
     def join(self, *lengths: int) -> None:
         prompts = [[self.random.randrange(3, VOCABULARY) for _ in range(n)] for n in lengths]
         rows = [prefilled(self.model, self.make, p) for p in prompts]
-        for place, prompt in zip(self.groups.join(rows), prompts, strict=True):
+        for place, prompt in zip(self.buckets.join(rows), prompts, strict=True):
             assert place not in self.alone
             self.alone[place] = prefilled(self.model, self.make, prompt)
-        self.most = max(self.most, len(self.groups._groups))
-        assert set(self.groups._groups) == {name for name, _ in self.alone}
+        self.most = max(self.most, len(self.buckets._buckets))
+        assert set(self.buckets._buckets) == {name for name, _ in self.alone}
 
     def leave(self, *places: kv.Place) -> None:
-        self.groups.leave(places)
+        self.buckets.leave(places)
         for place in places:
             del self.alone[place]
-        assert set(self.groups._groups) == {name for name, _ in self.alone}
+        assert set(self.buckets._buckets) == {name for name, _ in self.alone}
 
     def compact(self) -> None:
-        if self.groups.wants_compaction:
-            moves = self.groups.compact()
+        if self.buckets.wants_compaction:
+            moves = self.buckets.compact()
             self.moved += len(moves)
             self.alone = {moves.get(place, place): row for place, row in self.alone.items()}
 
@@ -128,7 +127,7 @@ class World:
             return
         said = {place: self.random.randrange(3, VOCABULARY) for place in places}
         at = iter(places)
-        for part in self.groups.advance(places):
+        for part in self.buckets.advance(places):
             here = dict(zip(part.slots, at, strict=False))
             ids = [said[here[slot]] if slot in here else 3 for slot in range(part.width)]
             logits = forward(self.model, ids, part.layers)
@@ -138,7 +137,7 @@ class World:
 
     def read(self, place: kv.Place) -> None:
         """What is left of a row is what its own cache holds."""
-        for mine, own in zip(self.groups.read(place), kv.read_row(self.alone[place]), strict=True):
+        for mine, own in zip(self.buckets.read(place), kv.read_row(self.alone[place]), strict=True):
             for a, b in zip(_arrays(mine), _arrays(own), strict=True):
                 assert a.shape == b.shape
                 if a.dtype != mx.uint32:
@@ -146,7 +145,7 @@ class World:
 
 
 def _arrays(layer: Any) -> list[Any]:
-    return [array for leaf in groups.leaves([layer]) for array in leaf.arrays if array is not None]
+    return [array for leaf in buckets.leaves([layer]) for array in leaf.arrays if array is not None]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("sampling", only([SAMPLED], [GREEDY, SAMPLED]), ids=["greedy", "sampled"])
-def test_what_a_row_draws_does_not_depend_on_its_group(model: TextModel, sampling: SamplingParams) -> None:
+def test_what_a_row_draws_does_not_depend_on_its_bucket(model: TextModel, sampling: SamplingParams) -> None:
     requests = [request(tokens(n, n), sampling, 14, ignore_eos=True) for n in LENGTHS]
     each = []
     for one in requests:
@@ -219,7 +218,7 @@ def test_what_a_row_draws_does_not_depend_on_its_group(model: TextModel, samplin
     for _ in range(7):
         together.batch.step()
     rows += together.join(*requests[5:])
-    assert len(together.batch._cache._groups) > 2
+    assert len(together.batch._cache._buckets) > 2
     while len(together.batch):
         together.batch.step()
     for row, alone in zip(rows, each, strict=True):
@@ -229,7 +228,7 @@ def test_what_a_row_draws_does_not_depend_on_its_group(model: TextModel, samplin
             assert [i for i, _ in event.top] == [i for i, _ in own.top]  # type: ignore[union-attr]
 
 
-def test_guided_rows_in_different_groups_say_what_they_say_alone(model: TextModel) -> None:
+def test_guided_rows_in_different_buckets_say_what_they_say_alone(model: TextModel) -> None:
     allowed = [sorted(random.Random(i).sample(range(3, VOCABULARY), 9)) for i in range(len(LENGTHS))]
 
     def run(which: list[int]) -> list[list[int]]:
@@ -249,11 +248,11 @@ def test_guided_rows_in_different_groups_say_what_they_say_alone(model: TextMode
     assert all(set(said) <= set(allowed[i]) for i, said in enumerate(together) if i % 2)
 
 
-def test_rows_that_leave_their_group_in_mid_stream_disturb_nobody(model: TextModel) -> None:
+def test_rows_that_leave_their_bucket_in_mid_stream_disturb_nobody(model: TextModel) -> None:
     requests = [request(tokens(n, n), GREEDY, 18, ignore_eos=True) for n in LENGTHS]
     stepped = Stepped(model)
     rows = stepped.join(*requests)
-    for i in (0, 9, 5, 6):  # whole groups and parts of them
+    for i in (0, 9, 5, 6):  # whole buckets and parts of them
         for _ in range(3):
             stepped.batch.step()
         stepped.batch.drop([rows[i]])

@@ -253,7 +253,7 @@ def test_a_row_larger_than_the_budget_pushes_nothing_out() -> None:
 # -- failures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["cut", "fill", "take_snapshot"])
+@pytest.mark.parametrize("what", ["take_segment", "build_row", "take_snapshot"])
 @pytest.mark.parametrize("kind", only(["qwen3_next"], KINDS))
 def test_a_prefix_cache_that_fails_ends_nobody(
     kind: str, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -69,15 +69,17 @@ def test_a_damaged_file_is_ignored_with_one_warning(
         DAMAGE[damage](path)
     assert [model.found(cache, LONG) for _ in range(3)] == [0] * 3
     assert len(warnings) == 1 and path.name in warnings[0] and "is ignored" in warnings[0]
-    model.keep(cache, [7, *LONG])
+    model.insert(cache, [7, *LONG])
     flush(cache)
     assert model.found(model.cache(tmp_path), [7, *LONG]) == 101, "others are written and read as before"
     if damage != "a directory":
-        model.keep(cache, LONG)
+        model.insert(cache, LONG)
         flush(cache)
         assert model.found(model.cache(tmp_path), LONG) == 100, "and this one anew"
         assert cache._store is not None
-        assert cache._store.find(None, LONG, whole=False)[1] == 100, "which the one that warned sees, too"
+        assert cache._store.match_prefix(None, LONG, needs_snapshot=False)[1] == 100, (
+            "which the one that warned sees, too"
+        )
 
 
 def test_no_byte_of_a_header_can_be_flipped_unnoticed(tmp_path: Path, warnings: list[str]) -> None:
@@ -164,7 +166,7 @@ def test_a_folder_that_can_no_longer_be_read(
 ) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     monkeypatch.setattr(os, "listdir", list_all_but(tmp_path))
     assert [model.found(cache, LONG) for _ in range(2)] == [100, 100]
     assert not cache.unsaved and len(warnings) == 1
@@ -178,7 +180,7 @@ def test_a_folder_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "utime", refuse)
     cache = model.cache(tmp_path)
     for first in (7, 8):
-        model.keep(cache, [first, *LONG])
+        model.insert(cache, [first, *LONG])
         flush(cache)
     assert [model.found(cache, row) for row in (LONG, [8, *LONG])] == [100, 101]
     assert len(warnings) == 1 and "cannot be written to" in warnings[0]
@@ -188,7 +190,7 @@ def test_a_disk_that_is_full(tmp_path: Path, warnings: list[str]) -> None:
     model = Fake()
     left_by(model, tmp_path, LONG)
     cache = model.cache(tmp_path)
-    model.keep(cache, [7, *LONG])
+    model.insert(cache, [7, *LONG])
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limit[1]))  # files end there, in the middle of this one
     try:

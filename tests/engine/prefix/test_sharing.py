@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.caches import States
+from localai_shim.adapters.contents import States
 from localai_shim.engine import loop
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv.segments import Segment, Snapshot
@@ -25,7 +25,7 @@ from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.store import PrefixStore
 from tests.engine.asking import ROOT, answers, asking
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
-from tests.engine.folders import LONG, Fake, files, flush, keep_and_write, left_by, parts, sizes_now
+from tests.engine.folders import LONG, Fake, files, flush, insert_and_write, left_by, parts, sizes_now
 from tests.engine.harness import Running, eventually, request
 from tests.samples import only
 
@@ -50,10 +50,10 @@ def test_what_was_not_used_for_the_longest_time_goes_first(tmp_path: Path) -> No
     budget = 3 * one(model, tmp_path) + 100
     cache = model.cache(tmp_path, folder_budget=budget)
     for seed in (1, 2, 3):
-        model.keep(cache, row(seed))
+        model.insert(cache, row(seed))
         flush(cache)
     assert model.found(model.cache(tmp_path, folder_budget=budget), row(1)) == 100
-    model.keep(cache, row(4))
+    model.insert(cache, row(4))
     flush(cache)
     fresh = model.cache(tmp_path, folder_budget=budget)
     assert [model.found(fresh, row(seed)) for seed in (1, 2, 3, 4)] == [100, 0, 100, 100]
@@ -66,9 +66,9 @@ def test_what_others_build_on_goes_after_them(tmp_path: Path) -> None:
     cache = model.cache(tmp_path, folder_budget=budget)
     turns = [row(1) * n for n in (1, 2, 3)]
     for turn in turns:
-        model.keep(cache, turn)
+        model.insert(cache, turn)
         flush(cache)
-    model.keep(cache, row(2))
+    model.insert(cache, row(2))
     flush(cache)
     assert model.found(model.cache(tmp_path), turns[2]) == 200
 
@@ -78,10 +78,10 @@ def test_rows_that_come_from_memory_count_as_used(tmp_path: Path) -> None:
     budget = 2 * one(model, tmp_path) + 100
     cache = model.cache(tmp_path, folder_budget=budget)
     for seed in (1, 2):
-        model.keep(cache, row(seed))
+        model.insert(cache, row(seed))
         flush(cache)
     model.found(cache, row(1))
-    model.keep(cache, row(3))
+    model.insert(cache, row(3))
     flush(cache)
     fresh = model.cache(tmp_path)
     assert [model.found(fresh, row(seed)) for seed in (1, 2, 3)] == [100, 0, 100]
@@ -92,7 +92,7 @@ def test_other_models_share_the_budget(tmp_path: Path) -> None:
     budget = 2 * one(models[0], tmp_path) + 100
     for model in models:
         cache = model.cache(tmp_path, folder_budget=budget)
-        model.keep(cache, LONG)
+        model.insert(cache, LONG)
         flush(cache)
     assert [len(files(tmp_path / model.fingerprint)) for model in models] == [0, 0, 1, 1]
 
@@ -108,10 +108,10 @@ def test_a_budget_that_became_smaller_is_kept_from_the_start(tmp_path: Path) -> 
 def test_a_row_larger_than_the_budget_pushes_nothing_out(tmp_path: Path) -> None:
     model = Fake()
     cache = model.cache(tmp_path, folder_budget=one(model, tmp_path) + 100)
-    model.keep(cache, row(1))
+    model.insert(cache, row(1))
     flush(cache)
     before = files(tmp_path)
-    model.keep(cache, row(2) * 5)
+    model.insert(cache, row(2) * 5)
     flush(cache)
     assert files(tmp_path) == before
 
@@ -120,7 +120,7 @@ def test_more_than_the_memory_budget_is_not_read(tmp_path: Path) -> None:
     model = Fake()
     left_by(model, tmp_path, LONG)
     cache = model.cache(tmp_path, budget=3000)
-    model.keep(cache, row(2)[:20])
+    model.insert(cache, row(2)[:20])
     before = cache.bytes
     assert model.found(cache, LONG) == 0
     assert model.found(cache, row(2)[:20]) == 20 and cache.bytes == before, "and pushes nothing out"
@@ -140,11 +140,11 @@ def test_parts_of_processes_that_died_are_cleared_away(tmp_path: Path) -> None:
 def test_a_write_that_another_process_cleared_away_fails_nobody(tmp_path: Path, warnings: list[str]) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     cache.save()
     [part] = parts(tmp_path)
     part.unlink()
-    model.keep(cache, row(2))
+    model.insert(cache, row(2))
     flush(cache)
     assert model.found(model.cache(tmp_path), row(2)) == 100 and not warnings
 
@@ -153,7 +153,7 @@ def test_a_write_that_another_process_cleared_away_fails_nobody(tmp_path: Path, 
 def test_two_processes_share_a_small_folder(
     kind: str, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PrefixCache, "keep", keep_and_write)
+    monkeypatch.setattr(PrefixCache, "insert", insert_and_write)
     budget, memory = 400 * PER_TOKEN, 150 * PER_TOKEN  # memories are too small, so that both live on the folder
     prompts = [[*tokens(40), *tokens(20 + 9 * i, i + 2)] for i in range(8)]
     wanted = [expected(kind, prompt) for prompt in prompts]
@@ -220,7 +220,7 @@ def test_pieces_are_small(tmp_path: Path) -> None:
 def test_a_closing_engine_writes_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     cache.save()
     assert parts(tmp_path)
     cache.close(0)
@@ -237,9 +237,9 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing_broken(tmp_path
         from tests.engine.folders import LONG, Fake, flush
         model = Fake()
         cache = model.cache(pathlib.Path({str(tmp_path)!r}))
-        model.keep(cache, LONG)
+        model.insert(cache, LONG)
         flush(cache)
-        model.keep(cache, LONG * 2)
+        model.insert(cache, LONG * 2)
         cache.save()
         cache.save()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -250,6 +250,6 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing_broken(tmp_path
     model = Fake()
     cache = model.cache(tmp_path)
     assert model.found(cache, LONG * 2) == 100
-    model.keep(cache, LONG * 2)
+    model.insert(cache, LONG * 2)
     flush(cache)
     assert model.found(model.cache(tmp_path), LONG * 2) == 200 and not warnings

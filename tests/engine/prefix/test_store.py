@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.caches import Contents, KeyValues, Quantised, States
+from localai_shim.adapters.contents import Contents, KeyValues, Quantised, States
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import RowCache, copied, read_row, write_row
@@ -75,7 +75,7 @@ def test_a_row_from_the_folder_is_the_row_from_memory(
     # MLX's CPU back end has no experts in half precision, so that the row is converted and not the model.
     row = write_row([in_dtype(layer, dtype) for layer in read_row(prefilled(model, prompt[:60]))])
     memory = PrefixCache(model, PLENTY, tmp_path, PLENTY)
-    memory.keep(None, prompt[:60], partial(copied, row))
+    memory.insert(None, prompt[:60], partial(copied, row))
     flush(memory)
     started = [cache.start(None, prompt) for cache in (memory, PrefixCache(model, PLENTY, tmp_path, PLENTY))]
     assert [length for _, length in filter(None, started)] == [60, 60]
@@ -118,7 +118,7 @@ def test_a_window_that_is_not_full_serves_every_beginning(tmp_path: Path) -> Non
 def test_processes_that_cut_tokens_differently_find_each_other(
     seed: int, states: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    monkeypatch.setattr(prefix_cache, "_LEAST", 1)
+    monkeypatch.setattr(prefix_cache, "MIN_PREFIX_TOKENS", 1)
     generator, model = random.Random(seed), Fake(states=states)
     memory = [PLENTY, 3000, 1500]  # some forget, and write what is below others' nodes
     several = [model.cache(tmp_path, budget) for budget in memory]
@@ -126,7 +126,7 @@ def test_processes_that_cut_tokens_differently_find_each_other(
     for _ in range(40):
         cache = generator.choice(several)
         row = random_tokens(generator)
-        model.keep(cache, row)
+        model.insert(cache, row)
         if generator.random() < 0.5:
             model.found(cache, random_tokens(generator))
         if generator.random() < 0.3:  # a write that is left in the middle, and gone on with later
@@ -148,11 +148,11 @@ def test_processes_that_cut_tokens_differently_find_each_other(
 def test_a_node_that_is_cut_in_memory_is_not_written_again(tmp_path: Path) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     flush(cache)
     before = files(tmp_path)
     branch = [*LONG[:60], *range(200, 230)]
-    model.keep(cache, branch)
+    model.insert(cache, branch)
     flush(cache)
     assert len(files(tmp_path)) == 2 and set(before) < set(files(tmp_path))
     fresh = model.cache(tmp_path)
@@ -163,7 +163,7 @@ def test_what_another_process_has_written_is_not_written_twice(tmp_path: Path) -
     model = Fake(states=True)
     several = [model.cache(tmp_path) for _ in range(3)]
     for cache in several:
-        model.keep(cache, LONG)
+        model.insert(cache, LONG)
         flush(cache)
     assert len(files(tmp_path)) == 1
 
@@ -173,16 +173,20 @@ def test_tokens_that_overlap_are_put_together(tmp_path: Path) -> None:
     store = PrefixStore(tmp_path, "fp_fake", PLENTY)
     for start, end in ((0, 50), (30, 80), (60, 100), (45, 70)):
         assert len(list(store.write(None, LONG[:end], start, arrays_of(LONG[:end], start), None)))
-    assert [(s.start, s.end) for s in store.find(None, LONG, whole=False)[0]] == [(0, 50), (30, 80), (60, 100)]
+    assert [(s.start, s.end) for s in store.match_prefix(None, LONG, needs_snapshot=False)[0]] == [
+        (0, 50),
+        (30, 80),
+        (60, 100),
+    ]
     assert model.found(model.cache(tmp_path), LONG) == 100
 
 
 def test_a_snapshot_that_comes_later_is_written_too(tmp_path: Path) -> None:
     model = Fake(states=True)
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     flush(cache)
-    model.keep(cache, LONG[:50])  # inside a node
+    model.insert(cache, LONG[:50])  # inside a node
     flush(cache)
     fresh = model.cache(tmp_path)
     assert [model.found(fresh, row) for row in (LONG[:60], LONG)] == [50, 100]
@@ -191,13 +195,13 @@ def test_a_snapshot_that_comes_later_is_written_too(tmp_path: Path) -> None:
 def test_parents_that_are_gone_are_written_again_with_their_children(tmp_path: Path) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG)
+    model.insert(cache, LONG)
     flush(cache)
     for path in files(tmp_path):
         path.unlink()
     (tmp_path / "fp_fake").rmdir()
     assert model.found(cache, LONG) == 100
-    model.keep(cache, [*LONG, *LONG])
+    model.insert(cache, [*LONG, *LONG])
     flush(cache)
     assert model.found(model.cache(tmp_path), [*LONG, *LONG]) == 200
 
@@ -208,7 +212,7 @@ def test_parents_that_are_gone_are_written_again_with_their_children(tmp_path: P
 def test_salts_separate(tmp_path: Path) -> None:
     model = Fake()
     cache = model.cache(tmp_path)
-    model.keep(cache, LONG, salt="mine")
+    model.insert(cache, LONG, salt="mine")
     flush(cache)
     fresh = model.cache(tmp_path)
     assert [model.found(fresh, LONG, salt) for salt in ("yours", None, "null", "mine")] == [0, 0, 0, 100]
@@ -223,7 +227,7 @@ def test_other_models_and_other_ways_to_keep_rows_do_not_read_them(tmp_path: Pat
         wide = load_text_model(str(tiny("qwen3", head_dim=64)), LoadOptions(kv=how))
         cache = PrefixCache(wide, PLENTY, tmp_path, PLENTY)
         assert cache.start(None, LONG) is None
-        cache.keep(None, LONG, partial(copied, prefilled(wide, LONG)))
+        cache.insert(None, LONG, partial(copied, prefilled(wide, LONG)))
         flush(cache)
         assert len(files(tmp_path)) == i + 2
     assert not warnings
@@ -236,7 +240,7 @@ def test_files_of_another_version_or_model_that_lie_in_the_folder_are_ignored(
     model = Fake()
     left_by(model, tmp_path, LONG)
     if changed == "format":
-        monkeypatch.setattr(prefix_store, "_FORMAT", "localai_shim prefix 999")
+        monkeypatch.setattr(prefix_store, "FORMAT", "localai_shim prefix 999")
     else:
         (tmp_path / "fp_fake").rename(tmp_path / "fp_new")
         model.fingerprint = "fp_new"

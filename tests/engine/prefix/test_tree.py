@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.caches import KeyValues, Ring, States
+from localai_shim.adapters.contents import KeyValues, Ring, States
 from localai_shim.engine.kv.segments import Snapshot
 from localai_shim.engine.prefix.tree import Node, PrefixTree, _age
 from tests.engine.segments import arrays_of, common_length, random_tokens
@@ -20,7 +20,7 @@ def put(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None, snapsh
     """As the prefix cache does it."""
     if not tree.covers(salt, tokens):
         _, start = tree.walk(salt, tokens)
-        tree.add(salt, tokens, start, arrays_of(tokens, start) if start < len(tokens) else [], snapshot)
+        tree.insert(salt, tokens, start, arrays_of(tokens, start) if start < len(tokens) else [], snapshot)
 
 
 def at(length: int, *, floats: int = 5) -> Snapshot:
@@ -35,21 +35,21 @@ def window(length: int, size: int) -> Snapshot:
 
 
 def found(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None) -> int:
-    match = tree.match(salt, tokens)
+    match = tree.match_prefix(salt, tokens)
     return 0 if match is None else match.length
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: int) -> None:
     generator = random.Random(seed)
-    tree, known = PrefixTree(whole=False), []
+    tree, known = PrefixTree(needs_snapshot=False), []
     for _ in range(25):
         tokens = random_tokens(generator)
         put(tree, tokens)
         known.append(tokens)
         asked = random_tokens(generator)
         longest = max(common_length(asked, k) for k in known)
-        match = tree.match(None, asked)
+        match = tree.match_prefix(None, asked)
         assert (match.length if match else 0) == longest
         if match is not None:
             for pieces, whole in zip(zip(*match.segments, strict=True), arrays_of(asked[:longest]), strict=True):
@@ -59,15 +59,15 @@ def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: i
 
 
 def test_the_least_recently_used_goes_first_and_what_others_need_stays() -> None:
-    tree = PrefixTree(whole=False)
+    tree = PrefixTree(needs_snapshot=False)
     for tokens in ([1, 2, 3], [1, 2, 4, 4], [5, 6]):
         put(tree, tokens)
     found(tree, [1, 2, 3])
-    tree.shrink(6 * TOKEN)
+    tree.evict(6 * TOKEN)
     assert [found(tree, t) for t in ([1, 2, 3], [1, 2, 4, 4], [5, 6])] == [3, 2, 2]
-    tree.shrink(4 * TOKEN)
+    tree.evict(4 * TOKEN)
     assert tree.bytes <= 4 * TOKEN
-    tree.shrink(0)
+    tree.evict(0)
     assert (len(tree), tree.bytes, found(tree, [5])) == (0, 0, 0)
 
 
@@ -80,32 +80,32 @@ class Searching(PrefixTree):
 
 @pytest.mark.parametrize("whole", [False, True], ids=["segments", "snapshots"])
 @pytest.mark.parametrize("seed", range(10))
-def test_what_is_dropped_is_always_what_was_not_wanted_for_the_longest_time(seed: int, whole: bool) -> None:
+def test_what_is_dropped_is_always_what_was_used_least_recently(seed: int, whole: bool) -> None:
     generator = random.Random(seed)
-    tree, searching = PrefixTree(whole=whole), Searching(whole=whole)
+    tree, searching = PrefixTree(needs_snapshot=whole), Searching(needs_snapshot=whole)
     for _ in range(200):
         tokens, budget = random_tokens(generator), generator.randrange(10, 40) * TOKEN
-        action = generator.choice(("put", "put", "match", "shrink"))
+        action = generator.choice(("put", "put", "match", "evict"))
         for each in (tree, searching):
             if action == "put":
                 put(each, tokens, snapshot=at(len(tokens)) if whole else None)
             elif action == "match":
                 found(each, tokens)
             else:
-                each.shrink(budget)
+                each.evict(budget)
         assert [node.path() for node in tree] == [node.path() for node in searching]
         assert tree.bytes == searching.bytes
     assert len(tree._queue) < 200, "a node is not asked for over and over"
 
 
 def test_salts_share_nothing() -> None:
-    tree = PrefixTree(whole=False)
+    tree = PrefixTree(needs_snapshot=False)
     put(tree, [1, 2, 3], "mine")
     assert [found(tree, [1, 2, 3], salt) for salt in ("mine", "yours", None)] == [3, 0, 0]
 
 
 def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
-    tree = PrefixTree(whole=True)
+    tree = PrefixTree(needs_snapshot=True)
     put(tree, [1, 2, 3, 4], snapshot=at(4))
     assert [found(tree, t) for t in ([1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 9])] == [4, 4, 0, 0]
     put(tree, [1, 2], snapshot=at(2))
@@ -115,7 +115,7 @@ def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
 
 
 def test_a_window_serves_every_beginning_until_it_is_full() -> None:
-    tree = PrefixTree(whole=True)
+    tree = PrefixTree(needs_snapshot=True)
     put(tree, [1, 2, 3, 4], snapshot=window(4, size=4))
     assert [found(tree, t) for t in ([1, 2, 3, 9], [1, 2, 9], [2])] == [3, 2, 0]
     put(tree, [5, 6, 7], snapshot=window(3, size=2))
@@ -123,10 +123,10 @@ def test_a_window_serves_every_beginning_until_it_is_full() -> None:
 
 
 def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() -> None:
-    tree = PrefixTree(whole=True)
+    tree = PrefixTree(needs_snapshot=True)
     put(tree, [1, 2], snapshot=at(2, floats=100))
     put(tree, [1, 2, 3], snapshot=at(3))
-    tree.shrink(3 * TOKEN + 20)
+    tree.evict(3 * TOKEN + 20)
     assert [found(tree, t) for t in ([1, 2, 3], [1, 2])] == [3, 0]
-    tree.shrink(3 * TOKEN)
+    tree.evict(3 * TOKEN)
     assert (len(tree), tree.bytes) == (0, 0), "tokens that no snapshot makes use of are dropped, too"

@@ -153,7 +153,7 @@ def test_all_may_be_cancelled_and_nothing_stays(world: MakeWorld) -> None:
     assert len(w.scheduler) == len(w.scheduler._waiting) == len(w.scheduler._begun) == len(w.scheduler._last_alike) == 0
 
 
-def test_followers_that_are_cancelled_are_not_run(world: MakeWorld) -> None:
+def test_dependents_that_are_cancelled_are_not_run(world: MakeWorld) -> None:
     w = world(chunk=50, seconds_per_token=1.0)
     rows = [w.ask(branch(i))[0] for i in range(1, 6)]
     w.step()
@@ -189,7 +189,7 @@ def test_when_what_is_shared_fails_each_is_tried_and_fails(world: MakeWorld) -> 
     assert all(map(w.failed, rows)) and w.served(other) == 1
 
 
-def test_followers_are_served_where_nothing_can_be_kept_for_them(world: MakeWorld) -> None:
+def test_dependents_are_served_where_nothing_can_be_kept_for_them(world: MakeWorld) -> None:
     w = world(prefix_cache=100)  # bytes
     rows = [w.ask(branch(i))[0] for i in range(1, 30)]
     w.run()

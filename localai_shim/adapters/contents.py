@@ -1,0 +1,65 @@
+"""What a row's cache holds of one layer: plain dataclasses, which need neither MLX nor the classes of any cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How a `RotatingKVCache` forgets."""
+
+    size: int
+    """Most tokens kept."""
+    keep: int
+    """So many of the first tokens are never forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """How keys and values are quantised, along their last axis."""
+
+    group_size: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """One attention layer: `KVCache`, `QuantizedKVCache`, our `PackedKVCache` or `RotatingKVCache`."""
+
+    length: int
+    """Tokens that it has seen."""
+    arrays: tuple[mx.array, ...] = ()
+    """Keys, then values, each `[1, heads, tokens, dim]`, oldest token first; quantised, each is (packed, scales,
+    biases), so that there are six. A ring's are the last `Ring.size` tokens, less those that gave way to the `keep`
+    first ones, which come first. () while there are none."""
+    ring: Ring | None = None
+    quantised: Quantised | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """One recurrent layer (`ArraysCache`): arrays `[rows, ...]` of a size that does not grow, None before the first."""
+
+    arrays: tuple[mx.array | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One layer with several caches (`CacheList`)."""
+
+    parts: tuple[Contents, ...]
+
+
+Contents = KeyValues | States | Parts
+
+
+def is_trimmable(contents: Contents) -> bool:
+    """Whether a layer can be trimmed to any shorter length."""
+    if isinstance(contents, Parts):
+        return all(is_trimmable(part) for part in contents.parts)
+    return isinstance(contents, KeyValues) and contents.ring is None
