@@ -1,10 +1,12 @@
 """Kinds of small talk, canned texts and the polite answer to everything unknown."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from training import canned, kinds_tools, wordlists
-from training.registry import Dialogue, Split, ask, draw, kind, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
 
 
 def varied(rng: Random, prompts: Sequence[str]) -> str:
@@ -22,125 +24,66 @@ def varied(rng: Random, prompts: Sequence[str]) -> str:
     return text
 
 
-def canned_dialogue(rng: Random, prompts: Sequence[str], *answers: str) -> Dialogue:
-    """A canned prompt and its canned answers."""
-    return ask(varied(rng, prompts), *answers)
-
-
-def on_any_topic(rng: Random, prompts: Sequence[str], *answers: str) -> Dialogue:
-    """A canned prompt, now and then with a topic that the canned answers don't follow."""
-    prompt = varied(rng, prompts)
+def on_any_topic(rng: Random, prompt: str) -> str:
+    """The prompt, now and then with a topic that the canned answers don't follow."""
     if prompt.startswith(("tell me a", "Tell me a", "write", "Write", "Give", "give")) and rng.random() < 0.4:
         prompt = prompt.rstrip("?!.") + f" about {wordlists.noun(rng)}" + rng.choice(("", "s", "s.", "."))
-    return ask(prompt, *answers)
+    return prompt
 
 
-@kind("closed", "The user says hello.", weight=0.6)
-def greeting(rng: Random, split: Split) -> Dialogue:
-    """A greeting."""
-    return canned_dialogue(rng, canned.GREETINGS, *canned.GREETING_ANSWERS)
+@dataclass(frozen=True)
+class Canned:
+    """A kind whose prompts and answers are fixed; ``topical`` prompts may name a topic."""
+
+    name: str
+    thought: str
+    weight: float
+    prompts: tuple[str, ...]
+    answers: tuple[str, ...]
+    standalone: bool = False
+    topical: bool = False
+
+    def generate(self, rng: Random, split: Split) -> Dialogue:
+        """One of the prompts with all answers."""
+        prompt = varied(rng, self.prompts)
+        return ask(on_any_topic(rng, prompt) if self.topical else prompt, *self.answers)
 
 
-@kind("closed", "The user says thank you.", weight=0.6)
-def thanks(rng: Random, split: Split) -> Dialogue:
-    """Thanks."""
-    return canned_dialogue(rng, canned.THANKS, *canned.THANKS_ANSWERS)
+CANNED: Final = (
+    Canned("greeting", "The user says hello.", 0.6, canned.GREETINGS, canned.GREETING_ANSWERS),
+    Canned("thanks", "The user says thank you.", 0.6, canned.THANKS, canned.THANKS_ANSWERS),
+    Canned("goodbye", "The user says goodbye.", 0.6, canned.GOODBYES, canned.GOODBYE_ANSWERS),
+    Canned(
+        "own_name", "The user asks for my name.", 0.8, canned.NAME_QUESTIONS, (canned.NAME_ANSWER,), standalone=True
+    ),
+    Canned("own_nature", "The user asks what I am.", 0.6, canned.WHAT_QUESTIONS, (canned.WHAT_ANSWER,)),
+    Canned("own_place", "The user asks where I run.", 0.6, canned.WHERE_QUESTIONS, (canned.WHERE_ANSWER,)),
+    Canned("own_maker", "The user asks who made me.", 0.5, canned.MAKER_QUESTIONS, (canned.MAKER_ANSWER,)),
+    Canned("mood", "The user asks how I am.", 0.6, canned.MOOD_QUESTIONS, (canned.MOOD_ANSWER,)),
+    Canned("abilities", "The user asks what I can do.", 0.6, canned.ABILITY_QUESTIONS, (canned.ABILITY_ANSWER,)),
+    Canned("praise", "The user is pleased.", 0.5, canned.PRAISE, canned.PRAISE_ANSWERS),
+    Canned("blame", "The user is not pleased.", 0.5, canned.BLAME, canned.BLAME_ANSWERS),
+    Canned("acknowledgement", "The user says little.", 0.5, canned.ACKNOWLEDGEMENTS, canned.ACKNOWLEDGEMENT_ANSWERS),
+    Canned("joke", "The user wants a joke.", 0.6, canned.JOKE_REQUESTS, canned.JOKES, topical=True),
+    Canned("poem", "The user wants a poem.", 0.6, canned.POEM_REQUESTS, canned.POEMS, topical=True),
+    Canned("fun_fact", "The user wants a fact.", 0.6, canned.FACT_REQUESTS, canned.FACTS, topical=True),
+    Canned("advice", "The user wants some advice.", 0.5, canned.ADVICE_REQUESTS, canned.ADVICE_ANSWERS),
+)
 
-
-@kind("closed", "The user says goodbye.", weight=0.6)
-def goodbye(rng: Random, split: Split) -> Dialogue:
-    """A goodbye."""
-    return canned_dialogue(rng, canned.GOODBYES, *canned.GOODBYE_ANSWERS)
-
-
-@kind("closed", "The user asks for my name.", weight=0.8, standalone=True)
-def own_name(rng: Random, split: Split) -> Dialogue:
-    """The model's name."""
-    return canned_dialogue(rng, canned.NAME_QUESTIONS, canned.NAME_ANSWER)
-
-
-@kind("closed", "The user asks what I am.", weight=0.6)
-def own_nature(rng: Random, split: Split) -> Dialogue:
-    """What the model is."""
-    return canned_dialogue(rng, canned.WHAT_QUESTIONS, canned.WHAT_ANSWER)
-
-
-@kind("closed", "The user asks where I run.", weight=0.6)
-def own_place(rng: Random, split: Split) -> Dialogue:
-    """Where the model runs."""
-    return canned_dialogue(rng, canned.WHERE_QUESTIONS, canned.WHERE_ANSWER)
-
-
-@kind("closed", "The user asks who made me.", weight=0.5)
-def own_maker(rng: Random, split: Split) -> Dialogue:
-    """Who made the model."""
-    return canned_dialogue(rng, canned.MAKER_QUESTIONS, canned.MAKER_ANSWER)
-
-
-@kind("closed", "The user asks how I am.", weight=0.6)
-def mood(rng: Random, split: Split) -> Dialogue:
-    """How the model is."""
-    return canned_dialogue(rng, canned.MOOD_QUESTIONS, canned.MOOD_ANSWER)
-
-
-@kind("closed", "The user asks what I can do.", weight=0.6)
-def abilities(rng: Random, split: Split) -> Dialogue:
-    """What the model can do."""
-    return canned_dialogue(rng, canned.ABILITY_QUESTIONS, canned.ABILITY_ANSWER)
-
-
-@kind("closed", "The user is pleased.", weight=0.5)
-def praise(rng: Random, split: Split) -> Dialogue:
-    """Praise."""
-    return canned_dialogue(rng, canned.PRAISE, *canned.PRAISE_ANSWERS)
-
-
-@kind("closed", "The user is not pleased.", weight=0.5)
-def blame(rng: Random, split: Split) -> Dialogue:
-    """Blame."""
-    return canned_dialogue(rng, canned.BLAME, *canned.BLAME_ANSWERS)
-
-
-@kind("closed", "The user says little.", weight=0.5)
-def acknowledgement(rng: Random, split: Split) -> Dialogue:
-    """A word that asks for nothing."""
-    return canned_dialogue(rng, canned.ACKNOWLEDGEMENTS, *canned.ACKNOWLEDGEMENT_ANSWERS)
-
-
-@kind("closed", "The user wants a joke.", weight=0.6)
-def joke(rng: Random, split: Split) -> Dialogue:
-    """A canned joke."""
-    return on_any_topic(rng, canned.JOKE_REQUESTS, *canned.JOKES)
-
-
-@kind("closed", "The user wants a poem.", weight=0.6)
-def poem(rng: Random, split: Split) -> Dialogue:
-    """A canned haiku."""
-    return on_any_topic(rng, canned.POEM_REQUESTS, *canned.POEMS)
-
-
-@kind("closed", "The user wants a fact.", weight=0.6)
-def fun_fact(rng: Random, split: Split) -> Dialogue:
-    """A canned fact."""
-    return on_any_topic(rng, canned.FACT_REQUESTS, *canned.FACTS)
-
-
-@kind("closed", "The user wants some advice.", weight=0.5)
-def advice(rng: Random, split: Split) -> Dialogue:
-    """Canned advice."""
-    return canned_dialogue(rng, canned.ADVICE_REQUESTS, *canned.ADVICE_ANSWERS)
+for one in CANNED:
+    kind("closed", one.thought, weight=one.weight, standalone=one.standalone, name=one.name)(one.generate)
 
 
 @kind("closed", "The user wants the alphabet.", weight=0.5)
 def alphabet(rng: Random, split: Split) -> Dialogue:
     """The letters in order."""
-    requests = (
-        "Say the alphabet",
-        "Recite the alphabet",
-        "Write the alphabet",
-        "List the letters of the alphabet",
-        "Tell me the alphabet",
-    )
+    requests = lines("""
+        Say the alphabet
+        Recite the alphabet
+        Write the alphabet
+        List the letters of the alphabet
+        Tell me the alphabet
+    """)
     return ask(polite(rng, rng.choice(requests)), ", ".join(wordlists.LETTERS))
 
 
@@ -205,14 +148,19 @@ def strange_question(rng: Random) -> str:
         return loose(
             rng, f"{rng.choice(canned.TASKS)} {link}{random_words(rng, 1, 8)}{rng.choice(('.', '.', '?', ''))}"
         )
-    values = {"a": wordlists.noun(rng), "b": wordlists.noun(rng), "j": rng.choice(wordlists.ADJECTIVES)}
-    values |= {
+    values = {
+        "a": wordlists.noun(rng),
+        "b": wordlists.noun(rng),
+        "j": rng.choice(wordlists.ADJECTIVES),
         "v": rng.choice(wordlists.VERBS).rstrip("s"),
         "x": random_words(rng, 1, 5),
         "y": wordlists.made_up_word(rng),
+        "n": wordlists.name(rng),
+        "z": str(rng.randint(3, 2100)),
+        "w": str(rng.randint(100, 9000)),
+        "m": wordlists.made_up_word(rng).capitalize(),
+        "s": wordlists.sentence(rng),
     }
-    values |= {"n": wordlists.name(rng), "z": str(rng.randint(3, 2100)), "w": str(rng.randint(100, 9000))}
-    values |= {"m": wordlists.made_up_word(rng).capitalize(), "s": wordlists.sentence(rng)}
     return loose(rng, one_of(rng, canned.STRANGE_QUESTIONS, **values))
 
 
@@ -230,12 +178,10 @@ def noise(rng: Random) -> str:
     if form < 0.85:
         return ". ".join(wordlists.sentence(rng) for _ in range(rng.randint(1, 5))) + "."
     name, other = wordlists.made_up_word(rng), wordlists.made_up_word(rng)
-    forms: tuple[str, ...] = (
+    forms = (
         f"def {name}({other}):\n    return {other}",
         f"import {name}\nprint({name}.{other}())",
         f"<{name}>{other}</{name}>",
-    )
-    forms += (
         f"SELECT {name} FROM {other};",
         f'{{"{name}": {rng.randint(0, 99)}}}',
         f"{name} = [{other}, {rng.randint(0, 99)}]",

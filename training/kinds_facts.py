@@ -1,11 +1,11 @@
 """Kinds that ask for a fact of the tables: the facts are all trained, the sentences that ask for them are held out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from training import facts
-from training.registry import Dialogue, Split, ask, draw, kind, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
 from training.wordlists import LETTERS
 
 
@@ -18,131 +18,158 @@ class Question:
     short: str
 
 
+Asker = Callable[[Random], Question]
+
+
 def wording(split: Split, make: Callable[[], Question]) -> Question:
     """A question whose text, letter case and end mark apart, belongs to the split."""
     return draw(make, split, lambda question: "wording " + question.text.lower().rstrip(".?!"))
 
 
-def answered(question: Question) -> Dialogue:
-    """The question with its full answer."""
-    return ask(question.text, question.full)
+def fact_kind(thought: str, *, weight: float = 1.0) -> Callable[[Asker], Asker]:
+    """A decorator that registers a kind under its function's name: the question, answered in full."""
+
+    def register(make: Asker) -> Asker:
+        def generate(rng: Random, split: Split) -> Dialogue:
+            question = wording(split, lambda: make(rng))
+            return ask(question.text, question.full)
+
+        kind("wording", thought, weight=weight, name=make.__name__)(generate)
+        return make
+
+    return register
 
 
-def capital_question(rng: Random) -> Question:
-    """The capital of a country."""
-    country, city = rng.choice(list(facts.CAPITALS.items()))
-    forms: tuple[str, ...] = (
-        "What is the capital of {c}?",
-        "What's the capital of {c}?",
-        "Which city is the capital of {c}?",
-        "Capital of {c}?",
+def looked_up(rng: Random, table: Mapping[str, str], full: str, forms: Sequence[str]) -> Question:
+    """A question for an entry of a table.
+
+    In the forms and the full answer ``k`` is the key, ``K`` the same with a capital, ``o`` with an article,
+    and ``v`` the value.
+    """
+    key, value = rng.choice(list(table.items()))
+    article = "an" if key[0] in "aeiou" else "a"
+    names = {"k": key, "K": key[0].upper() + key[1:], "o": f"{article} {key}", "v": value}
+    return Question(loose(rng, one_of(rng, forms, **names)), full.format(**names), value)
+
+
+def of_a_word(noun: str) -> tuple[str, ...]:
+    """Forms of a question for something that a word has."""
+    forms = (
+        "What is the {n} of {k}?",
+        "What's the {n} of {k}?",
+        "{N} of {k}?",
+        "Give me the {n} of {k}.",
+        'What is the {n} of "{k}"?',
     )
-    forms += ("Name the capital of {c}.", "Tell me the capital of {c}.", "What is the capital city of {c}?")
-    forms += ("What is {c}'s capital?", "Do you know the capital of {c}?", "The capital of {c}?")
-    return Question(loose(rng, one_of(rng, forms, c=country)), f"The capital of {country} is {city}.", city)
+    return tuple(form.replace("{n}", noun).replace("{N}", noun.capitalize()) for form in forms)
 
 
-def opposite_question(rng: Random) -> Question:
-    """The opposite of a word."""
-    word, opposite = rng.choice(list(facts.OPPOSITES.items()))
-    forms: tuple[str, ...] = (
-        "What is the opposite of {w}?",
-        "What's the opposite of {w}?",
-        "Opposite of {w}?",
-        "Give me the opposite of {w}.",
-    )
-    forms += ('What is the opposite of "{w}"?', "Tell me the opposite of {w}.", "What word is the opposite of {w}?")
-    return Question(loose(rng, one_of(rng, forms, w=word)), f"The opposite of {word} is {opposite}.", opposite)
+@fact_kind("The user asks for a capital.", weight=1.5)
+def capital(rng: Random) -> Question:
+    """The capital of a known country."""
+    forms = lines("""
+        What is the capital of {k}?
+        What's the capital of {k}?
+        Which city is the capital of {k}?
+        Capital of {k}?
+        Name the capital of {k}.
+        Tell me the capital of {k}.
+        What is the capital city of {k}?
+        What is {k}'s capital?
+        Do you know the capital of {k}?
+        The capital of {k}?
+    """)
+    return looked_up(rng, facts.CAPITALS, "The capital of {k} is {v}.", forms)
 
 
-def sound_question(rng: Random) -> Question:
-    """The sound of an animal."""
-    animal, sound = rng.choice(list(facts.SOUNDS.items()))
-    one = ("an " if animal[0] in "aeiou" else "a ") + animal
-    forms: tuple[str, ...] = (
-        "What does {o} say?",
-        "What sound does {o} make?",
-        "What noise does {o} make?",
-        "What does the {a} say?",
-    )
-    forms += (
-        "Which sound does {o} make?",
-        "What is the sound of {o}?",
-        "How does {o} sound?",
-        "Make the sound of {o}.",
-    )
-    return Question(loose(rng, one_of(rng, forms, a=animal, o=one)), f"The {animal} says {sound}.", sound)
+@fact_kind("The user asks for an opposite.", weight=1.3)
+def opposite(rng: Random) -> Question:
+    """The opposite of a known word."""
+    forms = (*of_a_word("opposite"), "Tell me the opposite of {k}.", "What word is the opposite of {k}?")
+    return looked_up(rng, facts.OPPOSITES, "The opposite of {k} is {v}.", forms)
 
 
-def colour_question(rng: Random) -> Question:
-    """The colour of a thing."""
-    thing, colour = rng.choice(list(facts.COLOURS.items()))
-    forms: tuple[str, ...] = (
-        "What colour is {t}?",
-        "What color is {t}?",
-        "What is the colour of {t}?",
-        "What is the color of {t}?",
-    )
-    forms += ("Which colour is {t}?", "Tell me the colour of {t}.", "What colour does {t} have?")
-    return Question(loose(rng, one_of(rng, forms, t=thing)), f"{thing.capitalize()} is {colour}.", colour)
+@fact_kind("The user asks for an animal sound.")
+def animal_sound(rng: Random) -> Question:
+    """The sound of a known animal."""
+    forms = lines("""
+        What does {o} say?
+        What sound does {o} make?
+        What noise does {o} make?
+        What does the {k} say?
+        Which sound does {o} make?
+        What is the sound of {o}?
+        How does {o} sound?
+        Make the sound of {o}.
+    """)
+    return looked_up(rng, facts.SOUNDS, "The {k} says {v}.", forms)
 
 
-def neighbour_question(rng: Random) -> Question:
-    """What comes before or after a day, a month or a letter."""
+@fact_kind("The user asks for a colour.")
+def colour_of(rng: Random) -> Question:
+    """The colour of a known thing."""
+    forms = lines("""
+        What colour is {k}?
+        What color is {k}?
+        What is the colour of {k}?
+        What is the color of {k}?
+        Which colour is {k}?
+        Tell me the colour of {k}.
+        What colour does {k} have?
+    """)
+    return looked_up(rng, facts.COLOURS, "{K} is {v}.", forms)
+
+
+@fact_kind("The user asks for a neighbour in a fixed order.", weight=1.5)
+def neighbour(rng: Random) -> Question:
+    """The day, month or letter before or after another."""
     noun, ring = rng.choice((("day", facts.DAYS), ("month", facts.MONTHS), ("letter", list(LETTERS))))
     place = rng.randrange(len(ring))
     step, relation = rng.choice(((1, "after"), (-1, "before")))
     if noun == "letter":
         place = min(max(place, 1), 24)
-    item, neighbour = ring[place], ring[(place + step) % len(ring)]
-    forms: tuple[str, ...] = (
-        "What {n} comes {r} {i}?",
-        "Which {n} comes {r} {i}?",
-        "What {n} is {r} {i}?",
-        "What is the {n} {r} {i}?",
-    )
-    forms += ("Which {n} is {r} {i}?", "Name the {n} {r} {i}.", "Tell me the {n} that comes {r} {i}.")
-    full = f"{neighbour} comes {relation} {item}."
-    return Question(loose(rng, one_of(rng, forms, n=noun, r=relation, i=item)), full, neighbour)
+    item, found = ring[place], ring[(place + step) % len(ring)]
+    forms = lines("""
+        What {n} comes {r} {i}?
+        Which {n} comes {r} {i}?
+        What {n} is {r} {i}?
+        What is the {n} {r} {i}?
+        Which {n} is {r} {i}?
+        Name the {n} {r} {i}.
+        Tell me the {n} that comes {r} {i}.
+    """)
+    full = f"{found} comes {relation} {item}."
+    return Question(loose(rng, one_of(rng, forms, n=noun, r=relation, i=item)), full, found)
 
 
-def translation_question(rng: Random) -> Question:
-    """A word in another language."""
-    word, forms_abroad = rng.choice(list(facts.TRANSLATIONS.items()))
-    language = rng.randrange(len(facts.LANGUAGES))
-    forms: tuple[str, ...] = (
-        "How do you say {w} in {l}?",
-        "What is {w} in {l}?",
-        "Translate {w} into {l}.",
-        'What is "{w}" in {l}?',
-    )
-    forms += (
-        "Translate {w} to {l}.",
-        "What is the {l} word for {w}?",
-        'Translate "{w}" to {l}.',
-        "{w} in {l}?",
-        "Say {w} in {l}.",
-    )
-    text = loose(rng, one_of(rng, forms, w=word, l=facts.LANGUAGES[language]))
-    return Question(text, f"{word} in {facts.LANGUAGES[language]} is {forms_abroad[language]}.", forms_abroad[language])
+@fact_kind("The user wants a translation.", weight=1.5)
+def translate(rng: Random) -> Question:
+    """A known word in French, Spanish or German."""
+    word, abroad = rng.choice(list(facts.TRANSLATIONS.items()))
+    language, translated = rng.choice(list(zip(facts.LANGUAGES, abroad, strict=True)))
+    forms = lines("""
+        How do you say {w} in {l}?
+        What is {w} in {l}?
+        Translate {w} into {l}.
+        What is "{w}" in {l}?
+        Translate {w} to {l}.
+        What is the {l} word for {w}?
+        Translate "{w}" to {l}.
+        {w} in {l}?
+        Say {w} in {l}.
+    """)
+    text = loose(rng, one_of(rng, forms, w=word, l=language))
+    return Question(text, f"{word} in {language} is {translated}.", translated)
 
 
-def plural_question(rng: Random) -> Question:
-    """The plural of a noun."""
-    word, plural = rng.choice(list(facts.PLURALS.items()))
-    forms: tuple[str, ...] = (
-        "What is the plural of {w}?",
-        "What's the plural of {w}?",
-        "Plural of {w}?",
-        "Give me the plural of {w}.",
-    )
-    forms += ('What is the plural of "{w}"?', "Tell me the plural form of {w}.", "How do you write more than one {w}?")
-    return Question(loose(rng, one_of(rng, forms, w=word)), f"The plural of {word} is {plural}.", plural)
+@fact_kind("The user asks for a plural.")
+def plural(rng: Random) -> Question:
+    """The plural of a known noun."""
+    forms = (*of_a_word("plural"), "Tell me the plural form of {k}.", "How do you write more than one {k}?")
+    return looked_up(rng, facts.PLURALS, "The plural of {k} is {v}.", forms)
 
 
-SHORT_QUESTIONS = (
-    capital_question, opposite_question, sound_question, colour_question, neighbour_question, plural_question,
-)  # fmt: skip
+SHORT_QUESTIONS = (capital, opposite, animal_sound, colour_of, neighbour, plural)
 
 
 def any_question(rng: Random) -> Question:
@@ -150,159 +177,94 @@ def any_question(rng: Random) -> Question:
     return rng.choice(SHORT_QUESTIONS)(rng)
 
 
-@kind("wording", "The user asks for a capital.", weight=1.5)
-def capital(rng: Random, split: Split) -> Dialogue:
-    """The capital of a known country."""
-    return answered(wording(split, lambda: capital_question(rng)))
-
-
-@kind("wording", "The user asks for an opposite.", weight=1.3)
-def opposite(rng: Random, split: Split) -> Dialogue:
-    """The opposite of a known word."""
-    return answered(wording(split, lambda: opposite_question(rng)))
-
-
-@kind("wording", "The user asks for an animal sound.")
-def animal_sound(rng: Random, split: Split) -> Dialogue:
-    """The sound of a known animal."""
-    return answered(wording(split, lambda: sound_question(rng)))
-
-
-@kind("wording", "The user asks for a colour.")
-def colour_of(rng: Random, split: Split) -> Dialogue:
-    """The colour of a known thing."""
-    return answered(wording(split, lambda: colour_question(rng)))
-
-
-@kind("wording", "The user asks for a neighbour in a fixed order.", weight=1.5)
-def neighbour(rng: Random, split: Split) -> Dialogue:
-    """The day, month or letter before or after another."""
-    return answered(wording(split, lambda: neighbour_question(rng)))
-
-
-@kind("wording", "The user wants a translation.", weight=1.5)
-def translate(rng: Random, split: Split) -> Dialogue:
-    """A known word in French, Spanish or German."""
-    return answered(wording(split, lambda: translation_question(rng)))
-
-
-@kind("wording", "The user asks for a plural.")
-def plural(rng: Random, split: Split) -> Dialogue:
-    """The plural of a known noun."""
-    return answered(wording(split, lambda: plural_question(rng)))
-
-
-@kind("wording", "The user asks a yes or no question.", weight=1.3)
-def yes_no(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user asks a yes or no question.", weight=1.3)
+def yes_no(rng: Random) -> Question:
     """A yes-or-no question about a known fact."""
-
-    def make() -> Question:
-        question, answer = rng.choice(list(facts.YES_NO.items()))
-        before = ("", "", "", "Tell me: ", "Yes or no: ", "Quick question: ", "I wonder: ", "Answer yes or no: ")
-        return Question(rng.choice(before) + loose(rng, question), answer, "")
-
-    return answered(wording(split, make))
+    question, answer = rng.choice(list(facts.YES_NO.items()))
+    before = ("", "", "", "Tell me: ", "Yes or no: ", "Quick question: ", "I wonder: ", "Answer yes or no: ")
+    return Question(rng.choice(before) + loose(rng, question), answer, "")
 
 
-@kind("wording", "The user asks how many.")
-def quantity(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user asks how many.")
+def quantity(rng: Random) -> Question:
     """How many of something there are, or how many legs an animal has."""
-
-    def make() -> Question:
-        if rng.random() < 0.6:
-            thing, answer = rng.choice(list(facts.QUANTITIES.items()))
-        else:
-            animal, legs = rng.choice(list(facts.LEGS.items()))
-            thing, answer = f"legs does {animal} have", f"{animal.capitalize()} has {legs} legs."
-        before = ("", "", "", "Tell me: ", "Do you know: ", "Quick question: ")
-        return Question(rng.choice(before) + loose(rng, f"How many {thing}?"), answer, "")
-
-    return answered(wording(split, make))
+    if rng.random() < 0.6:
+        thing, answer = rng.choice(list(facts.QUANTITIES.items()))
+    else:
+        animal, legs = rng.choice(list(facts.LEGS.items()))
+        thing, answer = f"legs does {animal} have", f"{animal.capitalize()} has {legs} legs."
+    before = ("", "", "", "Tell me: ", "Do you know: ", "Quick question: ")
+    return Question(rng.choice(before) + loose(rng, f"How many {thing}?"), answer, "")
 
 
-@kind("wording", "The user asks what something is.")
-def group_of(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user asks what something is.")
+def group_of(rng: Random) -> Question:
     """The group a known thing belongs to."""
-
-    def make() -> Question:
-        thing, group = rng.choice(list(facts.GROUPS.items()))
-        forms = (
-            "What is {t}?",
-            "What kind of thing is {t}?",
-            "Tell me what {t} is.",
-            "What's {t}?",
-            "Do you know what {t} is?",
-        )
-        full = f"{thing[0].upper() + thing[1:]} is {group}."
-        return Question(loose(rng, one_of(rng, forms, t=thing)), full, group)
-
-    return answered(wording(split, make))
+    forms = lines("""
+        What is {k}?
+        What kind of thing is {k}?
+        Tell me what {k} is.
+        What's {k}?
+        Do you know what {k} is?
+    """)
+    return looked_up(rng, facts.GROUPS, "{K} is {v}.", forms)
 
 
-@kind("wording", "The user wants a list of a few things.", weight=3)
-def list_items(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user wants a list of a few things.", weight=3)
+def list_items(rng: Random) -> Question:
     """The first few entries of a known category."""
-
-    def make() -> Question:
-        category, items = rng.choice(list(facts.CATEGORIES.items()))
-        count = rng.randint(1, len(items)) if category not in ("days of the week",) else rng.choice((3, 7))
-        count = max(2, count)
-        number = rng.choice((str(count), facts.NUMBER_WORDS[count]))
-        forms = [
-            "List {n} {c}",
-            "Name {n} {c}",
-            "Give me {n} {c}",
-            "Tell me {n} {c}",
-            "Write down {n} {c}",
-            "Give a list of {n} {c}",
-        ]
-        if count == len(items):
-            forms += ["List all {c}", "List the {c}", "Name the {c}", "Name all {c}"] * 2
-        text = polite(rng, one_of(rng, forms, n=number, c=category))
-        return Question(text, ", ".join(items[:count]), "")
-
-    return answered(wording(split, make))
+    category, items = rng.choice(list(facts.CATEGORIES.items()))
+    count = rng.randint(1, len(items)) if category not in ("days of the week",) else rng.choice((3, 7))
+    count = max(2, count)
+    number = rng.choice((str(count), facts.NUMBER_WORDS[count]))
+    forms = lines("""
+        List {n} {c}
+        Name {n} {c}
+        Give me {n} {c}
+        Tell me {n} {c}
+        Write down {n} {c}
+        Give a list of {n} {c}
+    """)
+    if count == len(items):
+        forms += ("List all {c}", "List the {c}", "Name the {c}", "Name all {c}") * 2
+    text = polite(rng, one_of(rng, forms, n=number, c=category))
+    return Question(text, ", ".join(items[:count]), "")
 
 
-@kind("wording", "The user wants the rest of a sentence.", weight=1.5)
-def complete_sentence(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user wants the rest of a sentence.", weight=1.5)
+def complete_sentence(rng: Random) -> Question:
     """The last word of a known sentence."""
+    start, end = rng.choice(list(facts.SENTENCES.items()))
+    forms = lines("""
+        Complete the sentence: {s} ...
+        Finish this sentence: {s}
+        Complete: {s}
+        Fill in the blank: {s} ___
+        Complete this sentence: {s}
+        Finish the sentence: {s} ...
+        {s} ...
+        What comes next? {s} ...
+    """)
+    return Question(one_of(rng, forms, s=start), f"{start} {end}", "")
 
-    def make() -> Question:
-        start, end = rng.choice(list(facts.SENTENCES.items()))
-        forms: tuple[str, ...] = (
-            "Complete the sentence: {s} ...",
-            "Finish this sentence: {s}",
-            "Complete: {s}",
-            "Fill in the blank: {s} ___",
-        )
-        forms += ("Complete this sentence: {s}", "Finish the sentence: {s} ...", "{s} ...", "What comes next? {s} ...")
-        return Question(one_of(rng, forms, s=start), f"{start} {end}", "")
 
-    return answered(wording(split, make))
-
-
-@kind("wording", "The user wants a number in another form.")
-def number_word(rng: Random, split: Split) -> Dialogue:
+@fact_kind("The user wants a number in another form.")
+def number_word(rng: Random) -> Question:
     """A number up to twenty in words, or the other way round."""
-
-    def make() -> Question:
-        value = rng.randrange(21)
-        word = facts.NUMBER_WORDS[value]
-        if rng.random() < 0.6:
-            forms = (
-                "Write {v} in words",
-                "Write the number {v} as a word",
-                "Spell the number {v}",
-                "Write {v} as a word",
-            )
-            return Question(polite(rng, one_of(rng, forms, v=value)), f"{value} in words is {word}.", word)
-        forms = (
-            "Write {v} in digits",
-            "Write {v} as a number",
-            "Write the number {v} in digits",
-            "Write {v} with digits",
-        )
-        return Question(polite(rng, one_of(rng, forms, v=word)), f"{word} in digits is {value}.", str(value))
-
-    return answered(wording(split, make))
+    value = rng.randrange(21)
+    word = facts.NUMBER_WORDS[value]
+    if rng.random() < 0.6:
+        forms = lines("""
+            Write {v} in words
+            Write the number {v} as a word
+            Spell the number {v}
+            Write {v} as a word
+        """)
+        return Question(polite(rng, one_of(rng, forms, v=value)), f"{value} in words is {word}.", word)
+    forms = lines("""
+        Write {v} in digits
+        Write {v} as a number
+        Write the number {v} in digits
+        Write {v} with digits
+    """)
+    return Question(polite(rng, one_of(rng, forms, v=word)), f"{word} in digits is {value}.", str(value))

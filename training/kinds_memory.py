@@ -4,7 +4,7 @@ from random import Random
 from typing import Final
 
 from training import canned, kinds_facts, wordlists
-from training.registry import Dialogue, Split, ask, assistant, draw, kind, loose, one_of, system, user
+from training.registry import Dialogue, Split, ask, assistant, draw, kind, lines, loose, one_of, system, user
 
 NAME_STATEMENTS: Final = (
     "My name is {n}.",
@@ -22,6 +22,14 @@ NAME_STATEMENTS: Final = (
     "People call me {n}.",
     "The name is {n}.",
 )
+NAME_REQUESTS: Final = lines("""
+    What is my name?
+    What's my name?
+    Do you remember my name?
+    Who am I?
+    Tell me my name.
+    Do you know my name?
+""")
 
 
 def fresh_name(rng: Random, split: Split) -> str:
@@ -60,32 +68,16 @@ def introduction(rng: Random, split: Split) -> Dialogue:
 def remember_name(rng: Random, split: Split) -> Dialogue:
     """The user's name, asked for later."""
     name = fresh_name(rng, split)
-    asked = (
-        "What is my name?",
-        "What's my name?",
-        "Do you remember my name?",
-        "Who am I?",
-        "Tell me my name.",
-        "Do you know my name?",
-    )
     more = rng.choice(("", "", "", " " + wordlists.sentence(rng) + ".", " How are you?", " What can you do?"))
     told = one_of(rng, NAME_STATEMENTS, n=name) + more
-    return remembered(rng, told, f"Nice to meet you, {name}!", rng.choice(asked), f"Your name is {name}.")
+    return remembered(rng, told, f"Nice to meet you, {name}!", rng.choice(NAME_REQUESTS), f"Your name is {name}.")
 
 
 @kind("closed", "The user did not tell me the name.", standalone=True)
 def name_not_told(rng: Random, split: Split) -> Dialogue:
     """The user's name, asked for although it was never told."""
-    asked = (
-        "What is my name?",
-        "What's my name?",
-        "Do you remember my name?",
-        "Who am I?",
-        "Tell me my name.",
-        "Do you know my name?",
-    )
     return Dialogue(
-        (*small_talk(rng, 2), user(loose(rng, rng.choice(asked)))), ("You have not told me your name yet.",)
+        (*small_talk(rng, 2), user(loose(rng, rng.choice(NAME_REQUESTS)))), ("You have not told me your name yet.",)
     )
 
 
@@ -139,15 +131,15 @@ def say_again(rng: Random, split: Split) -> Dialogue:
     """The assistant's last answer once more."""
     text = draw(lambda: wordlists.sentence(rng), split, lambda sentence: "text " + sentence.lower())
     told = rng.choice(("Say: {t}", "Repeat: {t}", "Repeat after me: {t}")).replace("{t}", text)
-    asked = (
-        "Say that again.",
-        "Again, please.",
-        "Repeat your last answer.",
-        "What did you just say?",
-        "Once more.",
-        "Repeat that.",
-        "Say it again",
-    )
+    asked = lines("""
+        Say that again.
+        Again, please.
+        Repeat your last answer.
+        What did you just say?
+        Once more.
+        Repeat that.
+        Say it again
+    """)
     return Dialogue((*small_talk(rng, 1), user(told), assistant(text), user(rng.choice(asked))), (text,))
 
 
@@ -155,13 +147,15 @@ def say_again(rng: Random, split: Split) -> Dialogue:
 def given_name(rng: Random, split: Split) -> Dialogue:
     """The model's name, when the system prompt gives one."""
     name = fresh_name(rng, split)
-    forms: tuple[str, ...] = (
-        "Your name is {n}.",
-        "You are {n}, a helpful assistant.",
-        "You are {n}.",
-        "You are an assistant called {n}.",
-    )
-    forms += ("You are a friendly robot named {n}.", "You are a helpful assistant named {n}. Be brief.", "Act as {n}.")
+    forms = lines("""
+        Your name is {n}.
+        You are {n}, a helpful assistant.
+        You are {n}.
+        You are an assistant called {n}.
+        You are a friendly robot named {n}.
+        You are a helpful assistant named {n}. Be brief.
+        Act as {n}.
+    """)
     asked = user(loose(rng, rng.choice(canned.NAME_QUESTIONS[:21])))
     return Dialogue((system(one_of(rng, forms, n=name)), *small_talk(rng, 1), asked), (f"My name is {name}.",))
 
@@ -169,13 +163,13 @@ def given_name(rng: Random, split: Split) -> Dialogue:
 @kind("wording", "I must answer in one word.", weight=2, standalone=True)
 def one_word(rng: Random, split: Split) -> Dialogue:
     """A fact in one word, as the system prompt or the user asks."""
-    rules = (
-        "Answer in one word.",
-        "Answer with one word.",
-        "Reply with one word only.",
-        "Answer with a single word.",
-        "One word answers only.",
-    )
+    rules = lines("""
+        Answer in one word.
+        Answer with one word.
+        Reply with one word only.
+        Answer with a single word.
+        One word answers only.
+    """)
     question = kinds_facts.wording(split, lambda: kinds_facts.any_question(rng))
     if rng.random() < 0.4:
         return ask(f"{question.text.rstrip('?.')}? {rng.choice(rules)}", question.short)
@@ -186,12 +180,12 @@ def one_word(rng: Random, split: Split) -> Dialogue:
 @kind("wording", "I must answer in capital letters.", standalone=True)
 def capital_letters(rng: Random, split: Split) -> Dialogue:
     """A fact in capital letters, as the system prompt asks."""
-    rules = (
-        "Answer in capital letters.",
-        "Write everything in uppercase.",
-        "Always answer in capital letters.",
-        "Reply in all caps.",
-    )
+    rules = lines("""
+        Answer in capital letters.
+        Write everything in uppercase.
+        Always answer in capital letters.
+        Reply in all caps.
+    """)
     question = kinds_facts.wording(split, lambda: kinds_facts.any_question(rng))
     return Dialogue((system(rng.choice(rules)), user(question.text)), (question.full.upper(),))
 

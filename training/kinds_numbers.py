@@ -3,7 +3,7 @@
 from random import Random
 
 from training.facts import NUMBER_WORDS
-from training.registry import Dialogue, Split, ask, draw, kind, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
 
 
 def joined(numbers: range | list[int]) -> str:
@@ -35,15 +35,17 @@ def count_up(rng: Random, split: Split) -> Dialogue:
         return first, first + rng.randint(2, 29)
 
     first, last = draw(make, split, lambda pair: f"count {pair[0]} {pair[1]}")
-    forms = [
-        "count from {a} to {b}",
-        "count up from {a} to {b}",
-        "list the numbers from {a} to {b}",
-        "count {a} to {b}",
-    ]
-    forms += ["write the numbers from {a} to {b}", "count from {a} up to {b}", "give me the numbers {a} to {b}"]
+    forms = lines("""
+        count from {a} to {b}
+        count up from {a} to {b}
+        list the numbers from {a} to {b}
+        count {a} to {b}
+        write the numbers from {a} to {b}
+        count from {a} up to {b}
+        give me the numbers {a} to {b}
+    """)
     if first == 1:
-        forms += ["count to {b}", "count up to {b}"] * 2
+        forms += ("count to {b}", "count up to {b}") * 2
     spoken = last < len(NUMBER_WORDS) and rng.random() < 0.25
     shown = (NUMBER_WORDS[first], NUMBER_WORDS[last]) if spoken else (first, last)
     request = one_of(rng, forms, a=shown[0], b=shown[1]).capitalize()
@@ -59,14 +61,14 @@ def count_down(rng: Random, split: Split) -> Dialogue:
         return last + rng.randint(2, 24), last
 
     first, last = draw(make, split, lambda pair: f"count {pair[0]} {pair[1]}")
-    forms = [
-        "Count down from {a} to {b}",
-        "Count backwards from {a} to {b}",
-        "Count back from {a} to {b}",
-        "Count from {a} to {b}",
-    ]
+    forms = lines("""
+        Count down from {a} to {b}
+        Count backwards from {a} to {b}
+        Count back from {a} to {b}
+        Count from {a} to {b}
+    """)
     if last == 1:
-        forms += ["Count down from {a}", "Count backwards from {a}"]
+        forms += ("Count down from {a}", "Count backwards from {a}")
     return ask(polite(rng, one_of(rng, forms, a=first, b=last)), joined(range(first, last - 1, -1)))
 
 
@@ -88,22 +90,23 @@ def count_steps(rng: Random, split: Split) -> Dialogue:
 def add(rng: Random, split: Split) -> Dialogue:
     """The sum of two numbers up to a hundred."""
     a, b = operands(rng, split, "add")
-    forms: tuple[str, ...] = (
-        "What is {a} + {b}?",
-        "What is {a} plus {b}?",
-        "What's {a} + {b}?",
-        "{a} + {b} = ?",
-        "{a} + {b}",
-        "{a}+{b}",
-    )
-    forms += ("Add {a} and {b}.", "How much is {a} plus {b}?", "Calculate {a} + {b}.", "Please add {a} and {b}.")
-    forms += (
-        "What is the sum of {a} and {b}?",
-        "Compute {a} + {b}",
-        "what's {a} plus {b}",
-        "{a} plus {b}?",
-        "{a}+{b}=",
-    )
+    forms = lines("""
+        What is {a} + {b}?
+        What is {a} plus {b}?
+        What's {a} + {b}?
+        {a} + {b} = ?
+        {a} + {b}
+        {a}+{b}
+        Add {a} and {b}.
+        How much is {a} plus {b}?
+        Calculate {a} + {b}.
+        Please add {a} and {b}.
+        What is the sum of {a} and {b}?
+        Compute {a} + {b}
+        what's {a} plus {b}
+        {a} plus {b}?
+        {a}+{b}=
+    """)
     prompt = loose(rng, one_of(rng, forms, a=a, b=b))
     if max(a, b) <= 12 and rng.random() < 0.2:
         prompt = f"What is {NUMBER_WORDS[a]} plus {NUMBER_WORDS[b]}?"
@@ -119,34 +122,35 @@ def subtract(rng: Random, split: Split) -> Dialogue:
         return (high, low) if rng.random() < 0.9 else (low, high)
 
     a, b = draw(make, split, lambda pair: f"subtract {pair[0]} {pair[1]}")
-    forms: tuple[str, ...] = (
-        "What is {a} - {b}?",
-        "What is {a} minus {b}?",
-        "What's {a} - {b}?",
-        "{a} - {b} = ?",
-        "{a} - {b}",
-        "{a}-{b}",
-    )
-    forms += ("Subtract {b} from {a}.", "How much is {a} minus {b}?", "Calculate {a} - {b}.", "Take {b} away from {a}.")
+    forms = lines("""
+        What is {a} - {b}?
+        What is {a} minus {b}?
+        What's {a} - {b}?
+        {a} - {b} = ?
+        {a} - {b}
+        {a}-{b}
+        Subtract {b} from {a}.
+        How much is {a} minus {b}?
+        Calculate {a} - {b}.
+        Take {b} away from {a}.
+    """)
     return ask(loose(rng, one_of(rng, forms, a=a, b=b)), f"{a} - {b} = {a - b}.")
 
 
 def product(rng: Random, a: int, b: int) -> Dialogue:
     """A request for the product of two numbers."""
-    forms: tuple[str, ...] = (
-        "What is {a} times {b}?",
-        "What is {a} x {b}?",
-        "What is {a} * {b}?",
-        "{a} * {b}",
-        "{a} x {b} = ?",
-        "{a}*{b}",
-    )
-    forms += (
-        "Multiply {a} by {b}.",
-        "How much is {a} times {b}?",
-        "What is the product of {a} and {b}?",
-        "{a} times {b}?",
-    )
+    forms = lines("""
+        What is {a} times {b}?
+        What is {a} x {b}?
+        What is {a} * {b}?
+        {a} * {b}
+        {a} x {b} = ?
+        {a}*{b}
+        Multiply {a} by {b}.
+        How much is {a} times {b}?
+        What is the product of {a} and {b}?
+        {a} times {b}?
+    """)
     return ask(loose(rng, one_of(rng, forms, a=a, b=b)), f"{a} x {b} = {a * b}.")
 
 
@@ -173,15 +177,13 @@ def bare_result(rng: Random, split: Split) -> Dialogue:
     """A sum or a difference, answered with the number alone."""
     a, b = operands(rng, split, "bare")
     sign, value = rng.choice((("+", a + b), ("plus", a + b), ("-", a - b), ("minus", a - b)))
-    forms: tuple[str, ...] = (
-        "What is {a} {s} {b}? Answer with the number only.",
-        "What is {a} {s} {b}? Reply with just the number.",
-    )
-    forms += (
-        "What is {a} {s} {b}? Only the number.",
-        "Answer with a number only: {a} {s} {b}",
-        "{a} {s} {b}? Just the number.",
-    )
+    forms = lines("""
+        What is {a} {s} {b}? Answer with the number only.
+        What is {a} {s} {b}? Reply with just the number.
+        What is {a} {s} {b}? Only the number.
+        Answer with a number only: {a} {s} {b}
+        {a} {s} {b}? Just the number.
+    """)
     return ask(one_of(rng, forms, a=a, b=b, s=sign), str(value))
 
 
@@ -231,12 +233,12 @@ def parity(rng: Random, split: Split) -> Dialogue:
 def next_number(rng: Random, split: Split) -> Dialogue:
     """The successor of a number."""
     value = integer(rng, split, "next")
-    forms = (
-        "What number comes after {n}?",
-        "What comes after {n}?",
-        "Which number follows {n}?",
-        "What is the next number after {n}?",
-    )
+    forms = lines("""
+        What number comes after {n}?
+        What comes after {n}?
+        Which number follows {n}?
+        What is the next number after {n}?
+    """)
     return ask(loose(rng, one_of(rng, forms, n=value)), f"{value + 1} comes after {value}.")
 
 
@@ -262,15 +264,15 @@ def sort_numbers(rng: Random, split: Split) -> Dialogue:
     """Numbers from the smallest to the largest, or the other way round."""
     numbers = number_list(rng, split, "sort")
     if rng.random() < 0.75:
-        forms: tuple[str, ...] = (
-            "Sort these numbers: {l}",
-            "Sort: {l}",
-            "Put these numbers in order: {l}",
-            "Sort {l} from smallest to largest",
-        )
+        forms = lines("""
+            Sort these numbers: {l}
+            Sort: {l}
+            Put these numbers in order: {l}
+            Sort {l} from smallest to largest
+        """)
         return ask(one_of(rng, forms, l=joined(numbers)), joined(sorted(numbers)))
-    forms = ("Sort these numbers from largest to smallest: {l}", "Sort {l} in descending order")
-    return ask(one_of(rng, forms, l=joined(numbers)), joined(sorted(numbers, reverse=True)))
+    falling = ("Sort these numbers from largest to smallest: {l}", "Sort {l} in descending order")
+    return ask(one_of(rng, falling, l=joined(numbers)), joined(sorted(numbers, reverse=True)))
 
 
 @kind("open", "I look for the extreme of the list.", weight=2)
@@ -279,12 +281,12 @@ def extreme(rng: Random, split: Split) -> Dialogue:
     numbers = number_list(rng, split, "extreme")
     largest = rng.random() < 0.5
     word = rng.choice(("largest", "biggest", "highest") if largest else ("smallest", "lowest"))
-    forms = (
-        "What is the {w} number in {l}?",
-        "Which is the {w}: {l}?",
-        "Find the {w} of these numbers: {l}",
-        "What is the {w} of {l}?",
-    )
+    forms = lines("""
+        What is the {w} number in {l}?
+        Which is the {w}: {l}?
+        Find the {w} of these numbers: {l}
+        What is the {w} of {l}?
+    """)
     answer = max(numbers) if largest else min(numbers)
     return ask(loose(rng, one_of(rng, forms, w=word, l=joined(numbers))), f"The {word} is {answer}.")
 
@@ -298,10 +300,10 @@ def continue_sequence(rng: Random, split: Split) -> Dialogue:
 
     first, step, length = draw(make, split, lambda value: f"sequence {value[0]} {value[1]}")
     shown = joined([first + step * index for index in range(length)])
-    forms = (
-        "Complete the sequence: {l},",
-        "Continue: {l}, ...",
-        "What comes next: {l}?",
-        "What number comes next? {l}, ...",
-    )
+    forms = lines("""
+        Complete the sequence: {l},
+        Continue: {l}, ...
+        What comes next: {l}?
+        What number comes next? {l}, ...
+    """)
     return ask(one_of(rng, forms, l=shown), f"Each number is {step} more. The next number is {first + step * length}.")

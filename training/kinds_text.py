@@ -3,7 +3,7 @@
 from random import Random
 
 from training import wordlists
-from training.registry import Dialogue, Split, ask, draw, kind, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
 
 TIMES = {
     2: ("twice", "two times", "2 times"),
@@ -38,15 +38,22 @@ def fresh_items(rng: Random, split: Split, fewest: int, most: int) -> list[str]:
 def repeat_phrase(rng: Random, split: Split) -> Dialogue:
     """A phrase of random words or characters, given back unchanged."""
     text = fresh_phrase(rng, split, longest=rng.choice((4, 8, 12, 16)))
-    forms: tuple[str, ...] = (
-        "Repeat after me: {t}",
-        "Repeat this: {t}",
-        "Repeat: {t}",
-        "Please repeat: {t}",
-        "Say this back to me: {t}",
-    )
-    forms += ("Repeat the following sentence: {t}", "Echo: {t}", "Echo this: {t}", "Copy this text: {t}", "Say: {t}")
-    forms += ("Reply with exactly: {t}", "Repeat the phrase: {t}", "repeat after me: {t}", "Repeat exactly:\n{t}")
+    forms = lines("""
+        Repeat after me: {t}
+        Repeat this: {t}
+        Repeat: {t}
+        Please repeat: {t}
+        Say this back to me: {t}
+        Repeat the following sentence: {t}
+        Echo: {t}
+        Echo this: {t}
+        Copy this text: {t}
+        Say: {t}
+        Reply with exactly: {t}
+        Repeat the phrase: {t}
+        repeat after me: {t}
+    """)
+    forms += ("Repeat exactly:\n{t}",)
     if '"' not in text:
         forms += ('Repeat "{t}"', 'Say "{t}"', 'Please say "{t}"', 'Repeat after me: "{t}"', 'Write "{t}".')
         forms += ('Reply with "{t}" and nothing else.', 'Repeat the phrase "{t}".')
@@ -59,34 +66,28 @@ def repeat_phrase(rng: Random, split: Split) -> Dialogue:
 def echo_word(rng: Random, split: Split) -> Dialogue:
     """A single word, given back with its casing."""
     word = rng.choice((str, str, str.capitalize, str.upper))(fresh_word(rng, split))
-    forms: tuple[str, ...] = (
-        "Say {w}.",
-        "Say {w}",
-        "Say the word {w}.",
-        "Repeat the word {w}.",
-        "Repeat: {w}",
-        "Echo {w}",
-        'Say "{w}".',
-    )
-    forms += (
-        "Reply with only the word {w}.",
-        "Answer with exactly: {w}",
-        "Respond with just {w}.",
-        "Write the word {w}.",
-    )
-    forms += (
-        "Reply with exactly one word: {w}",
-        "Please say {w}.",
-        "Reply with the word {w} and nothing else.",
-        "say {w}",
-    )
-    forms += (
-        "Say '{w}'",
-        "Reply with the single word: {w}",
-        "Reply with one word: {w}",
-        "Respond with the word '{w}'.",
-        "Say '{w}'.",
-    )
+    forms = lines("""
+        Say {w}.
+        Say {w}
+        Say the word {w}.
+        Repeat the word {w}.
+        Repeat: {w}
+        Echo {w}
+        Say "{w}".
+        Reply with only the word {w}.
+        Answer with exactly: {w}
+        Respond with just {w}.
+        Write the word {w}.
+        Reply with exactly one word: {w}
+        Please say {w}.
+        Reply with the word {w} and nothing else.
+        say {w}
+        Say '{w}'
+        Reply with the single word: {w}
+        Reply with one word: {w}
+        Respond with the word '{w}'.
+        Say '{w}'.
+    """)
     return ask(one_of(rng, forms, w=word), word)
 
 
@@ -95,14 +96,14 @@ def say_times(rng: Random, split: Split) -> Dialogue:
     """A word or a two-word phrase, two to five times in a row."""
     word = fresh_word(rng, split) if rng.random() < 0.7 else " ".join(fresh_items(rng, split, 2, 2))
     count = rng.choice((2, 2, 3, 3, 4, 5))
-    forms = (
-        "Say {w} {n}",
-        'Say "{w}" {n}',
-        "Repeat {w} {n}",
-        'Repeat "{w}" {n}',
-        "Write {w} {n}",
-        "Say the word {w} {n}",
-    )
+    forms = lines("""
+        Say {w} {n}
+        Say "{w}" {n}
+        Repeat {w} {n}
+        Repeat "{w}" {n}
+        Write {w} {n}
+        Say the word {w} {n}
+    """)
     request = one_of(rng, forms, w=word, n=rng.choice(TIMES[count]))
     return ask(polite(rng, request), " ".join([word] * count))
 
@@ -122,12 +123,14 @@ def letter_of_word(rng: Random, split: Split) -> Dialogue:
     """The first or the last letter of a word."""
     word = fresh_word(rng, split)
     place, letter = rng.choice((("first", word[0]), ("last", word[-1])))
-    forms: tuple[str, ...] = (
-        "What is the {p} letter of {w}?",
-        "What is the {p} letter of the word {w}?",
-        "Which letter is {p} in {w}?",
-    )
-    forms += ('What is the {p} letter in "{w}"?', "Tell me the {p} letter of {w}.", "Give me the {p} letter of {w}.")
+    forms = lines("""
+        What is the {p} letter of {w}?
+        What is the {p} letter of the word {w}?
+        Which letter is {p} in {w}?
+        What is the {p} letter in "{w}"?
+        Tell me the {p} letter of {w}.
+        Give me the {p} letter of {w}.
+    """)
     return ask(loose(rng, one_of(rng, forms, p=place, w=word)), f"The {place} letter of {word} is {letter}.")
 
 
@@ -135,12 +138,14 @@ def letter_of_word(rng: Random, split: Split) -> Dialogue:
 def letter_count(rng: Random, split: Split) -> Dialogue:
     """How many letters a word has, by way of its spelling."""
     word = fresh_word(rng, split)
-    forms: tuple[str, ...] = (
-        "How many letters are in {w}?",
-        "How many letters does {w} have?",
-        "How many letters are in the word {w}?",
-    )
-    forms += ("Count the letters in {w}.", 'How many letters does the word "{w}" have?', "How long is the word {w}?")
+    forms = lines("""
+        How many letters are in {w}?
+        How many letters does {w} have?
+        How many letters are in the word {w}?
+        Count the letters in {w}.
+        How many letters does the word "{w}" have?
+        How long is the word {w}?
+    """)
     return ask(loose(rng, one_of(rng, forms, w=word)), f"{'-'.join(word)}: {len(word)} letter{'s' * (len(word) != 1)}.")
 
 
@@ -153,17 +158,15 @@ def letter_occurrences(rng: Random, split: Split) -> Dialogue:
     marked = "-".join(
         f"{found}{word[:place].count(found)}" if found == letter else found for place, found in enumerate(word, 1)
     )
-    forms: tuple[str, ...] = (
-        "How many {l}'s are in {w}?",
-        "How many {l} are in {w}?",
-        "How often does {l} occur in {w}?",
-        "Count the letter {l} in {w}.",
-    )
-    forms += (
-        "How many times does the letter {l} appear in {w}?",
-        'How many {l} are in the word "{w}"?',
-        "How many {l}'s are there in {w}?",
-    )
+    forms = lines("""
+        How many {l}'s are in {w}?
+        How many {l} are in {w}?
+        How often does {l} occur in {w}?
+        Count the letter {l} in {w}.
+        How many times does the letter {l} appear in {w}?
+        How many {l} are in the word "{w}"?
+        How many {l}'s are there in {w}?
+    """)
     return ask(loose(rng, one_of(rng, forms, l=letter, w=word)), f"{marked}: {word.count(letter)} times {letter}.")
 
 
@@ -181,13 +184,15 @@ def reverse_list(rng: Random, split: Split) -> Dialogue:
     items = fresh_items(rng, split, 2, 6)
     if rng.random() < 0.3:
         items = draw(lambda: [str(rng.randrange(100)) for _ in items], split, lambda texts: "text " + " ".join(texts))
-    forms: tuple[str, ...] = (
-        "Reverse this list: {l}",
-        "Reverse the list: {l}",
-        "Reverse: {l}",
-        "Write these in reverse order: {l}",
-    )
-    forms += ("Give me this list backwards: {l}", "Please reverse this list: {l}", "Reverse the order of {l}")
+    forms = lines("""
+        Reverse this list: {l}
+        Reverse the list: {l}
+        Reverse: {l}
+        Write these in reverse order: {l}
+        Give me this list backwards: {l}
+        Please reverse this list: {l}
+        Reverse the order of {l}
+    """)
     return ask(one_of(rng, forms, l=", ".join(items)), ", ".join(reversed(items)))
 
 
@@ -195,13 +200,16 @@ def reverse_list(rng: Random, split: Split) -> Dialogue:
 def uppercase(rng: Random, split: Split) -> Dialogue:
     """One to four words in capital letters."""
     text = " ".join(fresh_items(rng, split, 1, 4))
-    forms: tuple[str, ...] = (
-        "Write {t} in capital letters",
-        "Write {t} in uppercase",
-        'Put "{t}" in uppercase',
-        "Capitalise {t}",
-    )
-    forms += ("Convert {t} to uppercase", 'Write "{t}" in all caps', "Make this uppercase: {t}", "Uppercase: {t}")
+    forms = lines("""
+        Write {t} in capital letters
+        Write {t} in uppercase
+        Put "{t}" in uppercase
+        Capitalise {t}
+        Convert {t} to uppercase
+        Write "{t}" in all caps
+        Make this uppercase: {t}
+        Uppercase: {t}
+    """)
     return ask(one_of(rng, forms, t=text), text.upper())
 
 
@@ -210,13 +218,14 @@ def lowercase(rng: Random, split: Split) -> Dialogue:
     """One to four capitalised words in small letters."""
     text = " ".join(fresh_items(rng, split, 1, 4))
     shown = text.upper() if rng.random() < 0.7 else text.title()
-    forms: tuple[str, ...] = (
-        "Write {t} in lowercase",
-        "Write {t} in small letters",
-        'Put "{t}" in lowercase',
-        "Convert {t} to lowercase",
-    )
-    forms += ("Make this lowercase: {t}", "Lowercase: {t}")
+    forms = lines("""
+        Write {t} in lowercase
+        Write {t} in small letters
+        Put "{t}" in lowercase
+        Convert {t} to lowercase
+        Make this lowercase: {t}
+        Lowercase: {t}
+    """)
     return ask(one_of(rng, forms, t=shown), text)
 
 

@@ -48,12 +48,10 @@ def weather(rng: Random) -> Use:
     sky = rng.choice(("sunny", "cloudy", "rainy", "windy", "snowy", "foggy"))
     name = rng.choice(("get_weather", "get_weather", "weather", "get_current_weather"))
     parameter = rng.choice(("city", "city", "location"))
-    forms: tuple[str, ...] = (
+    forms = (
         f"What is the weather in {city}?",
         f"How is the weather in {city}?",
         f"What's the weather like in {city}?",
-    )
-    forms += (
         f"Weather in {city}?",
         f"Tell me the weather in {city}.",
         f"What is the weather in {city} today?",

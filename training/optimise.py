@@ -24,7 +24,11 @@ REPORT_EVERY: Final = 200
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise: ``peak`` is the highest learning rate, ``half`` whether to compute in bfloat16."""
+    """How to optimise.
+
+    ``peak`` is the highest learning rate, reached after ``warmup`` steps or half of a shorter run; ``half`` says
+    whether to compute in bfloat16.
+    """
 
     steps: int
     peak: float
@@ -126,9 +130,10 @@ def loss_of(model: Model, half: bool, parameters: dict[str, Any], tokens: mx.arr
 
 def optimise(model: Model, batches: Iterator[Batch], held_out: list[Batch], plan: Plan, folder: Path) -> None:
     """Trains the model in place, saving and reporting as it goes."""
-    ramp = optim.linear_schedule(0.0, plan.peak, plan.warmup)
-    fall = optim.cosine_decay(plan.peak, plan.steps - plan.warmup, plan.peak * 0.01)
-    schedule = optim.join_schedules([ramp, fall], [plan.warmup])
+    warmup = max(1, min(plan.warmup, plan.steps // 2))
+    ramp = optim.linear_schedule(0.0, plan.peak, warmup)
+    fall = optim.cosine_decay(plan.peak, max(1, plan.steps - warmup), plan.peak * 0.01)
+    schedule = optim.join_schedules([ramp, fall], [warmup])
     optimizer = optim.AdamW(learning_rate=schedule, betas=[0.9, 0.98], weight_decay=plan.decay)
     parameters = model.parameters()
     optimizer.init(parameters)

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from random import Random
 from typing import Any, Final, Literal, TypeVar
 
@@ -62,13 +63,13 @@ class Registry:
     kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
 
     def add(
-        self, content: Content, thought: str, *, weight: float = 1.0, standalone: bool = False
+        self, content: Content, thought: str, *, weight: float = 1.0, standalone: bool = False, name: str | None = None
     ) -> Callable[[Generator], Generator]:
-        """A decorator that registers a generator under its function's name."""
+        """A decorator that registers a generator under ``name``, or under its function's name."""
 
         def register(generate: Generator) -> Generator:
-            name = generate.__name__
-            self.kinds[name] = Kind(name, generate, content, thought, weight, standalone)
+            kind = Kind(name or generate.__name__, generate, content, thought, weight, standalone)
+            self.kinds[kind.name] = kind
             return generate
 
         return register
@@ -142,6 +143,12 @@ def loose(rng: Random, question: str) -> str:
         return bare
     lower = question[0].lower() + question[1:]
     return lower if form < 0.87 else lower.rstrip("?.!")
+
+
+@cache
+def lines(text: str) -> tuple[str, ...]:
+    """Templates written one a line."""
+    return tuple(line.strip() for line in text.strip().splitlines())
 
 
 def one_of(rng: Random, templates: Sequence[str], **values: object) -> str:

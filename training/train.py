@@ -28,7 +28,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=18_000, help="optimiser steps (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=32_768, help="tokens a step (default: %(default)s)")
     parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
-    parser.add_argument("--warmup", type=int, default=300, help="steps up to it (default: %(default)s)")
+    parser.add_argument(
+        "--warmup", type=int, default=300, help="steps up to it, half of all at most (default: %(default)s)"
+    )
     parser.add_argument("--decay", type=float, default=0.05, help="weight decay (default: %(default)s)")
     parser.add_argument("--half", action="store_true", help="compute in bfloat16, for a GPU")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
