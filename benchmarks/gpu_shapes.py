@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.engine import kv
+from localai_shim.engine.model import StepInput
 
 from .figures import Figure, Section, spread
 from .streams import ask
@@ -85,7 +86,7 @@ def uneven_rows(section: Section, label: str, model: Any, repeats: int) -> None:
 def _row(model: Any, tokens: int) -> list[Any]:
     """A row's cache with random keys and values, as prefilling leaves it."""
     row: list[Any] = model.new_cache()
-    model.prefill([0], row)
+    model.prefill(StepInput(mx.array([[0]]), row))
     for layer in row:
         shape, dtype = layer.keys.shape, layer.keys.dtype
         layer.trim(1)
@@ -99,7 +100,7 @@ def _step_seconds(model: Any, cache: kv.BatchCache) -> float:
     tokens = mx.zeros((ROWS,), mx.int32)
     start = time.perf_counter()
     for _ in range(_STEPS):
-        following = mx.argmax(model.forward(tokens, cache.advance()), axis=-1)
+        following = mx.argmax(model.forward(StepInput(tokens[:, None], cache.advance()))[:, -1], axis=-1)
         _async_eval(following)
         mx.eval(tokens)
         tokens = following

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import CHECKPOINT
-from .types import EngineClosedError, EngineError, EngineLike, ModelLoadError
+from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
     from .endpoints.models import Listed
@@ -160,6 +160,8 @@ class _Shared:
 _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
 """What the endpoints know of each engine's model: clients of one engine share its compiled grammars."""
 _served_lock = threading.Lock()
+_described: weakref.WeakKeyDictionary[LoadedModel, ServedModel] = weakref.WeakKeyDictionary()
+"""The same, from the thread that loaded the model, before there was an engine to know it by."""
 _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
@@ -227,7 +229,7 @@ def _start(source: Source) -> Engine[Any]:
 
     def start() -> TextModel:
         model = load_text_model(source.path, load, source.name)
-        model.served = served = _describe(model)
+        served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
@@ -311,7 +313,7 @@ class Runtime:
         with _served_lock:
             made = _served.get(engine)
             if made is None:
-                made = getattr(model, "served", None) or _describe(model)
+                made = _described.get(model) or _describe(model)
                 # It may be less than when the model was described: see `Memory.longest`.
                 made = _served[engine] = replace(made, context_length=model.context_length)
             return made
@@ -376,7 +378,7 @@ class Runtime:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
 
 
-def _describe(model: Any) -> ServedModel:
+def _describe(model: LoadedModel) -> ServedModel:
     from .adapters.markup import added_tokens, describe
     from .endpoints.request_fields import ServedModel
     from .grammar.compile import GrammarCompiler

@@ -48,6 +48,8 @@ class Prompt:
 
     Args:
         tokens: the ids.
+        keys: what stands for each of the tokens where prompts are compared, in the prefix cache and among those that
+            wait: where media are, a negative hash of their content in the place of the placeholder's id. None: the ids.
         boundaries: lengths at which other prompts are likely to part from this one, such as the end of the system
             prompt; only models whose rows cannot be cut need them.
         salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
@@ -58,17 +60,22 @@ class Prompt:
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("boundaries", "cached_tokens", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("boundaries", "cached_tokens", "keys", "salt", "scores", "tokens", "top_logprobs")
 
     def __init__(
         self,
         tokens: Sequence[int],
         *,
+        keys: Sequence[int] | None = None,
         boundaries: Sequence[int] = (),
         salt: str | None = None,
         top_logprobs: int | None = None,
     ) -> None:
         self.tokens = list(tokens)
+        self.keys = self.tokens if keys is None else list(keys)
+        """As many as tokens, and the same list for text; each fits into 64 bits."""
+        if len(self.keys) != len(self.tokens):
+            raise ValueError(f"{len(self.keys)} keys cannot stand for {len(self.tokens)} tokens")
         self.boundaries = tuple(boundaries)
         self.salt = salt
         self.top_logprobs = top_logprobs
@@ -303,11 +310,53 @@ class EngineStats:
     """What computes: the device, and on a CPU the BLAS that was found."""
 
 
+class LoadedModel(Protocol):
+    """What clients need of an engine's model; may be read on any thread."""
+
+    @property
+    def name(self) -> str:
+        """What `response.model` says."""
+        ...
+
+    @property
+    def created(self) -> int:
+        """Seconds since 1970; 0 where nobody knows."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with whatever its answers, and the contents of a row's cache, depend on."""
+        ...
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and output together; None when the model does not say."""
+        ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+
+    @property
+    def generation_defaults(self) -> Mapping[str, Any]:
+        """The checkpoint's generation_config.json."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any:
+        """mlx-lm's `TokenizerWrapper`, or what plays one."""
+        ...
+
+    @property
+    def text(self) -> Any:
+        """What makes prompts for it: see `prompt.template.Tokenizing`."""
+        ...
+
+
 class EngineLike(Protocol):
     """What clients need of an engine; `engine/engine.py` says what each does."""
 
     @property
-    def model(self) -> Any: ...
+    def model(self) -> LoadedModel: ...
 
     @property
     def is_ready(self) -> bool: ...

@@ -289,10 +289,10 @@ class Stalling:
         model.forward = self._stalled
         self.model = model
 
-    def _stalled(self, tokens: Any, cache: Any) -> Any:
+    def _stalled(self, step: Any) -> Any:
         self.free.wait(60)
         time.sleep(self.pause)
-        return self._forward(tokens, cache)
+        return self._forward(step)
 
     def undo(self) -> None:
         self.free.set()

@@ -148,7 +148,7 @@ def test_an_answer_and_a_failure_that_somebody_keeps_hold_no_model(path: str) ->
     before = mx.get_active_memory()
     engine = engine_for("qwen3")
 
-    def failing(tokens: Any, cache: Any) -> Any:
+    def failing(step: Any) -> Any:
         raise ZeroDivisionError
 
     engine.model.forward = failing  # type: ignore[method-assign]

@@ -87,11 +87,9 @@ def loops(request: pytest.FixtureRequest) -> tuple[Loop, Loop, int]:
             model = client._runtime.engine("m").model
             prefill = model.prefill
 
-            def counted(
-                tokens: Any, cache: Any, *, prefill: Any = prefill, total: list[int] = prefilled, **more: Any
-            ) -> None:
-                total[0] += len(tokens)
-                prefill(tokens, cache, **more)
+            def counted(step: Any, *, prefill: Any = prefill, total: list[int] = prefilled, **more: Any) -> None:
+                total[0] += step.tokens.size
+                prefill(step, **more)
 
             model.prefill = counted
             loop = Loop(client)

@@ -39,20 +39,20 @@ def filled(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def fill(rows: list[list[int]], cache: Sequence[Any]) -> tuple[list[list[int]], int]:
-    """A pass's tokens, padded at the right up to `filled`, and how many tokens that added.
+def fill(tokens: mx.array, cache: Sequence[Any]) -> tuple[mx.array, int]:
+    """A pass's tokens, `[rows, k]`, padded at the right up to `filled`, and how many tokens that added to each row.
 
     Causal attention never looks at padding; `forget` takes it out of the caches. Caches that it could not be taken out
     of get none. Rows of an empty cache become one of few numbers, too: the caller leaves what is behind its own.
     """
-    padding = filled(len(rows[0])) - len(rows[0])
-    if not all(_forgets(layer, len(rows[0]) + padding) for layer in cache):
-        return rows, 0
-    rows = [[*row, *[0] * padding] for row in rows]
-    if len(rows) > 1 and all(layer.empty() for layer in cache):
-        count = next((n for n in _ROWS if n >= len(rows)), len(rows))
-        rows += [[0] * len(rows[0])] * (count - len(rows))
-    return rows, padding
+    rows, length = tokens.shape
+    padding = filled(length) - length
+    if not all(_forgets(layer, length + padding) for layer in cache):
+        return tokens, 0
+    missing = 0
+    if rows > 1 and all(layer.empty() for layer in cache):
+        missing = next((n for n in _ROWS if n >= rows), rows) - rows
+    return mx.pad(tokens, [(0, missing), (0, padding)]) if missing or padding else tokens, padding
 
 
 def forget(cache: Sequence[Any], padding: int) -> None:

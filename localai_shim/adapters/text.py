@@ -8,17 +8,21 @@ import json
 import logging
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..types import ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, is_trimmable
+from .step_input import StepInput
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
@@ -117,10 +121,7 @@ class TextModel:
         text: what makes prompts for it.
         one_row: its code is known to answer wrongly beside longer rows.
         fingerprint: changes with the model, the options and the versions of what computes.
-        served: what the endpoints made of it, if they did so when it was loaded.
     """
-
-    served: Any = None
 
     def __init__(
         self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
@@ -162,14 +163,6 @@ class TextModel:
 
         return pack(cache, self._kv)
 
-    def prefill(self, tokens: Sequence[int], cache: list[Any], *, wait: bool = True) -> None:
-        """Run prompt tokens into a row's cache, and wait for it unless told not to; logits are never computed."""
-        self._prefill([list(tokens)], cache, wait)
-
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: list[Any], *, wait: bool = True) -> None:
-        """Run tokens of several rows, equally many of each, into a cache of all of them."""
-        self._prefill([list(tokens) for tokens in prompts], cache, wait)
-
     def warm_up(self) -> None:
         """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
 
@@ -179,25 +172,22 @@ class TextModel:
 
         for length in LENGTHS if self._fills else ():
             cache = self.new_cache()
-            self._prefill([[0] * length], cache, wait=True)
-            self._mx.eval(self.forward(self._mx.zeros((1,), self._mx.int32), cache))
+            self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
+            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))
 
-    def _prefill(self, rows: list[list[int]], cache: list[Any], wait: bool) -> None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+        """Run tokens into the layers, and wait for it unless told not to; logits are never computed."""
         from .cuda_attention import fill, forget
 
-        rows, padding = fill(rows, cache) if self._fills else (rows, 0)
-        self._model(self._mx.array(rows), cache=cache)
-        forget(cache, padding)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in cache])
+        tokens, padding = fill(step.tokens, step.layers) if self._fills else (step.tokens, 0)
+        self._model(tokens, cache=step.layers)
+        forget(step.layers, padding)
+        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
 
-    def prompt_logits(self, prompts: Sequence[Sequence[int]], cache: list[Any]) -> Any:
-        """As `prefill_batch`, and the logits of all tokens: `[rows, tokens, vocabulary]` float32, lazy."""
-        rows = self._mx.array([list(tokens) for tokens in prompts])
-        return self._model(rows, cache=cache).astype(self._mx.float32)
-
-    def forward(self, tokens: Any, cache: list[Any]) -> Any:
-        """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]` float32, lazy."""
-        return self._model(tokens[:, None], cache=cache)[:, -1, :].astype(self._mx.float32)
+    def forward(self, step: StepInput) -> mx.array:
+        """Logits after each token: `[rows, k, vocabulary]` float32, lazy."""
+        logits: mx.array = self._model(step.tokens, cache=step.layers)
+        return logits.astype(self._mx.float32)
 
 
 def is_plain_fast(tokenizer: Any) -> bool:

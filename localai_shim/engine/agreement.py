@@ -22,7 +22,7 @@ import numpy.typing as npt
 from . import kv
 from .kv import RowCache
 from .kv.segments import takes_padding, unstack
-from .model import Model
+from .model import Model, StepInput
 
 log = logging.getLogger("localai_shim")
 
@@ -79,7 +79,7 @@ def _try(model: Model) -> Agreement:
 def _prefilled(model: Model, pieces: Sequence[Sequence[int]]) -> RowCache:
     cache = model.new_cache()
     for piece in pieces:
-        model.prefill(piece, cache)
+        model.prefill(StepInput(mx.array([piece]), cache))
     return cache
 
 
@@ -89,8 +89,10 @@ def _side_by_side(model: Model) -> list[RowCache]:
     if takes_padding(model.new_cache()) <= longest:
         return [_prefilled(model, [row]) for row in _ROWS]
     cache = model.new_cache()
-    model.prefill_batch([[*row, *[0] * (longest - len(row))] for row in _ROWS], cache)
-    return unstack(cache, [len(row) for row in _ROWS])
+    lengths = [len(row) for row in _ROWS]
+    padded = mx.array([[*row, *[0] * (longest - len(row))] for row in _ROWS])
+    model.prefill(StepInput(padded, cache, counts=lengths))
+    return unstack(cache, lengths)
 
 
 def _decode(model: Model, rows: Sequence[RowCache]) -> Logits:
@@ -99,7 +101,7 @@ def _decode(model: Model, rows: Sequence[RowCache]) -> Logits:
     steps = []
     for token in _STEPS:
         layers = batch.advance()
-        logits = model.forward(mx.array([token] * batch.width, dtype=mx.int32), layers)
+        logits = model.forward(StepInput(mx.array([[token]] * batch.width), layers))[:, -1]
         steps.append(np.array(logits)[slots].astype(np.float64))
     return np.stack(steps, axis=1)
 

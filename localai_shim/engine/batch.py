@@ -19,7 +19,7 @@ import numpy as np
 
 from ..types import Event, Failure, RowError, Token
 from .kv import Buckets, Place, RowCache
-from .model import Model
+from .model import Model, StepInput
 from .prefix.cache import PrefixCache
 from .row import Row
 from .sampling import Draw, Sampler
@@ -186,7 +186,7 @@ class Batch:
                 for i, slot in enumerate(part.slots):
                     source[slot] = start + i
             mine = tokens if source == list(range(len(self.rows))) else tokens[mx.array(source)]
-            logits = self._model.forward(mine, part.layers)
+            logits = self._model.forward(StepInput(mine[:, None], part.layers))[:, -1]
             parts.append(logits[mx.array(part.slots)] if sparse else logits)
             start = end
         return parts[0] if len(parts) == 1 else mx.concatenate(parts)

@@ -6,16 +6,15 @@ import bisect
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import mlx.core as mx
 
 from ..adapters.backend import total_memory
 from ..adapters.contents import KeyValues
 from . import kv
-from .kv import RowCache
 from .kv.row import is_packed, leaves
 from .kv.slots import bucket, rounded
+from .model import Model, StepInput
 
 _GPU_SHARE = 0.9  # of a GPU's memory, weights included
 _WORKSPACE = 0.1  # of what the weights leave, for the steps' own arrays, a buffer that grows, and free buffers
@@ -25,18 +24,6 @@ _SLOTS = 1.5  # slots per row, at most
 _LEAST = 0.02  # of the limit, where the weights leave less and nobody has named one
 _SHORTEST = 256  # tokens of a context that is worth having; most caches grow by as many at a time
 _ENDLESS = 2**31  # tokens; no row is longer
-
-
-class Prefills(Protocol):
-    """What is needed of a model."""
-
-    weight_bytes: int
-
-    def new_cache(self) -> RowCache: ...
-
-    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None: ...
-
-    def forward(self, tokens: Any, cache: RowCache) -> Any: ...
 
 
 class Memory:
@@ -62,12 +49,13 @@ class Memory:
             model's cannot have.
     """
 
-    def __init__(self, model: Prefills, limit: int | None, chunk: int) -> None:
+    def __init__(self, model: Model, limit: int | None, chunk: int) -> None:
         row = model.new_cache()
-        model.prefill([0], row)
+        model.prefill(StepInput(mx.array([[0]]), row))
         if is_packed(row):
             cache, _ = kv.join(None, [row])
-            mx.eval(model.forward(mx.array([0]), cache.advance()))  # raises where its attention cannot read them
+            step = StepInput(mx.array([[0]]), cache.advance())
+            mx.eval(model.forward(step))  # raises where its attention cannot read them
         self._chunk, self._padding = chunk, kv.max_padding_bytes(model.weight_bytes)
         self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []

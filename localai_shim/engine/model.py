@@ -1,40 +1,45 @@
-"""What the engine needs of a model."""
+"""What the engine asks of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+import mlx.core as mx
+
+from ..adapters.step_input import StepInput
+from ..types import LoadedModel
 from .kv import RowCache
 
+__all__ = ["Model", "StepInput"]
 
-class Model(Protocol):
-    """What the batch needs of a model; every call runs on the engine thread."""
+
+class Model(LoadedModel, Protocol):
+    """A model that the engine runs, whatever it reads. All that computes is called on the engine thread."""
 
     context_length: int | None
-    """Most tokens of prompt and output together; None when the model does not say."""
-    eos_token_ids: frozenset[int]
-    samples_on_device: bool
-    weight_bytes: int
-    one_row: bool
-    """Rows are never to share a pass, whatever a trial with short ones says."""
-    fingerprint: str
-    """Changes with whatever the contents of a row's cache depend on."""
+    """The engine lowers it where memory holds less."""
 
-    def new_cache(self) -> RowCache: ...
+    @property
+    def weight_bytes(self) -> int: ...
 
-    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
-        """Run prompt tokens into a row's cache, and wait for it unless told not to."""
+    @property
+    def samples_on_device(self) -> bool:
+        """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
         ...
 
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache, *, wait: bool = True) -> None:
-        """Run tokens of several rows that are equally many into a cache of all of them."""
+    @property
+    def one_row(self) -> bool:
+        """Rows never share a pass, whatever a trial with short ones says."""
         ...
 
-    def prompt_logits(self, prompts: Sequence[Sequence[int]], cache: RowCache) -> Any:
-        """As `prefill_batch`, and all logits: `[rows, tokens, vocabulary]` float32. Lazy."""
+    def new_cache(self) -> RowCache:
+        """An empty cache for one row: an object per layer."""
         ...
 
-    def forward(self, tokens: Any, cache: RowCache) -> Any:
-        """One token per row in, `[rows]`; logits of the next, `[rows, vocabulary]` float32, out. Lazy."""
+    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+        """Run tokens into the layers, without logits, and wait for it unless told not to."""
+        ...
+
+    def forward(self, step: StepInput) -> mx.array:
+        """Logits after each token: `[rows, k, vocabulary]` float32. Lazy."""
         ...

@@ -13,7 +13,7 @@ from ..types import Prompt, TokenScore, common_length
 from .kv import RowCache, copied
 from .kv.segments import stack, takes_padding, unstack
 from .meter import Meter
-from .model import Model
+from .model import Model, StepInput
 from .prefix.cache import PrefixCache
 from .row import Row
 from .scores import Scorer, Scoring
@@ -143,14 +143,14 @@ class Prefiller:
         cache = job.cache
         assert cache is not None
         size = min(job.left, most, job.stops[0] - job.done if job.stops else job.left)
-        tokens = job.tokens[job.done : job.done + size]
+        step = StepInput(mx.array([job.tokens[job.done : job.done + size]]), cache)
         seconds = None
         if job.scores is not None:
-            seconds = self._run_scored([job], [tokens], cache)
+            seconds = self._run_scored([job], step)
         elif wait or size < job.left:
-            seconds = self._timed(lambda: self._model.prefill(tokens, cache, wait=False), cache)
+            seconds = self._timed(lambda: self._model.prefill(step, wait=False), cache)
         else:
-            self._model.prefill(tokens, cache, wait=False)
+            self._model.prefill(step, wait=False)
         job.done += size
         self._tell_scores(job)
         self._meter.prefilled_tokens += size
@@ -164,12 +164,12 @@ class Prefiller:
         """Tokens that one pass may run of a job: their logits, where they are wanted, are only so large."""
         return most if job.scores is None else min(most, self._scorer.portion)
 
-    def _run_scored(self, jobs: Sequence[PrefillJob], ends: Sequence[Sequence[int]], cache: RowCache) -> float:
-        """Run tokens of several jobs, equally many of each, and score what follows each of them: the seconds."""
+    def _run_scored(self, jobs: Sequence[PrefillJob], step: StepInput) -> float:
+        """Run tokens of several jobs and score those that follow them; returns the seconds that it took."""
         following = [job.tokens[job.done + 1 :] for job in jobs]
         top = max(job.prompt.top_logprobs or 0 for job in jobs)
         launched: list[Scoring] = []
-        seconds = self._timed(lambda: launched.append(self._scorer.launch(ends, following, cache, top)), cache)
+        seconds = self._timed(lambda: launched.append(self._scorer.launch(step, following, top)), step.layers)
         start = time.monotonic()
         for job, scores in zip(jobs, launched[0].read(), strict=True):
             assert job.scores is not None
@@ -245,10 +245,11 @@ class Prefiller:
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
             all_rows = cache or self._model.new_cache()
+            step = StepInput(mx.array(ends), all_rows, counts=[job.left for job in jobs])
             if jobs[0].scores is not None:
-                seconds = self._run_scored(jobs, ends, all_rows)
+                seconds = self._run_scored(jobs, step)
             else:
-                seconds = self._timed(lambda: self._model.prefill_batch(ends, all_rows, wait=False), all_rows)
+                seconds = self._timed(lambda: self._model.prefill(step, wait=False), all_rows)
             rows = unstack(all_rows, [len(job.tokens) - 1 for job in jobs])
         except Exception:
             for job in jobs:

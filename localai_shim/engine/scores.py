@@ -10,8 +10,7 @@ import numpy as np
 
 from ..types import TokenScore
 from . import draw_device, draw_host
-from .kv import RowCache
-from .model import Model
+from .model import Model, StepInput
 
 _async_eval: Callable[..., None] = mx.async_eval
 _MOST_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
@@ -72,10 +71,8 @@ class Scorer:
         self._model = model
         self.portion = _FIRST
 
-    def launch(
-        self, prompts: Sequence[Sequence[int]], following: Sequence[Sequence[int]], cache: RowCache, top: int
-    ) -> Scoring:
-        """Begin to run tokens into a cache, equally many in each row, and to score what follows each of them."""
-        logits = self._model.prompt_logits(prompts, cache)
+    def launch(self, step: StepInput, following: Sequence[Sequence[int]], top: int) -> Scoring:
+        """Begin to run tokens, and to score those of each row that follow them, with so many likely ones beside."""
+        logits = self._model.forward(step)
         self.portion = max(1, _MOST_LOGITS // logits.shape[-1])
         return Scoring(logits, following, top, on_device=self._model.samples_on_device)

@@ -17,6 +17,7 @@ from mlx_lm.models.cache import ArraysCache, BatchKVCache, KVCache, RotatingKVCa
 
 from localai_shim.adapters import backend, caches, cuda_attention, cuda_decode
 from localai_shim.adapters.cuda_attention import LENGTHS, attend, attend_filled, attend_masked, fill, filled, forget
+from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from tests.tiny import make_model
 
@@ -122,17 +123,17 @@ def test_a_model_whose_passes_are_filled_up_says_what_it_says_alone(
     alone = [r.token for r in mlx_lm.stream_generate(upstream, tokenizer, prompt, max_tokens=12)]
     cache = model.new_cache()
     for start, end in ((0, 21), (21, 22), (22, 74)):  # chunks
-        model.prefill(prompt[start:end], cache)
+        model.prefill(StepInput(mx.array([prompt[start:end]]), cache))
     tokens = [prompt[-1]]
     for _ in alone:
-        tokens.append(int(mx.argmax(model.forward(mx.array(tokens[-1:]), cache), axis=-1).item()))
+        tokens.append(int(mx.argmax(model.forward(StepInput(mx.array([tokens[-1:]]), cache)), axis=-1).item()))
     assert tokens[1:] == alone
 
 
 def test_padding_leaves_caches_as_if_it_had_not_been_there() -> None:
     cache = [KVCache(), RotatingKVCache(128)]
-    rows, padding = fill([[1] * 40], cache)
-    assert (len(rows[0]), padding) == (64, 24)
+    tokens, padding = fill(mx.ones((1, 40), mx.int32), cache)
+    assert (tokens.tolist(), padding) == ([[1] * 40 + [0] * 24], 24)
     for layer in cache:
         layer.update_and_fetch(mx.ones((1, 1, 64, 4)), mx.ones((1, 1, 64, 4)))
     forget(cache, padding)
@@ -142,16 +143,18 @@ def test_padding_leaves_caches_as_if_it_had_not_been_there() -> None:
 
 def test_caches_that_padding_could_not_be_taken_out_of_get_none() -> None:
     window = RotatingKVCache(60)
-    assert fill([[1] * 40], [KVCache(), window]) == ([[1] * 40], 0)
-    assert fill([[1] * 40], [KVCache(), ArraysCache(2)]) == ([[1] * 40], 0)
+    for other in (window, ArraysCache(2)):
+        tokens, padding = fill(mx.ones((1, 40), mx.int32), [KVCache(), other])
+        assert (tokens.shape, padding) == ((1, 40), 0)
 
 
 def test_several_prompts_become_one_of_few_numbers_of_rows() -> None:
-    rows, padding = fill([[1] * 30, [2] * 30, [3] * 30], [KVCache()])
-    assert (len(rows), {len(row) for row in rows}, padding) == (4, {32}, 2)
+    tokens, padding = fill(mx.array([[1] * 30, [2] * 30, [3] * 30]), [KVCache()])
+    assert (tokens.tolist(), padding) == ([*([i] * 30 + [0] * 2 for i in (1, 2, 3)), [0] * 32], 2)
+    assert tokens.dtype == mx.int32
     cache = KVCache()
     cache.update_and_fetch(mx.ones((3, 1, 8, 4)), mx.ones((3, 1, 8, 4)))
-    assert len(fill([[1] * 30] * 3, [cache])[0]) == 3  # these rows are there
+    assert fill(mx.ones((3, 30), mx.int32), [cache])[0].shape == (3, 32)  # these rows are there
 
 
 # -- what is relied on of upstream ------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ def test_what_mlx_holds_in_use_and_free_is_within_memory_limit(watching: Watchin
 
         return call
 
-    for name in ("forward", "prefill", "prefill_batch"):
+    for name in ("forward", "prefill"):
         setattr(model, name, measured(getattr(model, name)))
     for wave in range(12):
         prompts = [tokens(60 + 15 * i, 10 * wave + i) for i in range(9)]

@@ -15,6 +15,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import cache as mlx_cache
 
+from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, TextModel, is_plain_fast, load_text_model
 from localai_shim.types import ModelLoadError
 from tests.tiny import CONFIGS, make_model, tiny
@@ -28,11 +29,11 @@ def loaded(path: Path, **options: Any) -> TextModel:
 
 def logits_after(model: TextModel, tokens: list[int]) -> np.ndarray:
     cache = model.new_cache()
-    model.prefill(tokens[:3], cache)
-    model.prefill(tokens[3:-1], cache)
-    logits = model.forward(mx.array(tokens[-1:]), cache)
-    assert logits.dtype == mx.float32 and logits.shape == (1, CONFIGS["qwen3"]["vocab_size"])
-    return np.array(logits[0])
+    model.prefill(StepInput(mx.array([tokens[:3]]), cache))
+    model.prefill(StepInput(mx.array([tokens[3:-1]]), cache))
+    logits = model.forward(StepInput(mx.array([tokens[-1:]]), cache))
+    assert logits.dtype == mx.float32 and logits.shape == (1, 1, CONFIGS["qwen3"]["vocab_size"])
+    return np.array(logits[0, 0])
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -56,7 +57,7 @@ def test_mlx_lm_s_caches_can_be_merged_extended_and_filtered(kind: str) -> None:
     model = loaded(tiny(kind))
     caches = [model.new_cache() for _ in range(3)]
     for i, cache in enumerate(caches):
-        model.prefill(PROMPT[: i + 2], cache)
+        model.prefill(StepInput(mx.array([PROMPT[: i + 2]]), cache))
     for layers in zip(*caches, strict=True):
         merged = type(layers[0]).merge(list(layers[:2]))
         merged.extend(type(layers[2]).merge([layers[2]]))

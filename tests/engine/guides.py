@@ -12,6 +12,7 @@ from localai_shim.engine.batch import Batch
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import Event, GenerationRequest, Token
+from tests.engine.harness import step_of
 
 
 class Only:
@@ -62,7 +63,7 @@ class Stepped:
         self.events.update((row, []) for row in rows)
         caches = [self.model.new_cache() for _ in rows]
         for row, cache in zip(rows, caches, strict=True):
-            self.model.prefill(row.prompt_tokens[:-1], cache)
+            self.model.prefill(step_of(row.prompt_tokens[:-1], cache))
         self.batch.join(list(zip(rows, caches, strict=True)))
         return rows
 

@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
+
+import mlx.core as mx
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.model import StepInput
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.tiny import tiny
@@ -25,6 +27,17 @@ def engine_for(
     """An engine of its own over a tiny model."""
     path = str(tiny(kind, **changes))
     return Engine(lambda: load_text_model(path, LoadOptions(kv=kv)), options)
+
+
+def step_of(tokens: Sequence[int], layers: list[Any]) -> StepInput:
+    """A pass of one row."""
+    return StepInput(mx.array([list(tokens)]), layers)
+
+
+def rows_of(step: StepInput) -> list[list[int]]:
+    """The tokens of each row of a pass."""
+    rows: list[list[int]] = step.tokens.tolist()
+    return rows
 
 
 def request(
@@ -99,19 +112,17 @@ def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 @contextmanager
 def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
     """Each prefill does something else first."""
-    model = engine.model
-    prefill, prefill_batch = model.prefill, model.prefill_batch
+    prefill = engine.model.prefill
 
-    def instead(then: Callable[..., None], *args: Any, **more: Any) -> None:
+    def instead(step: StepInput, *, wait: bool = True) -> None:
         first()
-        then(*args, **more)
+        prefill(step, wait=wait)
 
-    model.prefill = partial(instead, prefill)  # type: ignore[method-assign]
-    model.prefill_batch = partial(instead, prefill_batch)  # type: ignore[method-assign]
+    engine.model.prefill = instead  # type: ignore[method-assign]
     try:
         yield
     finally:
-        model.prefill, model.prefill_batch = prefill, prefill_batch  # type: ignore[method-assign]
+        engine.model.prefill = prefill  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -120,9 +131,9 @@ def stepping(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator
     model = engine.model
     forward = model.forward
 
-    def instead(*args: Any) -> Any:
+    def instead(step: StepInput) -> mx.array:
         first()
-        return forward(*args)
+        return forward(step)
 
     model.forward = instead  # type: ignore[method-assign]
     try:

@@ -7,7 +7,6 @@ comes out the same every time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -19,12 +18,13 @@ from localai_shim.engine.batch import Batch
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
+from localai_shim.engine.model import StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
-from tests.engine.harness import GREEDY, is_last
+from tests.engine.harness import GREEDY, is_last, rows_of
 
 PER_TOKEN = 8
 """Bytes that a token takes in a row of `Recording`."""
@@ -62,24 +62,21 @@ class Recording:
     def new_cache(self) -> RowCache:
         return [KVCache()]
 
-    def prefill(self, tokens: Sequence[int], cache: RowCache, *, wait: bool = True) -> None:
-        self.prefill_batch([tokens], cache)
-
-    def prefill_batch(self, prompts: Sequence[Sequence[int]], cache: RowCache, *, wait: bool = True) -> None:
-        rows = [list(tokens) for tokens in prompts]
+    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+        rows = rows_of(step)
         self.before(rows)
         self.passes.append(rows)
         if self._clock is not None:
             self._clock.now += self._seconds * sum(map(len, rows))
-        self._write(mx.array(rows), cache)
+        self._write(step)
 
-    def forward(self, tokens: Any, cache: RowCache) -> Any:
-        self._write(tokens[:, None], cache)
-        return mx.zeros((len(tokens), 16))
+    def forward(self, step: StepInput) -> mx.array:
+        self._write(step)
+        return mx.zeros((*step.tokens.shape, 16))
 
-    def _write(self, tokens: Any, cache: RowCache) -> None:
-        contents = tokens[:, None, :, None].astype(mx.float32)
-        mx.eval(cache[0].update_and_fetch(contents, contents))
+    def _write(self, step: StepInput) -> None:
+        contents = step.tokens[:, None, :, None].astype(mx.float32)
+        mx.eval(step.layers[0].update_and_fetch(contents, contents))
 
 
 class World:

@@ -14,6 +14,7 @@ from localai_shim.adapters import text
 from localai_shim.adapters.text import TextModel
 from localai_shim.engine import agreement as module
 from localai_shim.engine.agreement import Agreement, agreement
+from localai_shim.engine.model import StepInput
 from tests.architectures import Alone, engine_of, text_model
 from tests.engine.harness import Running, generate, request
 
@@ -98,9 +99,9 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def forward(self, tokens: Any, cache: list[Any]) -> Any:
+    def forward(self, step: StepInput) -> mx.array:
         self.passes += 1
-        return self._model.forward(tokens, cache)
+        return self._model.forward(step)
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:

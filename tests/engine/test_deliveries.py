@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.model import StepInput
 from localai_shim.types import SamplingParams
 from tests.engine.harness import GREEDY, Running, request
 from tests.tiny import tiny
@@ -33,15 +34,15 @@ class Watched:
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self if name in ("_model", "calls", "before_step") else self._model, name, value)
 
-    def prefill(self, tokens: Sequence[int], cache: Any, *, wait: bool = True) -> None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
         self.calls.append("prefill")
-        self._model.prefill(tokens, cache, wait=wait)
+        self._model.prefill(step, wait=wait)
 
-    def forward(self, tokens: Any, cache: Any) -> Any:
+    def forward(self, step: StepInput) -> mx.array:
         self.calls.append("step")
         if self.before_step is not None:
             self.before_step(self.calls.count("step"))
-        return self._model.forward(tokens, cache)
+        return self._model.forward(step)
 
 
 def watched(options: EngineOptions | None = None) -> Engine[Any]:

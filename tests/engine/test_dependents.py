@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import pytest
 
 from localai_shim.engine import prefill
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.model import StepInput
 from localai_shim.types import RowError
 from tests.engine.counting import counting, expected, tokens
-from tests.engine.harness import Running, engine_for, eventually, request
+from tests.engine.harness import Running, engine_for, eventually, request, rows_of
 from tests.engine.recording import MakeWorld, World
 from tests.samples import only
 
@@ -199,16 +197,15 @@ def test_dependents_are_served_where_nothing_can_be_kept_for_them(world: MakeWor
 def test_in_the_engine_a_leader_that_fails_frees_the_others() -> None:
     engine = engine_for("qwen3")
     try:
-        model, one, several = engine.model, engine.model.prefill, engine.model.prefill_batch
+        prefill = engine.model.prefill
         shared = [token for token in tokens(100) if token != 13][:90]
 
-        def refuse(prefill: Any, ids: Any, cache: Any, **more: Any) -> None:
-            if 13 in ids or any(13 in row for row in ids if isinstance(row, list)):
+        def refuse(step: StepInput, *, wait: bool = True) -> None:
+            if any(13 in row for row in rows_of(step)):
                 raise RuntimeError("bad prompt")
-            prefill(ids, cache, **more)
+            prefill(step, wait=wait)
 
-        model.prefill = partial(refuse, one)  # type: ignore[method-assign]
-        model.prefill_batch = partial(refuse, several)  # type: ignore[method-assign]
+        engine.model.prefill = refuse  # type: ignore[method-assign]
         bad = Running(engine, request([*shared, 13, *[30] * 30]))
         good = [Running(engine, request([*shared, 20 + i, *[40] * 20], max_tokens=5)) for i in range(3)]
         with pytest.raises(RowError, match="bad prompt"):

@@ -6,7 +6,7 @@ import pytest
 
 from localai_shim.engine.engine import Engine
 from localai_shim.types import EngineClosedError, ModelLoadError, RowError, SamplingParams
-from tests.engine.harness import Running, engine_for, eventually, generate, request
+from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
 
 
 class Exploding:
@@ -42,10 +42,10 @@ def test_a_prompt_whose_prefill_fails_does_not_disturb_running_rows() -> None:
         undisturbed = generate(engine, request([5, 6, 7], max_tokens=30))
         prefill = engine.model.prefill
 
-        def failing(tokens, cache, **more):
-            if 13 in tokens:
+        def failing(step, **more):
+            if 13 in rows_of(step)[0]:
                 raise RuntimeError("bad prompt")
-            return prefill(tokens, cache, **more)
+            return prefill(step, **more)
 
         engine.model.prefill = failing  # type: ignore[method-assign]
         good = Running(engine, request([5, 6, 7], max_tokens=30))
@@ -95,13 +95,13 @@ def test_when_the_model_step_fails_its_rows_fail_and_the_next_request_is_served(
         forward = engine.model.forward
         broken = [True]
 
-        def failing(tokens, cache, **more):
-            if broken and len(tokens) == 2:
+        def failing(step):
+            if broken and len(step.tokens) == 2:
                 broken.clear()
                 if not lazily:
                     raise RuntimeError("device lost")
-                return forward(tokens, cache)[:, :, None]  # a shape that only the sampler trips over
-            return forward(tokens, cache)
+                return forward(step)[:, :, :, None]  # a shape that only the sampler trips over
+            return forward(step)
 
         engine.model.forward = failing  # type: ignore[method-assign]
         rows = [Running(engine, request([i, i + 1], max_tokens=500)) for i in (3, 4)]

@@ -10,6 +10,7 @@ import pytest
 
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine
+from localai_shim.engine.model import StepInput
 from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
 from tests.engine.guides import Only, Stepped
@@ -223,9 +224,9 @@ def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(mod
     known: list[int] = []  # how many tokens the host knew at each forward pass
     forward = model.forward
 
-    def counting(tokens: Any, cache: Any) -> Any:
+    def counting(step: StepInput) -> Any:
         known.append(len(stepped.tokens(row)))
-        return forward(tokens, cache)
+        return forward(step)
 
     model.forward = counting  # type: ignore[method-assign]
     try:

@@ -11,9 +11,21 @@ from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.memory import Memory
+from localai_shim.engine.model import StepInput
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
 from tests.engine.counting import PER_TOKEN, counting, tokens
-from tests.engine.harness import GREEDY, Gate, Running, engine_for, eventually, generate, request, stepping, while_busy
+from tests.engine.harness import (
+    GREEDY,
+    Gate,
+    Running,
+    engine_for,
+    eventually,
+    generate,
+    request,
+    step_of,
+    stepping,
+    while_busy,
+)
 from tests.engine.oracle import alone
 from tests.samples import only
 from tests.tiny import tiny
@@ -47,7 +59,7 @@ def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
         model, memory = engine.model, Memory(engine.model, None, 2048)
         for count in (3, 200, 700):
             row = model.new_cache()
-            model.prefill([1] * count, row)
+            model.prefill(step_of([1] * count, row))
             held = sum(layer.nbytes for layer in row)
             assert 0.5 * memory.row(count) <= held <= memory.row(count)
     finally:
@@ -269,12 +281,12 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
     try:
         prefill = engine.model.prefill
 
-        def failing(ids: list[int], cache: object, **more: bool) -> None:
+        def failing(step: StepInput, *, wait: bool = True) -> None:
             if engine.stats().preempted:
                 raise RuntimeError("no more")
-            prefill(ids, cache, **more)  # type: ignore[arg-type]
+            prefill(step, wait=wait)
 
-        engine.model.prefill = failing  # type: ignore[method-assign, assignment]
+        engine.model.prefill = failing  # type: ignore[method-assign]
         running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
         with pytest.raises(RowError, match="no more"):
             running[-1].finish()

@@ -48,9 +48,9 @@ def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kin
     try:
         calls: list[int] = []
         prefill = engine.model.prefill
-        engine.model.prefill = lambda tokens, cache, **more: (
-            calls.append(len(tokens)),
-            prefill(tokens, cache, **more),
+        engine.model.prefill = lambda step, **more: (
+            calls.append(step.tokens.size),
+            prefill(step, **more),
         )[1]  # type: ignore[method-assign]
         neighbour = Running(engine, request(prompts(4)[3], max_tokens=60))
         neighbour.read(2)

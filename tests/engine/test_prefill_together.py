@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,10 @@ from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import read_row
 from localai_shim.engine.kv.row import leaves
+from localai_shim.engine.model import StepInput
 from localai_shim.types import RowError, SamplingParams
 from tests.engine.counting import expected, tokens
-from tests.engine.harness import Running, engine_for, eventually, generate, request
+from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
 from tests.engine.recording import MakeWorld
 from tests.samples import only
 
@@ -27,21 +28,18 @@ class Passes:
 
     def __init__(self, engine: Engine[TextModel]) -> None:
         self.passes: list[list[list[int]]] = []
-        model = engine.model
-        prefill, prefill_batch = model.prefill, model.prefill_batch
+        prefill = engine.model.prefill
 
-        def one(ids: Sequence[int], cache: Any, **more: Any) -> None:
-            self.passes.append([list(ids)])
-            prefill(ids, cache, **more)
-
-        def several(prompts: Sequence[Sequence[int]], cache: Any, **more: Any) -> None:
-            self.passes.append([list(ids) for ids in prompts])
-            prefill_batch(prompts, cache)
-            for layer in leaves(read_row(cache)):
+        def watched(step: StepInput, *, wait: bool = True) -> None:
+            self.passes.append(rows_of(step))
+            prefill(step, wait=wait)
+            if step.counts is None:
+                return
+            for layer in leaves(read_row(step.layers)):
                 ring = getattr(layer, "ring", None)
                 assert ring is None or layer.length <= ring.size, "a window would have forgotten the wrong tokens"
 
-        model.prefill, model.prefill_batch = one, several  # type: ignore[method-assign, assignment]
+        engine.model.prefill = watched  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -248,17 +246,14 @@ def test_one_whose_prefill_fails_fails_alone(world: MakeWorld) -> None:
 
 def test_in_the_engine_too_the_others_say_what_they_say_without_it() -> None:
     with passes("qwen3") as (engine, _):
-        model, batch, one = engine.model, engine.model.prefill_batch, engine.model.prefill
+        prefill = engine.model.prefill
 
-        def refusing(prefill: Any) -> Any:
-            def refuse(ids: Any, cache: Any, **more: Any) -> None:
-                if any(13 in row for row in (ids if isinstance(ids[0], list) else [ids])):
-                    raise RuntimeError("bad prompt")
-                prefill(ids, cache, **more)
+        def refusing(step: StepInput, *, wait: bool = True) -> None:
+            if any(13 in row for row in rows_of(step)):
+                raise RuntimeError("bad prompt")
+            prefill(step, wait=wait)
 
-            return refuse
-
-        model.prefill, model.prefill_batch = refusing(one), refusing(batch)  # type: ignore[method-assign]
+        engine.model.prefill = refusing  # type: ignore[method-assign]
         good = [[i] * 3 + [40, 50 + i] for i in range(20, 26)]
         running = [Running(engine, [request(p, max_tokens=9) for p in good[:3]] + [request([13, 14, 15, 16, 17])])]
         running.append(Running(engine, [request(p, max_tokens=9) for p in good[3:]]))

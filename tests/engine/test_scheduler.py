@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.model import StepInput
 from localai_shim.types import Prompt
 from tests.engine.harness import Running, engine_for, generate, request
 
@@ -19,13 +20,13 @@ class Log:
         self.calls: list[tuple[str, int]] = []
         prefill, forward = model.prefill, model.forward
 
-        def logged_prefill(tokens: Any, cache: Any, **more: Any) -> Any:
-            self.calls.append(("prefill", len(tokens)))
-            return prefill(tokens, cache, **more)
+        def logged_prefill(step: StepInput, **more: Any) -> Any:
+            self.calls.append(("prefill", step.tokens.shape[1]))
+            return prefill(step, **more)
 
-        def logged_forward(tokens: Any, cache: Any) -> Any:
-            self.calls.append(("decode", tokens.shape[0]))
-            return forward(tokens, cache)
+        def logged_forward(step: StepInput) -> Any:
+            self.calls.append(("decode", step.tokens.shape[0]))
+            return forward(step)
 
         model.prefill, model.forward = logged_prefill, logged_forward
 

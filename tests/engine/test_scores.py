@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +15,7 @@ from localai_shim.engine import scores
 from localai_shim.engine.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.meter import Meter
+from localai_shim.engine.model import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.scores import Scoring
@@ -147,11 +147,13 @@ def test_host_and_device_read_the_same_of_padded_rows(on_device: bool, top: int)
 class Scored(Recording):
     """As `Recording`, with logits that say the token that came in; a token of scores takes ten times as long."""
 
-    def prompt_logits(self, prompts: Sequence[Sequence[int]], cache: Any) -> Any:
+    def forward(self, step: StepInput) -> mx.array:
+        if step.tokens.shape[1] == 1:
+            return super().forward(step)
         assert self._clock is not None
-        self.prefill_batch(prompts, cache)
-        self._clock.now += 9 * self._seconds * sum(map(len, prompts))
-        return mx.zeros((len(prompts), len(prompts[0]), 16))
+        self.prefill(step)
+        self._clock.now += 9 * self._seconds * step.tokens.size
+        return mx.zeros((*step.tokens.shape, 16))
 
 
 class Stage:

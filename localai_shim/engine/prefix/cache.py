@@ -6,13 +6,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol
 
 from ...adapters.backend import gpu_memory, total_memory
 from ...adapters.contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, take_segment, take_snapshot
+from ..model import Model
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
@@ -21,17 +21,6 @@ log = logging.getLogger("localai_shim")
 MIN_PREFIX_TOKENS = 16  # fewer are sooner run than copied
 PREFIX_RAM_SHARE = 0.1  # of all memory, on the CPU back end
 PREFIX_GPU_SHARE = 0.25  # of the memory that the weights leave
-
-
-class Cacheable(Protocol):
-    """What the prefix cache needs of a model."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies all that the contents of a row's cache depend on."""
-        ...
-
-    def new_cache(self) -> RowCache: ...
 
 
 class PrefixCache:
@@ -52,7 +41,7 @@ class PrefixCache:
 
     def __init__(
         self,
-        model: Cacheable,
+        model: Model,
         budget: int,
         folder: str | os.PathLike[str] | None = None,
         folder_budget: int = 0,

@@ -102,9 +102,9 @@ def test_a_row_that_can_be_cut_is_prefilled_in_one_piece() -> None:
     with counting("qwen3") as c:
         sizes: list[int] = []
         prefill = c.engine.model.prefill
-        c.engine.model.prefill = lambda tokens, cache, **more: (  # type: ignore[method-assign]
-            sizes.append(len(tokens)),
-            prefill(tokens, cache, **more),
+        c.engine.model.prefill = lambda step, **more: (  # type: ignore[method-assign]
+            sizes.append(step.tokens.size),
+            prefill(step, **more),
         )[1]
         c.ask(Prompt(tokens(100), boundaries=[30, 60]))
         assert sizes == [99]

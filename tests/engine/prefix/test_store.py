@@ -26,7 +26,7 @@ from localai_shim.types import Prompt
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
-from tests.engine.harness import engine_for
+from tests.engine.harness import engine_for, step_of
 from tests.engine.segments import arrays_of, common_length, random_tokens
 from tests.samples import only
 from tests.tiny import tiny
@@ -55,7 +55,7 @@ def test_another_process_prefills_only_what_is_new(kind: str, close: bool, tmp_p
 
 def prefilled(model: TextModel, tokens: Sequence[int]) -> RowCache:
     row = model.new_cache()
-    model.prefill(tokens, row)
+    model.prefill(step_of(tokens, row))
     return row
 
 
