@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from ..output.channels import ChannelSplitter
-from ..output.markup import REASONING
+from ..output.row_text import RowText
 
 
 class Matcher(Protocol):
@@ -47,8 +46,7 @@ class Thinking:
     """One row's reasoning, as far as it must be followed.
 
     Attributes:
-        splitter: fresh, in the state that the answer begins in.
-        detokenizer: fresh.
+        text: the row's; its stop check feeds it, and the row's guide where it has none.
         opener: tokens that open one; none: it takes more than these.
         closer: tokens that close one.
         allowed: the model may open a block by itself.
@@ -56,8 +54,7 @@ class Thinking:
         budget: tokens of reasoning, those of all blocks together, after which a block is closed; None: no limit.
     """
 
-    splitter: ChannelSplitter
-    detokenizer: Any
+    text: RowText
     opener: Sequence[int]
     closer: Sequence[int]
     allowed: bool = True
@@ -80,7 +77,7 @@ class RowGuide:
         self._forced: deque[int] = deque()
         self._phase: _Phase = "answer"
         if thinking is not None:
-            self._phase = "thinking" if thinking.splitter.state == REASONING else "start"
+            self._phase = "thinking" if thinking.text.in_reasoning else "start"
             self._limit(thinking)
 
     @property
@@ -135,11 +132,11 @@ class RowGuide:
 
     def _follow(self, thinking: Thinking, token_id: int) -> None:
         opens = token_id == self.escape
-        thinking.detokenizer.add_token(token_id)
-        pieces = thinking.splitter.feed(thinking.detokenizer.last_segment)
-        reasons = thinking.splitter.state == REASONING
-        answers = any(piece.kind in ("content", "open", "stray") for piece in pieces)
-        if reasons:
+        text = thinking.text
+        if not text.has_stop_check:
+            text.feed(token_id)
+        answers = any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
+        if text.in_reasoning:
             self._spent += self._phase == "thinking"
             self._phase = "thinking"
             self._limit(thinking)

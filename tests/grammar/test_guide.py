@@ -14,6 +14,7 @@ from localai_shim.grammar.guide import RowGuide, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
 from localai_shim.output.markup import REASONING, Markup
+from localai_shim.output.row_text import RowText
 from localai_shim.output.token_bytes import TokenBytes
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 
@@ -39,6 +40,10 @@ def one(text: str) -> int:
     return token
 
 
+def row_text(splitter: ChannelSplitter) -> RowText:
+    return RowText(ByteDetokenizer(TokenBytes(TOKENIZER)), splitter)
+
+
 def guide(
     pattern: str | None = None,
     *,
@@ -55,8 +60,7 @@ def guide(
     if not thinks:
         return RowGuide(matcher)
     thinking = Thinking(
-        splitter=ChannelSplitter(markup, state=state, offered=False),
-        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        text=row_text(ChannelSplitter(markup, state=state, offered=False)),
         opener=[] if markup.think is None else ids(markup.think[0]),
         closer=ids(markup.think_end or ""),
         allowed=may_open,
@@ -271,8 +275,7 @@ def harmony(budget: int | None = None) -> RowGuide:
     )
     source = f'start: ({opening} /[a-z ]*/ {closing})? {final} ("yes" | "no")'
     thinking = Thinking(
-        splitter=ChannelSplitter(HARMONY, offered=False),
-        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        text=row_text(ChannelSplitter(HARMONY, offered=False)),
         opener=[],
         closer=ids("<|end|>"),
         budget=budget,
