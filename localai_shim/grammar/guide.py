@@ -76,6 +76,9 @@ class RowGuide:
         self._spent = 0
         self._forced: deque[int] = deque()
         self._phase: _Phase = "answer"
+        limited = thinking is not None and thinking.budget is not None
+        self._reopens = limited and (matcher is None or from_start)
+        """A block may come after the answer has begun, and would have to be closed."""
         if thinking is not None:
             self._phase = "thinking" if thinking.text.in_reasoning else "start"
             self._limit(thinking)
@@ -115,12 +118,6 @@ class RowGuide:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _reopens(self) -> bool:
-        """A block may come after the answer has begun, and would have to be closed."""
-        limited = self._thinking is not None and self._thinking.budget is not None
-        return limited and (self._matcher is None or self._from_start)
-
     def _bar(self, out: Any) -> bool:
         """Let everything come but what would end the answer, or begin a call, in mid-thought."""
         barred = self._thinking.barred if self._thinking is not None else ()
@@ -135,7 +132,6 @@ class RowGuide:
         text = thinking.text
         if not text.has_stop_check:
             text.feed(token_id)
-        answers = any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
         if text.in_reasoning:
             self._spent += self._phase == "thinking"
             self._phase = "thinking"
@@ -143,11 +139,14 @@ class RowGuide:
         elif opens:
             self._phase = "opening"
             self._forced = deque(thinking.opener[1:])
-        elif self._phase == "thinking" or answers or (self._phase == "start" and self._grammar_began()):
+        elif self._phase != "answer" and (self._phase == "thinking" or self._began(text)):
             self._phase = "answer"
 
-    def _grammar_began(self) -> bool:
-        return self._matcher is not None and not self._from_start
+    def _began(self, text: RowText) -> bool:
+        """The answer has begun: with any token where a grammar of it waits, and with what is no markup elsewhere."""
+        if self._phase == "start" and self._matcher is not None and not self._from_start:
+            return True
+        return any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
 
     def _limit(self, thinking: Thinking) -> None:
         """Close the block when the budget is spent."""

@@ -24,6 +24,7 @@ class RowText:
 
     Attributes:
         pieces: what the last token added, split.
+        content: what of it is content, for the stop check.
         in_reasoning: the text ends amid reasoning.
         has_stop_check: the row's stop check feeds it each token, before anyone else looks at it.
     """
@@ -34,7 +35,7 @@ class RowText:
         "_eos",
         "_hidden",
         "_splitter",
-        "_text",
+        "content",
         "has_stop_check",
         "in_reasoning",
         "pieces",
@@ -52,27 +53,25 @@ class RowText:
         self._detokenizer, self._splitter = detokenizer, splitter
         self._all_content = all_content or splitter is None
         self._eos, self._hidden = eos, hidden
-        self._text = ""
         self.pieces: Sequence[Piece] = ()
+        self.content = ""
         self.in_reasoning = splitter is not None and splitter.in_reasoning
         self.has_stop_check = False
 
     def feed(self, token_id: int) -> bool:
         """Take the row's next token; False for an end of sequence that is no text."""
-        splitter, self._text, self.pieces = self._splitter, "", ()
+        self.pieces = ()
         if token_id in self._eos:
             return False
+        splitter, text = self._splitter, ""
         if token_id not in self._hidden or not (self._all_content or splitter is None or splitter.state in PROSE):
             self._detokenizer.add_token(token_id)
-            self._text = self._detokenizer.last_segment
+            text = self._detokenizer.last_segment
         if splitter is not None:
-            self.pieces = splitter.feed(self._text)
+            self.pieces = splitter.feed(text)
             self.in_reasoning = splitter.in_reasoning
+        if self.has_stop_check:
+            self.content = text if self._all_content else ""
+            for piece in () if self._all_content else self.pieces:
+                self.content += piece.text if piece.kind == "content" else ""
         return True
-
-    @property
-    def content(self) -> str:
-        """The content that the last token made certain."""
-        if self._all_content:
-            return self._text
-        return "".join([piece.text for piece in self.pieces if piece.kind == "content"])
