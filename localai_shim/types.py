@@ -109,9 +109,11 @@ def common_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class StopChecker(Protocol):
-    """Sees a row's tokens on the engine thread and says when the row has said one of its stop strings."""
+    """Says when a row's output has one of its stop strings. One per row; called on the engine thread only."""
 
-    def feed(self, token_id: int) -> bool: ...
+    def feed(self, token_id: int) -> bool:
+        """Take the next output token, before the row's guide does; True when the row ends with it."""
+        ...
 
 
 class Guide(Protocol):

@@ -13,7 +13,9 @@ from openai.types.completion_choice import Logprobs
 from ..errors import BadRequest
 from ..grammar.compile import GrammarError
 from ..grammar.guide import RowGuide
+from ..output.channels import ChannelSplitter
 from ..output.markup import REASONING
+from ..output.row_text import RowText
 from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
@@ -25,7 +27,7 @@ from .assembler import Assembler
 from .echo import Echo, by_text, make_echo
 from .extras import NO_EXTRAS, Extras, read_extras, scored
 from .fields import Fields
-from .request_fields import ServedModel
+from .request_fields import Limits, ServedModel
 from .token_fields import read_truncation, token_id, truncated
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     salt = common.read_cache_salt(fields)
     extras = read_extras(fields, stream, continuous_usage=options.continuous_usage)
     truncation = read_truncation(fields)
-    guides = _read_guides(fields, model)
+    texts, guides = _read_guides(fields, model)
     fields.finish()
     top = scored(extras.prompt_logprobs, logprobs if echo else None)
     prompts: list[Prompt] = []
@@ -81,7 +83,14 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         prompt = Prompt(cut, salt=salt, top_logprobs=top)
         prompts.append(prompt)
         requests += common.make_requests(
-            prompt, best_of, sampling, limits, model, param="prompt", continuing=True, guide=guides(prompt)
+            prompt,
+            best_of,
+            sampling,
+            limits,
+            model,
+            param="prompt",
+            text=partial(texts, prompt),
+            guide=partial(guides, prompt),
         )
     echoes = [make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo]
     rules = limits.rules(model)
@@ -110,30 +119,41 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     return CompletionCall(requests, stream, assembler)
 
 
-def _read_guides(fields: Fields, model: ServedModel) -> Callable[[Prompt], Callable[[], Guide | None]]:
-    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a prompt's guides.
+def _read_guides(
+    fields: Fields, model: ServedModel
+) -> tuple[Callable[[Prompt, Limits], RowText], Callable[[Prompt, Callable[[], RowText]], Guide | None]]:
+    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a row's text and its guide.
 
     A grammar begins where the prompt ends, unless that is amid reasoning.
     """
     format, budget = read_answer_format(fields), read_thinking_budget(fields)
-    if format is None and budget is None:
-        return lambda prompt: lambda: None
+    follows = not (format is None and budget is None)
     try:
         grammar = None if format is None else model.grammars.compile(format.source)
     except GrammarError as error:
         assert format is not None
         raise format.refused(error) from error
 
-    def make(prompt: Prompt) -> Guide | None:
+    def text(prompt: Prompt, limits: Limits) -> RowText:
+        splitter = None
+        if follows:
+            state = model.markup.state_after(model.tokenizer.prompt_end(prompt.tokens))
+            splitter = ChannelSplitter(model.markup, state=state, offered=False)
+        return limits.text(model, splitter, continuing=True, all_content=True)
+
+    def guide(prompt: Prompt, row_text: Callable[[], RowText]) -> Guide | None:
+        if not follows:
+            return None
         end = model.tokenizer.prompt_end(prompt.tokens)
         thinking = None
         if grammar is None or model.markup.state_after(end) == REASONING:
-            thinking = follow_thinking(ThinkingPlan({}, budget=budget), model, end, guided=grammar is not None)
+            plan = ThinkingPlan({}, budget=budget)
+            thinking = follow_thinking(plan, model, end, row_text, guided=grammar is not None)
         if grammar is None and thinking is None:
             return None
         return RowGuide(None if grammar is None else grammar.matcher(), thinking)
 
-    return lambda prompt: partial(make, prompt)
+    return text, guide
 
 
 def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:

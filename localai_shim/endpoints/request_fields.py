@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from secrets import randbits
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from ..errors import BadRequest
 from ..grammar.compile import GrammarCompiler
 from ..output.channels import ChannelSplitter
 from ..output.markup import Markup
+from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
@@ -268,6 +270,22 @@ class Limits:
         hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
         return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
 
+    def text(
+        self, model: ServedModel, splitter: ChannelSplitter | None, *, continuing: bool, all_content: bool = False
+    ) -> RowText:
+        """What the engine's side reads of a row's text.
+
+        Args:
+            continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
+        """
+        return RowText(
+            model.tokenizer.detokenizer(continuing=continuing),
+            splitter,
+            all_content=all_content,
+            eos=model.eos_token_ids if self.skip_special_tokens else frozenset(),
+            hidden=self.rules(model).hidden,
+        )
+
 
 def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:
     """`stop` and vLLM's fields of where an answer ends, and of what of it is text."""
@@ -300,17 +318,15 @@ def make_requests(
     model: ServedModel,
     *,
     param: str,
-    continuing: bool = False,
-    splitter: Callable[[], ChannelSplitter] | None = None,
-    guide: Callable[[], Guide | None] | None = None,
+    text: Callable[[Limits], RowText],
+    guide: Callable[[Callable[[], RowText]], Guide | None],
 ) -> list[GenerationRequest]:
     """One request per choice, over one prefill.
 
     Args:
         param: the field that the prompt came from.
-        continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
-        splitter: makes what finds the content, in which stop strings are looked for; None: all text is content.
-        guide: makes a choice's guide.
+        text: makes what the engine reads of a choice's text.
+        guide: makes a choice's guide, of what makes that text.
 
     Raises:
         BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
@@ -325,35 +341,23 @@ def make_requests(
             code="context_length_exceeded",
         )
 
-    def stop() -> StopStrings | None:
-        if not limits.stop:
-            return None
-        rules = limits.rules(model)
-        return StopStrings(
-            model.tokenizer.detokenizer(continuing=continuing),
-            limits.stop,
-            limits.min_tokens,
-            splitter() if splitter else None,
-            eos=model.eos_token_ids if rules.skip_special_tokens else frozenset(),
-            hidden=rules.hidden,
-        )
-
     most = room if limits.max_tokens is None else min(limits.max_tokens, room)
 
-    return [
-        GenerationRequest(
+    def choose(choice: int) -> GenerationRequest:
+        row_text = cache(partial(text, limits))  # made for whoever asks first, and for nobody if none does
+        return GenerationRequest(
             prompt=prompt,
             sampling=_with_seed(sampling, choice),
             max_tokens=max(1, most),  # where none is wanted, the one that comes is nobody's
             min_tokens=limits.min_tokens,
             ignore_eos=limits.ignore_eos,
             stop_token_ids=limits.stop_token_ids,
-            stop=stop(),
-            guide=guide() if guide else None,
+            stop=StopStrings(row_text(), limits.stop, limits.min_tokens) if limits.stop else None,
+            guide=guide(row_text),
             priority=limits.priority,
         )
-        for choice in range(n)
-    ]
+
+    return [choose(choice) for choice in range(n)]
 
 
 def _with_seed(sampling: SamplingParams, choice: int) -> SamplingParams:

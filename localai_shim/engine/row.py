@@ -77,12 +77,14 @@ class Row:
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
             return "stop", is_eos
-        ends = self.guide is not None and self._guide_ends(self.guide, token_id)
+        ends = False
         if request.stop is not None:
             try:
-                ends = request.stop.feed(token_id) or ends
+                ends = request.stop.feed(token_id)
             except Exception as error:
                 raise RowError(f"the stop check of this request failed: {error!r}") from error
+        if self.guide is not None:
+            ends = self._guide_ends(self.guide, token_id) or ends
         if ends:
             return "stop", is_eos
         if self.generated >= self.room:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from ..output.channels import ChannelSplitter
-from ..output.markup import REASONING
+from ..output.row_text import RowText
 
 
 class Matcher(Protocol):
@@ -47,8 +46,7 @@ class Thinking:
     """One row's reasoning, as far as it must be followed.
 
     Attributes:
-        splitter: fresh, in the state that the answer begins in.
-        detokenizer: fresh.
+        text: the row's; its stop check feeds it, and the row's guide where it has none.
         opener: tokens that open one; none: it takes more than these.
         closer: tokens that close one.
         allowed: the model may open a block by itself.
@@ -56,8 +54,7 @@ class Thinking:
         budget: tokens of reasoning, those of all blocks together, after which a block is closed; None: no limit.
     """
 
-    splitter: ChannelSplitter
-    detokenizer: Any
+    text: RowText
     opener: Sequence[int]
     closer: Sequence[int]
     allowed: bool = True
@@ -79,8 +76,11 @@ class RowGuide:
         self._spent = 0
         self._forced: deque[int] = deque()
         self._phase: _Phase = "answer"
+        limited = thinking is not None and thinking.budget is not None
+        self._reopens = limited and (matcher is None or from_start)
+        """A block may come after the answer has begun, and would have to be closed."""
         if thinking is not None:
-            self._phase = "thinking" if thinking.splitter.state == REASONING else "start"
+            self._phase = "thinking" if thinking.text.in_reasoning else "start"
             self._limit(thinking)
 
     @property
@@ -118,12 +118,6 @@ class RowGuide:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _reopens(self) -> bool:
-        """A block may come after the answer has begun, and would have to be closed."""
-        limited = self._thinking is not None and self._thinking.budget is not None
-        return limited and (self._matcher is None or self._from_start)
-
     def _bar(self, out: Any) -> bool:
         """Let everything come but what would end the answer, or begin a call, in mid-thought."""
         barred = self._thinking.barred if self._thinking is not None else ()
@@ -135,22 +129,24 @@ class RowGuide:
 
     def _follow(self, thinking: Thinking, token_id: int) -> None:
         opens = token_id == self.escape
-        thinking.detokenizer.add_token(token_id)
-        pieces = thinking.splitter.feed(thinking.detokenizer.last_segment)
-        reasons = thinking.splitter.state == REASONING
-        answers = any(piece.kind in ("content", "open", "stray") for piece in pieces)
-        if reasons:
+        text = thinking.text
+        if not text.has_stop_check:
+            text.feed(token_id)
+        if text.in_reasoning:
             self._spent += self._phase == "thinking"
             self._phase = "thinking"
             self._limit(thinking)
         elif opens:
             self._phase = "opening"
             self._forced = deque(thinking.opener[1:])
-        elif self._phase == "thinking" or answers or (self._phase == "start" and self._grammar_began()):
+        elif self._phase != "answer" and (self._phase == "thinking" or self._began(text)):
             self._phase = "answer"
 
-    def _grammar_began(self) -> bool:
-        return self._matcher is not None and not self._from_start
+    def _began(self, text: RowText) -> bool:
+        """The answer has begun: with any token where a grammar of it waits, and with what is no markup elsewhere."""
+        if self._phase == "start" and self._matcher is not None and not self._from_start:
+            return True
+        return any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
 
     def _limit(self, thinking: Thinking) -> None:
         """Close the block when the budget is spent."""

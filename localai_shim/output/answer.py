@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from ..types import Token
 from .channels import ChannelSplitter, Piece
+from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
 from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .text import Delta
@@ -18,7 +18,7 @@ class AnswerParser:
     """Detokenises one choice, splits it into channels, cuts its content at a stop string and reads its tool calls.
 
     Args:
-        detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
+        detokenizer: fresh.
         markup: the model's markers.
         state: the state that the answer begins in, see `Markup.state_after`.
         tools: what the model may call.
@@ -33,7 +33,7 @@ class AnswerParser:
 
     def __init__(
         self,
-        detokenizer: Any,
+        detokenizer: Detokenizer,
         markup: Markup,
         *,
         state: str | None = None,

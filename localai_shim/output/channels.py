@@ -108,6 +108,10 @@ class ChannelSplitter:
         offered: tools were offered; a call may then also begin inside the reasoning, as some models do.
 
     Whitespace next to a block is markup: around reasoning, before calls and between them.
+
+    Attributes:
+        state: the state that the text ends in.
+        in_reasoning: it ends amid reasoning, also in a call there, until a marker comes that closes the reasoning.
     """
 
     def __init__(self, markup: Markup, *, state: str | None = None, offered: bool = True) -> None:
@@ -124,6 +128,7 @@ class ChannelSplitter:
         self._space: list[Piece] = []  # whitespace that is content or not, as what follows it is
         self._called = False
         self.state = state or markup.initial
+        self.in_reasoning = self.state == REASONING
         self._fresh = self.state != NORMAL  # whitespace would be the first after a marker, which is markup, too
 
     def feed(self, text: str) -> list[Piece]:
@@ -168,6 +173,7 @@ class ChannelSplitter:
             yield from self._say(text[at : match.start()])
             at = match.end()
             if self.state == TOOL and self._strings.inside:
+                self.in_reasoning &= target != NORMAL or marker not in dict(self._edges[REASONING])
                 yield from self._say(marker)
                 continue
             opens = target != TOOL or self._opens(text[at:])
@@ -225,11 +231,13 @@ class ChannelSplitter:
         if left == TOOL and target == NORMAL and not ends_thought:
             yield self._piece("close", marker)
             self.state = self._outer
+            self.in_reasoning = self.state == REASONING
             return
         if left == TOOL:
             yield self._piece("close", "")
         yield self._piece("open" if target == TOOL else "markup", marker)
         self.state = target
+        self.in_reasoning = target == REASONING or (target == TOOL and self.in_reasoning)
         if target == TOOL:
             if left != TOOL:
                 self._outer = REASONING if left == REASONING else NORMAL

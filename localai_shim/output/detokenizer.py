@@ -8,14 +8,28 @@ seen too late), and turns byte 0 into another character; here text is exactly th
 from __future__ import annotations
 
 import codecs
+from typing import Protocol
 
 from .token_bytes import TokenBytes
 
 _make_decoder = codecs.getincrementaldecoder("utf-8")
 
 
+class Detokenizer(Protocol):
+    """Turns one text's tokens into text as they come: mlx-lm's interface."""
+
+    def add_token(self, token: int, /) -> None: ...
+
+    def finalize(self) -> None: ...
+
+    @property
+    def last_segment(self) -> str:
+        """The text since this was last asked."""
+        ...
+
+
 class ByteDetokenizer:
-    """One text, token by token, with mlx-lm's interface."""
+    """One text, token by token."""
 
     __slots__ = ("_decoder", "_partial", "_segment", "_token_bytes", "_whole")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..types import Token
-from .channels import ChannelSplitter
-from .markup import NORMAL, REASONING
+from .markup import NORMAL
+from .row_text import PROSE, RowText
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class TokenRules:
             return True
         if token.is_eos:
             return self.skip_special_tokens
-        return token.id in self.hidden and state in _TEXT
+        return token.id in self.hidden and state in PROSE
 
     def is_end(self, token: Token) -> bool:
         """Whether a row's last token says no more than that it ends."""
@@ -59,7 +58,6 @@ class TokenRules:
 
 ALL_TEXT = TokenRules()
 """Only ends of sequence are no text."""
-_TEXT = (NORMAL, REASONING)
 
 
 class StopMatcher:
@@ -112,40 +110,24 @@ class StopStrings:
     """The engine's side: sees a row's tokens and says when they contain a stop string.
 
     Args:
-        detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
+        text: the row's, which this feeds.
         strings: the stop strings, at least one.
-        min_tokens: stop strings that begin in the first so many tokens do not count.
-        splitter: finds the content, in which stop strings are looked for; None: all text is content.
-        eos: ends of sequence that are no text; they do not count among the first tokens, either.
-        hidden: see `TokenRules`.
+        min_tokens: stop strings that begin in the first so many tokens do not count; ends of sequence that are no text
+            are not among these.
     """
 
-    def __init__(
-        self,
-        detokenizer: Any,
-        strings: Sequence[str],
-        min_tokens: int = 0,
-        splitter: ChannelSplitter | None = None,
-        eos: frozenset[int] = frozenset(),
-        hidden: frozenset[int] = frozenset(),
-    ) -> None:
-        self._detokenizer = detokenizer
-        self._eos, self._hidden = eos, hidden
-        self._splitter = splitter
+    def __init__(self, text: RowText, strings: Sequence[str], min_tokens: int = 0) -> None:
+        self._text = text
+        text.has_stop_check = True
         self._matcher = StopMatcher(strings)
         self._unchecked = min_tokens
 
     def feed(self, token_id: int) -> bool:
-        if token_id in self._eos:
+        text = self._text
+        if not text.feed(token_id):
             return False
-        text = ""
-        if token_id not in self._hidden or (self._splitter is not None and self._splitter.state not in _TEXT):
-            self._detokenizer.add_token(token_id)
-            text = self._detokenizer.last_segment
-        if self._splitter is not None:
-            text = "".join(piece.text for piece in self._splitter.feed(text) if piece.kind == "content")
         if self._unchecked > 0:
             self._unchecked -= 1
         else:
-            self._matcher.feed(text)
+            self._matcher.feed(text.content)
         return self._matcher.matched

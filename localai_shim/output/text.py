@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..types import FinishReason, Token
+from .detokenizer import Detokenizer
 from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .tool_calls import CallDelta, InvalidCall
 
@@ -34,7 +34,7 @@ class TextParser:
     """Detokenises one choice, cuts it at its stop string, and keeps logprobs in step with the text.
 
     Args:
-        detokenizer: a fresh streaming detokenizer (mlx-lm's interface).
+        detokenizer: fresh.
         stop: stop strings; never part of the text.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`.
@@ -47,7 +47,7 @@ class TextParser:
 
     def __init__(
         self,
-        detokenizer: Any,
+        detokenizer: Detokenizer,
         stop: Sequence[str] = (),
         *,
         min_tokens: int = 0,

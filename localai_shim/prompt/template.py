@@ -13,7 +13,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
-from ..output.detokenizer import ByteDetokenizer
+from ..output.detokenizer import ByteDetokenizer, Detokenizer
 from ..output.token_bytes import TokenBytes
 from ..types import common_length
 from . import history
@@ -86,7 +86,7 @@ class ChatTokenizer:
         """The text of a prompt given as token ids."""
         return str(self._tokenizer.decode(list(ids)))
 
-    def detokenizer(self, *, continuing: bool = False) -> Any:
+    def detokenizer(self, *, continuing: bool = False) -> Detokenizer:
         """A fresh streaming detokenizer.
 
         Args:
@@ -95,7 +95,7 @@ class ChatTokenizer:
         """
         if self.token_bytes.kind == "byte_level":
             return ByteDetokenizer(self.token_bytes)
-        detokenizer = self._tokenizer.detokenizer
+        detokenizer: Detokenizer = self._tokenizer.detokenizer
         if continuing:
             for token_id in self._letter:
                 detokenizer.add_token(token_id)

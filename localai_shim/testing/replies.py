@@ -152,13 +152,14 @@ class Row:
         token_id = self._tokenizer.eos_token_id if place is None else script.ids[place]
         if token_id in self._barred:
             self._refuse(token_id)
+        stopped = request.stop is not None and request.stop.feed(token_id)
         guided_to_end = self._guide is not None and self._take_through_guide(token_id)
         self._said.append(token_id)
         self._at = 0 if place is None else place + 1
         is_eos = token_id in self._eos
         ends = is_eos and not request.ignore_eos and len(self._said) > request.min_tokens
         ends = ends or token_id in request.stop_token_ids
-        ends = ends or (request.stop is not None and request.stop.feed(token_id))
+        ends = ends or stopped
         if guided_to_end and not ends and 0 < self._at < len(script.ids):
             self._refuse(script.ids[self._at])
         reason: FinishReason | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from localai_shim.grammar.compile import Grammar, GrammarError
 from localai_shim.grammar.guide import RowGuide, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.markup import REASONING, Markup
+from localai_shim.output.markup import REASONING, Markup, ToolFormat
+from localai_shim.output.row_text import RowText
+from localai_shim.output.stop import StopStrings
 from localai_shim.output.token_bytes import TokenBytes
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 
@@ -39,6 +42,10 @@ def one(text: str) -> int:
     return token
 
 
+def row_text(splitter: ChannelSplitter) -> RowText:
+    return RowText(ByteDetokenizer(TokenBytes(TOKENIZER)), splitter)
+
+
 def guide(
     pattern: str | None = None,
     *,
@@ -55,8 +62,7 @@ def guide(
     if not thinks:
         return RowGuide(matcher)
     thinking = Thinking(
-        splitter=ChannelSplitter(markup, state=state, offered=False),
-        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        text=row_text(ChannelSplitter(markup, state=state, offered=False)),
         opener=[] if markup.think is None else ids(markup.think[0]),
         closer=ids(markup.think_end or ""),
         allowed=may_open,
@@ -271,8 +277,7 @@ def harmony(budget: int | None = None) -> RowGuide:
     )
     source = f'start: ({opening} /[a-z ]*/ {closing})? {final} ("yes" | "no")'
     thinking = Thinking(
-        splitter=ChannelSplitter(HARMONY, offered=False),
-        detokenizer=ByteDetokenizer(TokenBytes(TOKENIZER)),
+        text=row_text(ChannelSplitter(HARMONY, offered=False)),
         opener=[],
         closer=ids("<|end|>"),
         budget=budget,
@@ -316,3 +321,58 @@ def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
         row.accept(one("b"))
     with pytest.raises(GrammarError):
         row.mask(out)
+
+
+# -- with a stop check that reads the same text -----------------------------------------------------------------------
+
+
+CALL = ToolFormat("json", "<tool_call>", "</tool_call>", parse=lambda text, tools: None, style="json")
+CALLING = Markup(think=("<think>", "</think>"), tools=CALL)
+
+
+def tokens_of(rng: random.Random) -> list[int]:
+    parts = ["yes", "no", " ", "\n", "a", "<think>", "</think>", "<tool_call>", '{"a": "', '"}', "</tool_call>", "</th"]
+    return [token for part in rng.choices(parts, k=rng.randint(1, 25)) for token in ids(part)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "matches"), [(0, None), (4, None), (1000, None), (None, r"[^x]*"), (4, r"[^x]*"), (1000, r"[^x]*")]
+)
+def test_a_guide_and_a_stop_check_find_in_one_text_what_they_find_in_two(
+    budget: int | None, matches: str | None
+) -> None:
+    rng = random.Random(budget)
+    compiled = None if matches is None else Grammar(grammar.regex(matches), VOCABULARY)
+    limits = {"opener": ids("<think>"), "closer": ids("</think>"), "barred": [one("a")], "budget": budget}
+    stopped = 0
+    for _ in range(150):
+        state, offered = rng.choice([None, REASONING]), rng.random() < 0.5
+        stop = ["".join(rng.choices("noa ", k=rng.randint(1, 2)))]
+        shared, own, alone = (
+            row_text(ChannelSplitter(CALLING, state=state, offered=offers)) for offers in (offered, offered, False)
+        )
+        checks = [StopStrings(text, stop, 2) for text in (shared, own)]
+        guides = [
+            RowGuide(None if compiled is None else compiled.matcher(), Thinking(text=text, **limits))
+            for text in (shared, alone)
+        ]
+        for token in tokens_of(rng):
+            may = asked(guides[0])
+            assert may == asked(guides[1])
+            if may is not ALL and token not in may:
+                if len(may) > 1:
+                    continue
+                token = may[0]
+            ends = [check.feed(token) for check in checks]
+            over = [guide.accept(token) for guide in guides]
+            assert ends[0] == ends[1]
+            assert over[0] == over[1]
+            assert guides[0].idle == guides[1].idle
+            assert guides[0].escape == guides[1].escape
+            if ends[0] or over[0]:
+                stopped += ends[0]
+                break
+            if shared.in_reasoning != alone.in_reasoning:
+                assert offered  # a string of a call amid reasoning said that this is over, and the call ended
+                break
+    assert stopped

@@ -12,6 +12,7 @@ import pytest
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
+from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.text import TextParser
 from localai_shim.output.token_bytes import TokenBytes
@@ -119,7 +120,7 @@ def random_answer(rng: random.Random) -> tuple[Recorded, list[str]]:
 def as_the_engine_ends_it(answer: Recorded, pieces: list[str], stop: list[str], min_tokens: int) -> list[Token]:
     """The row's tokens, up to the one at which the engine's own matcher stops it."""
     splitter = ChannelSplitter(answer.family.markup, state=answer.state, offered=bool(answer.tools.functions))
-    checker = StopStrings(Detokenizer(pieces), stop, min_tokens, splitter)
+    checker = StopStrings(RowText(Detokenizer(pieces), splitter), stop, min_tokens)
     made = tokens(pieces, answer.finish)
     for token in made:
         if checker.feed(token.id):
@@ -179,7 +180,7 @@ def test_ends_of_sequence_that_a_row_goes_on_behind_are_neither_text_nor_counted
     answer, pieces = Recorded("", QWEN, ""), ["a", "b", "c"]
     eos = Token(-1, is_eos=True)
     row = [eos, Token(0), eos, Token(1), Token(2, finish_reason="length")]
-    checker = StopStrings(Detokenizer(pieces), ["b", "c"], 2, ChannelSplitter(QWEN.markup))
+    checker = StopStrings(RowText(Detokenizer(pieces), ChannelSplitter(QWEN.markup)), ["b", "c"], 2)
     assert [checker.feed(token.id) for token in row if not token.is_eos] == [False, False, True]
     parser = make_parser(answer, pieces, stop=["b", "c"], min_tokens=2)
     assert feed(parser, row).content == "ab"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopMatcher, StopStrings
 from tests.conftest import chat_tokenizer
 from tests.output.stops import cut_at_first_stop
@@ -100,12 +101,12 @@ def test_the_engine_is_told_at_the_token_that_completes_a_stop_string(tokenizer:
         stop = text[start:end]
         texts = {n: tokenizer.decode(ids[:n]) for n in range(1, len(ids) + 1)}
         completes = next(n for n, said in texts.items() if stop in said.rstrip("\ufffd"))
-        checker = StopStrings(chat_tokenizer(tokenizer).detokenizer(), [stop])
+        checker = StopStrings(RowText(chat_tokenizer(tokenizer).detokenizer()), [stop])
         said = [checker.feed(token) for token in ids]
         assert said.index(True) + 1 == completes, stop
         assert all(said[completes - 1 :])
 
 
 def test_the_engine_is_told_nothing_without_a_stop_string(tokenizer: Any) -> None:
-    checker = StopStrings(chat_tokenizer(tokenizer).detokenizer(), ["never"])
+    checker = StopStrings(RowText(chat_tokenizer(tokenizer).detokenizer()), ["never"])
     assert not any(checker.feed(token) for token in tokenizer.encode("one two three"))

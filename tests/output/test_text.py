@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.text import Delta, TextParser
 from localai_shim.types import Token
@@ -90,7 +91,7 @@ def test_a_stop_string_cuts_the_text_wherever_tokens_end(tokenizer: Any, text: s
 def test_a_stop_string_that_the_last_token_completes_is_the_reason(tokenizer: Any, text: str) -> None:
     stop = [text[-3:]]
     *others, last = tokens_of(tokenizer, text)
-    checker = StopStrings(chat_tokenizer(tokenizer).detokenizer(), stop)
+    checker = StopStrings(RowText(chat_tokenizer(tokenizer).detokenizer()), stop)
     assert not any(checker.feed(token.id) for token in others)
     last = last._replace(finish_reason="stop" if checker.feed(last.id) else "length")  # as the engine does
     deltas = run(TextParser(chat_tokenizer(tokenizer).detokenizer(), stop), [*others, last])

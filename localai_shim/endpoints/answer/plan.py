@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...errors import BadRequest
@@ -12,6 +13,7 @@ from ...grammar.tools import call_or, harmony_answer, no_call
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
 from ...output.markup import NORMAL
+from ...output.row_text import RowText
 from ...output.text import TextParser
 from ...types import Guide, SamplingParams
 from ..request_fields import Limits, ServedModel
@@ -77,14 +79,16 @@ class AnswerPlan:
             rules=rules,
         )
 
-    def splitter(self) -> ChannelSplitter:
-        """Finds the content among the text."""
-        return ChannelSplitter(self._model.markup, state=self._state, offered=bool(self._tools.offered.functions))
+    def text(self, limits: Limits) -> RowText:
+        """The engine's side of the text."""
+        markup = self._model.markup
+        splitter = ChannelSplitter(markup, state=self._state, offered=bool(self._tools.offered.functions))
+        return limits.text(self._model, splitter, continuing=self._continuing)
 
-    def guide(self) -> Guide | None:
+    def guide(self, text: Callable[[], RowText]) -> Guide | None:
         """Limits what may be said; None: nothing does."""
         grammar = self._grammar
-        thinking = follow_thinking(self._thinking, self._model, self._prompt_end, guided=grammar is not None)
+        thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, guided=grammar is not None)
         if grammar is None and len(self._barred) > 1:
             return RowGuide(NoMarker(self._barred), thinking, from_start=True)
         if grammar is None and thinking is None:

@@ -4,12 +4,13 @@ vLLM calls `thinking_token_budget`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadRequest
 from ...grammar.guide import Thinking
-from ...output.channels import ChannelSplitter
+from ...output.row_text import RowText
 from ..fields import Fields
 from ..request_fields import ServedModel
 
@@ -79,17 +80,19 @@ def _nearest(effort: str, model: ServedModel) -> str | None:
     return next((other for other in nearest if model.tokenizer.takes("reasoning_effort", other)), None)
 
 
-def follow_thinking(plan: ThinkingPlan, model: ServedModel, prompt_end: str, *, guided: bool) -> Thinking | None:
+def follow_thinking(
+    plan: ThinkingPlan, model: ServedModel, prompt_end: str, text: Callable[[], RowText], *, guided: bool
+) -> Thinking | None:
     """What a row's guide must follow of the reasoning; None: nothing.
 
     Args:
         prompt_end: the end of the rendered prompt.
+        text: makes the row's text, or has made it.
         guided: a grammar waits for the reasoning to be over.
     """
     markup, tokenizer = model.markup, model.tokenizer
     if not markup.thinks or markup.think_end is None or markup.closed_by(prompt_end):
         return None
-    state = markup.state_after(prompt_end)
     budget = plan.budget
     if plan.off and not any(tokenizer.knows(name) for name in _SWITCHES):
         budget = 0
@@ -97,8 +100,7 @@ def follow_thinking(plan: ThinkingPlan, model: ServedModel, prompt_end: str, *, 
         return None
     call = tokenizer.encode_marker(markup.tools.start) if markup.tools is not None else []
     return Thinking(
-        splitter=ChannelSplitter(markup, state=state, offered=False),
-        detokenizer=tokenizer.detokenizer(),
+        text=text(),
         opener=[] if markup.think is None else tokenizer.encode_marker(markup.think[0]),
         closer=tokenizer.encode_marker(markup.think_end),
         # A model that wants to think says better things behind an empty block than without one.

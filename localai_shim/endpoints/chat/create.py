@@ -98,8 +98,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         limits,
         model,
         param="messages",
-        continuing=continuing,
-        splitter=answer.splitter,
+        text=answer.text,
         guide=answer.guide,
     )
     return ChatCall(requests, stream, assembler)

@@ -100,7 +100,7 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
             limits,
             model,
             param="input",
-            splitter=answer.splitter,
+            text=answer.text,
             guide=answer.guide,
         )
     assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)

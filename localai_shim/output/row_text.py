@@ -1,0 +1,77 @@
+"""One row's text on the engine's side, which its stop check and its grammar constraint share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .channels import ChannelSplitter, Piece
+from .detokenizer import Detokenizer
+from .markup import NORMAL, REASONING
+
+PROSE = (NORMAL, REASONING)
+"""The states in which hidden tokens are no text."""
+
+
+class RowText:
+    """Detokenises each of a row's tokens once and splits the text into channels once.
+
+    Args:
+        detokenizer: fresh.
+        splitter: fresh, in the state that the answer begins in; None: nobody asks for channels.
+        all_content: stop strings are looked for in all text, whatever the splitter finds.
+        eos: ends of sequence that are no text.
+        hidden: see `TokenRules`.
+
+    Attributes:
+        pieces: what the last token added, split.
+        content: what of it is content, for the stop check.
+        in_reasoning: the text ends amid reasoning.
+        has_stop_check: the row's stop check feeds it each token, before anyone else looks at it.
+    """
+
+    __slots__ = (
+        "_all_content",
+        "_detokenizer",
+        "_eos",
+        "_hidden",
+        "_splitter",
+        "content",
+        "has_stop_check",
+        "in_reasoning",
+        "pieces",
+    )
+
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        splitter: ChannelSplitter | None = None,
+        *,
+        all_content: bool = False,
+        eos: frozenset[int] = frozenset(),
+        hidden: frozenset[int] = frozenset(),
+    ) -> None:
+        self._detokenizer, self._splitter = detokenizer, splitter
+        self._all_content = all_content or splitter is None
+        self._eos, self._hidden = eos, hidden
+        self.pieces: Sequence[Piece] = ()
+        self.content = ""
+        self.in_reasoning = splitter is not None and splitter.in_reasoning
+        self.has_stop_check = False
+
+    def feed(self, token_id: int) -> bool:
+        """Take the row's next token; False for an end of sequence that is no text."""
+        self.pieces = ()
+        if token_id in self._eos:
+            return False
+        splitter, text = self._splitter, ""
+        if token_id not in self._hidden or not (self._all_content or splitter is None or splitter.state in PROSE):
+            self._detokenizer.add_token(token_id)
+            text = self._detokenizer.last_segment
+        if splitter is not None:
+            self.pieces = splitter.feed(text)
+            self.in_reasoning = splitter.in_reasoning
+        if self.has_stop_check:
+            self.content = text if self._all_content else ""
+            for piece in () if self._all_content else self.pieces:
+                self.content += piece.text if piece.kind == "content" else ""
+        return True
