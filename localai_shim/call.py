@@ -14,7 +14,7 @@ from anyio.lowlevel import RunVar
 
 from . import sdk
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
-from .grammar.error import TooComplexError
+from .grammar import TooComplexError
 from .state.errors import StoreError
 from .types import (
     EngineClosedError,

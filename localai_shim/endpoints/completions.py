@@ -11,7 +11,7 @@ from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
 from ..errors import BadRequest
-from ..grammar.compile import GrammarError
+from ..grammar import GrammarError
 from ..grammar.guide import RowGuide
 from ..output.channels import ChannelSplitter
 from ..output.markup import REASONING

@@ -13,15 +13,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from numpy.typing import NDArray
 
-from .error import GrammarError as GrammarError
-from .error import TooComplexError, UnsatisfiableError
-from .schema import exact_dates
+from . import GrammarError, TooComplexError, UnsatisfiableError
+from .schema import Schema, exact_dates
 from .schema_cost import check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
 
@@ -54,18 +52,19 @@ _TOO_COMPLEX = re.compile(
 _SOURCE_LINE = re.compile(r"\s*(\d+ \||\^+\s*$|>)")
 
 
-def guided(schema: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
-    """A schema as llguidance should read it, for `%json` in Lark.
+def json_expression(schema: Schema, *, lenient: bool = False) -> str:
+    """A Lark expression of a JSON value that satisfies a schema; see `json_schema`.
 
     Raises:
-        TooComplexError: it is too large.
+        TooComplexError: the schema is too large.
         UnsatisfiableError: a value of it would never end.
     """
     check_cost(schema)
-    return {**exact_dates(schema), "x-guidance": {**_JSON, "lenient": True} if lenient else _JSON}
+    guidance = {**_JSON, "lenient": True} if lenient else _JSON
+    return "%json " + json.dumps({**exact_dates(schema), "x-guidance": guidance})
 
 
-def json_schema(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
+def json_schema(schema: Schema, *, lenient: bool = False) -> str:
     """A JSON value that satisfies a schema; properties in the schema's order.
 
     Keywords that constrain nothing are passed over. `oneOf` works where llguidance can tell that no value satisfies
@@ -76,7 +75,7 @@ def json_schema(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
         schema: a JSON Schema, draft 2020-12 or 7.
         lenient: pass over keywords and formats that llguidance does not know, and read `oneOf` as `anyOf`.
     """
-    return lark(f"start: %json {json.dumps(guided(schema, lenient=lenient))}", forced=True)
+    return lark(f"start: {json_expression(schema, lenient=lenient)}", forced=True)
 
 
 def json_object() -> str:
@@ -98,7 +97,7 @@ def choice(options: Sequence[str]) -> str:
         GrammarError: there are none.
     """
     if not options:
-        raise GrammarError("There is nothing to choose from.")
+        raise GrammarError("Pass at least one choice.")
     return lark("start: " + " | ".join(literal(option) for option in dict.fromkeys(options)))
 
 
@@ -114,7 +113,7 @@ def lark(text: str, embedded: Mapping[str, str] | None = None, *, forced: bool =
     return json.dumps({"grammars": [{"lark_grammar": text if forced else text + _UNFORCED}, *others]})
 
 
-def written(text: str) -> str:
+def caller_lark(text: str) -> str:
     """A grammar in llguidance's Lark dialect that a caller wrote."""
     _check_length(text)
     return lark(text)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .compile import lark
 from .vocabulary import Vocabulary, literal
+
+
+def times(low: int, high: int | None) -> str:
+    """How often what stands before this is repeated."""
+    return f"{{{low},{'' if high is None else high}}}"
+
+
+def other_than(texts: Iterable[str]) -> str:
+    """Takes texts out of the terminal before this."""
+    return "".join(f" & ~{literal(text)}" for text in texts)
 
 
 class LarkRules:

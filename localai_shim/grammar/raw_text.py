@@ -8,18 +8,19 @@ taken out with `~`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from llguidance import regex_to_lark
 
-from .compile import GrammarError, check, lark
-from .formats import FORMATS
+from . import GrammarError
+from .compile import check, lark
+from .lark_rules import times
+from .schema import FORMATS, Schema, size_at
 
 ANY = "/(?s:.*)/"
 
 
-def text(schema: Mapping[str, Any], excluding: Sequence[str] = (), *, lenient: bool = False) -> str:
+def text(schema: Schema, excluding: Sequence[str] = (), *, lenient: bool = False) -> str:
     """The body of a terminal: texts that satisfy a string schema.
 
     Args:
@@ -60,15 +61,15 @@ def without(marker: str) -> str:
     return f"^(?:[^{first}]|{inside}(?:{left}))*(?:{inside}(?:{'|'.join(begun)}))?$"
 
 
-def _keywords(schema: Mapping[str, Any], *, lenient: bool) -> Iterator[str]:
-    low, high = schema.get("minLength", 0), schema.get("maxLength")
+def _keywords(schema: Schema, *, lenient: bool) -> Iterator[str]:
+    low, high = size_at(schema, "minLength") or 0, size_at(schema, "maxLength")
     if low or high is not None:
-        yield f"/(?s:.{{{int(low)},{'' if high is None else int(high)}}})/"
+        yield f"/(?s:.{times(low, high)})/"
     if (pattern := schema.get("pattern")) is not None:
-        yield regex(_as_a_whole(pattern))
+        yield regex(_as_a_whole(str(pattern)))
     if (name := schema.get("format")) is not None:
         if name in FORMATS:
-            yield regex(FORMATS[name])
+            yield regex(FORMATS[str(name)])
         elif not lenient:
             raise GrammarError(f"Unknown format: {name}")
 
@@ -102,5 +103,5 @@ def _alternatives(pattern: str) -> Iterator[str]:
     yield pattern[start:]
 
 
-def _shown(schema: Mapping[str, Any]) -> str:
+def _shown(schema: Schema) -> str:
     return ", ".join(f"{k} {schema[k]!r}" for k in ("minLength", "maxLength", "pattern", "format") if k in schema)

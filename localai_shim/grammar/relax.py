@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
+from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
-from .error import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import Schema, close_objects, map_children
 from .schema_check import check_schema
 from .schema_cost import MAX_MULTIPLES, check_size, multiples

@@ -1,14 +1,15 @@
-"""What is done to a JSON Schema before it becomes a grammar. Pure functions; nothing is changed in place."""
+"""JSON Schemas: where they hold others, what `format` means, and what is done to one before it becomes a grammar.
+
+Pure functions; nothing is changed in place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
-from urllib.parse import unquote
 
-from .formats import FORMATS
+from . import GrammarError
 
-Schema = Mapping[str, Any]
+Schema = Mapping[str, object]
 
 # Where a schema holds other schemas; anything else in it (`enum`, `default`, ...) is data.
 _ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "if", "then", "else")
@@ -20,7 +21,64 @@ _COMPOSING = (
     "unevaluatedProperties",
 )  # fmt: skip
 
+_MONTH_DAY = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+)
+_DATE = rf"[12]\d{{3}}-{_MONTH_DAY}"
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_HOURS = r"T(?:\d+H(?:\d+M)?(?:\d+S)?|\d+M(?:\d+S)?|\d+S)"
+_DAYS = r"(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)"
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_GROUP = r"[0-9a-fA-F]{1,4}"
+_ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
+_PATH = r"(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})*"
+
+# RFC 3339, 5321, 1123, 2673, 4291, 4122 and 3986, at times a little less than they allow (no leap days, leap seconds
+# or quoted mailboxes), so that every validator agrees.
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": rf"{_DATE}T{_TIME}",
+    "duration": rf"P(?:{_DAYS}(?:{_HOURS})?|{_HOURS}|\d+W)",
+    "email": rf"{_ATOM}(?:\.{_ATOM})*@{_HOSTNAME}",
+    "hostname": _HOSTNAME,
+    "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
+    "ipv6": "|".join(
+        [rf"(?:{_GROUP}:){{7}}{_GROUP}", "::"]
+        + [rf"(?:{_GROUP}:){{{n}}}(?::{_GROUP}){{1,{7 - n}}}" for n in range(1, 7)]
+        + [rf"(?:{_GROUP}:){{1,7}}:", rf":(?::{_GROUP}){{1,7}}"]
+    ),
+    "uuid": r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
+    "uri": rf"[a-zA-Z][a-zA-Z0-9+.-]*://{_HOSTNAME}(?::\d{{1,5}})?(?:/{_PATH})*(?:\?{_PATH})?(?:#{_PATH})?",
+}
+"""Regular expressions of JSON Schema's `format`."""
 _DATES = ("date", "time", "date-time")
+
+
+def array_at(schema: Schema, keyword: str) -> list[object]:
+    """The array at a keyword; empty where there is none."""
+    value = schema.get(keyword)
+    if value is not None and not isinstance(value, list):
+        raise GrammarError(f"Invalid '{keyword}': expected an array.")
+    return value or []
+
+
+def object_at(schema: Schema, keyword: str) -> Mapping[str, object]:
+    """The object at a keyword; empty where there is none."""
+    value = schema.get(keyword)
+    if value is not None and not isinstance(value, Mapping):
+        raise GrammarError(f"Invalid '{keyword}': expected an object.")
+    return value or {}
+
+
+def size_at(schema: Schema, keyword: str) -> int | None:
+    """The number at a keyword such as `maxLength`."""
+    value = schema.get(keyword)
+    if value is not None and not isinstance(value, int | float):
+        raise GrammarError(f"Invalid '{keyword}': expected a number.")
+    return None if value is None else int(value)
 
 
 def takes_no_arguments(parameters: Schema | None) -> bool:
@@ -32,7 +90,7 @@ def takes_no_arguments(parameters: Schema | None) -> bool:
     return parameters.get("type", "object") == "object" and not parameters.get("additionalProperties")
 
 
-def close_objects(schema: Schema) -> dict[str, Any]:
+def close_objects(schema: Schema) -> dict[str, object]:
     """A copy in which objects that list their properties and say no more have no others.
 
     Objects that are put together from several schemas (`allOf`, `$ref` beside properties, ...) stay as they are: their
@@ -40,50 +98,44 @@ def close_objects(schema: Schema) -> dict[str, Any]:
     """
     parts = set(_referenced_parts(schema))
 
-    def close(node: Any, *, part: bool, pointer: str) -> Any:
-        if not isinstance(node, Mapping):
-            return node
+    def close(node: Schema, is_part: bool, pointer: str) -> dict[str, object]:
         composed = any(key in node for key in _COMPOSING)
         inside = composed and "properties" in node  # then its options are parts of one object with it
         joined = inside or _is_joined(node)
-        closed = map_children(
-            node,
-            lambda key, child, path: close(
-                child,
-                part=key in _COMPOSING and (part or (joined if key == "allOf" else inside)),
-                pointer=f"{pointer}/{path}",
-            ),
-        )
+
+        def close_child(key: str, child: Schema, path: str) -> dict[str, object]:
+            in_part = is_part or (joined if key == "allOf" else inside)
+            return close(child, key in _COMPOSING and in_part, f"{pointer}/{path}")
+
+        closed = map_children(node, close_child)
         is_open = "properties" in node and "additionalProperties" not in node
-        if is_open and not composed and not part and pointer not in parts:
+        if is_open and not composed and not is_part and pointer not in parts:
             closed["additionalProperties"] = False
         return closed
 
-    closed: dict[str, Any] = close(schema, part=False, pointer="#")
-    return closed
+    return close(schema, False, "#")
 
 
-def exact_dates(schema: Schema) -> dict[str, Any]:
+def exact_dates(schema: Schema) -> dict[str, object]:
     """A copy in which dates and times are such that Python's `datetime` reads them.
 
-    llguidance's own let through 29 February of any year, and a sixty-first second in any minute.
+    llguidance's own allow 29 February of any year, and a sixty-first second in any minute.
     """
-    copy: dict[str, Any] = map_children(
-        schema, lambda key, child, path: exact_dates(child) if isinstance(child, Mapping) else child
-    )
-    if copy.get("format") in _DATES and "pattern" not in copy and "string" in str(copy.get("type", "string")):
-        copy["pattern"] = f"^(?:{FORMATS[copy['format']]})$"
+    copy = map_children(schema, lambda key, child, path: exact_dates(child))
+    is_text = "pattern" not in copy and "string" in str(copy.get("type", "string"))
+    if is_text and (format := copy.get("format")) in _DATES:
+        copy["pattern"] = f"^(?:{FORMATS[str(format)]})$"
     return copy
 
 
-def subschemas(schema: Any) -> Iterator[Schema]:
+def subschemas(schema: object) -> Iterator[Schema]:
     """A schema and all that it holds, those of keywords that no grammar follows included."""
     if not isinstance(schema, Mapping):
         return
     yield schema
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, Mapping):
-            held: Iterable[Any] = value.values()
+            held: Iterable[object] = value.values()
         elif key in _LISTED and isinstance(value, list):
             held = value
         else:
@@ -92,34 +144,23 @@ def subschemas(schema: Any) -> Iterator[Schema]:
             yield from subschemas(child)
 
 
-def resolve(root: Schema, reference: str) -> Any:
-    """What a local `$ref` points to.
+def map_children(node: Schema, change: Callable[[str, Schema, str], object]) -> dict[str, object]:
+    """A copy of a schema with `change(keyword, child, path)` in the place of each schema that it holds.
 
-    Raises:
-        KeyError: nothing is there, or it lies outside of the schema.
+    Children that are `true` or `false` stay.
     """
-    if not reference.startswith("#"):
-        raise KeyError(reference)
-    node: Any = root
-    for step in reference[1:].split("/")[1:]:
-        step = unquote(step).replace("~1", "/").replace("~0", "~")
-        try:
-            node = node[int(step) if isinstance(node, list) else step]
-        except (IndexError, TypeError, ValueError):
-            raise KeyError(reference) from None
-    return node
 
+    def changed(key: str, child: object, path: str) -> object:
+        return change(key, child, path) if isinstance(child, Mapping) else child
 
-def map_children(node: Schema, change: Callable[[str, Any, str], Any]) -> dict[str, Any]:
-    """A copy of a schema with `change(keyword, child, path)` in the place of each schema that it holds."""
     copy = dict(node)
     for key, value in node.items():
         if key in _NAMED and isinstance(value, Mapping):
-            copy[key] = {name: change(key, child, f"{key}/{_escape(name)}") for name, child in value.items()}
+            copy[key] = {name: changed(key, child, f"{key}/{_escape(name)}") for name, child in value.items()}
         elif key in _LISTED and isinstance(value, list):
-            copy[key] = [change(key, child, f"{key}/{n}") for n, child in enumerate(value)]
+            copy[key] = [changed(key, child, f"{key}/{n}") for n, child in enumerate(value)]
         elif key in _ONE:
-            copy[key] = change(key, value, key)
+            copy[key] = changed(key, value, key)
     return copy
 
 
@@ -133,18 +174,15 @@ def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _referenced_parts(node: Any, part: bool = False) -> Iterator[str]:
+def _referenced_parts(node: Schema, is_part: bool = False) -> list[str]:
     """The references that stand for a part of an object: inside `allOf`, or beside properties."""
-    if not isinstance(node, Mapping):
-        return
-    part = part or "properties" in node
-    joined = part or _is_joined(node)
-    if part and isinstance(node.get("$ref"), str):
-        yield node["$ref"]
-    found: list[str] = []
+    is_part = is_part or "properties" in node
+    joined = is_part or _is_joined(node)
+    reference = node.get("$ref")
+    found = [reference] if is_part and isinstance(reference, str) else []
 
-    def visit(key: str, child: Any, path: str) -> None:
-        found.extend(_referenced_parts(child, key in _COMPOSING and (joined if key == "allOf" else part)))
+    def visit(key: str, child: Schema, path: str) -> None:
+        found.extend(_referenced_parts(child, key in _COMPOSING and (joined if key == "allOf" else is_part)))
 
     map_children(node, visit)
-    yield from found
+    return found

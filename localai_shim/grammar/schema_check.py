@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeGuard
 
-from .compile import GrammarError
-from .schema import resolve, subschemas
+from ..output.references import resolve
+from . import GrammarError
+from .schema import Schema, subschemas
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
@@ -19,7 +20,7 @@ _NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 _ONLY_ECMA = re.compile(r"\\[pP]\{[^{}]*\}|\\u\{[0-9a-fA-F]+\}|\\c[A-Za-z]|\\[kK]<\w+>|\\/|\\-")
 
 
-def check_schema(schema: Any) -> None:
+def check_schema(schema: object) -> None:
     """Find out whether a value is a JSON Schema.
 
     Raises:
@@ -40,7 +41,7 @@ def is_pattern(pattern: str) -> bool:
     return True
 
 
-def _check(schema: Any, path: str) -> None:
+def _check(schema: object, path: str) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
@@ -52,73 +53,73 @@ def _check(schema: Any, path: str) -> None:
             check(value, f"{path}/{keyword}")
 
 
-def _must(what: str, holds: Callable[[Any], bool]) -> Callable[[Any, str], None]:
-    def check(value: Any, path: str) -> None:
+def _must(what: str, holds: Callable[[object], bool]) -> Callable[[object, str], None]:
+    def check(value: object, path: str) -> None:
         if not holds(value):
             raise GrammarError(f"at {path}: expected {what}, but got {_kind(value)}.")
 
     return check
 
 
-def _schemas(value: Any, path: str) -> None:
+def _schemas(value: object, path: str) -> None:
     if not isinstance(value, list) or not value:
         raise GrammarError(f"at {path}: expected a non-empty array of schemas, but got {_kind(value)}.")
     for n, inner in enumerate(value):
         _check(inner, f"{path}/{n}")
 
 
-def _items(value: Any, path: str) -> None:
+def _items(value: object, path: str) -> None:
     if isinstance(value, list) and not value:  # draft 7 had it
         return
     (_schemas if isinstance(value, list) else _check)(value, path)
 
 
-def _named(value: Any, path: str) -> None:
+def _named(value: object, path: str) -> None:
     if not isinstance(value, Mapping):
         raise GrammarError(f"at {path}: expected an object of schemas, but got {_kind(value)}.")
     for name, inner in value.items():
         _check(inner, f"{path}/{name}")
 
 
-def _by_pattern(value: Any, path: str) -> None:
+def _by_pattern(value: object, path: str) -> None:
     _named(value, path)
-    for name in value:
+    for name in value if isinstance(value, Mapping) else ():
         _pattern(name, path)
 
 
-def _pattern(value: Any, path: str) -> None:
-    _must("a string", _is_string)(value, path)
-    if not is_pattern(value):
+def _pattern(value: object, path: str) -> None:
+    _string(value, path)
+    if not is_pattern(str(value)):
         raise GrammarError(f"at {path}: {value!r} is no regular expression.")
 
 
-def _dependencies(value: Any, path: str) -> None:
+def _dependencies(value: object, path: str) -> None:
     if not isinstance(value, Mapping):
         raise GrammarError(f"at {path}: expected an object, but got {_kind(value)}.")
     for name, inner in value.items():
         (_strings if isinstance(inner, list) else _check)(inner, f"{path}/{name}")
 
 
-def _required_by(value: Any, path: str) -> None:
+def _required_by(value: object, path: str) -> None:
     if not isinstance(value, Mapping):
         raise GrammarError(f"at {path}: expected an object of arrays, but got {_kind(value)}.")
     for name, inner in value.items():
         _strings(inner, f"{path}/{name}")
 
 
-def _is_string(value: Any) -> bool:
+def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return _is_number(value) and value >= 0 and float(value).is_integer()
 
 
-def _types(value: Any, path: str) -> None:
+def _types(value: object, path: str) -> None:
     names = value if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
         shown = value if isinstance(value, str) else _kind(value)
@@ -132,7 +133,7 @@ _number = _must("a number", _is_number)
 _bound = _must("a number", lambda value: _is_number(value) or isinstance(value, bool))
 _boolean = _must("a boolean", lambda value: isinstance(value, bool))
 
-_KEYWORDS: dict[str, Callable[[Any, str], None]] = {
+_KEYWORDS: dict[str, Callable[[object, str], None]] = {
     **dict.fromkeys(("$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor", "format"), _string),
     **dict.fromkeys(("title", "description", "$comment", "contentEncoding", "contentMediaType"), _string),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _size),
@@ -157,15 +158,15 @@ _KEYWORDS: dict[str, Callable[[Any, str], None]] = {
 }
 
 
-def _check_references(root: Mapping[str, Any]) -> None:
+def _check_references(root: Schema) -> None:
     """A pointer into the schema leads somewhere; where parts have ids, nobody knows what it starts from."""
     parts = list(subschemas(root))
     if any(isinstance(part.get("$id"), str) for part in parts if part is not root):
         return
     for part in parts:
-        reference = part.get("$ref", "")
+        reference = part.get("$ref")
         try:
-            if reference.startswith("#/"):
+            if isinstance(reference, str) and reference.startswith("#/"):
                 resolve(root, reference)
         except KeyError:
             raise GrammarError(f"There is nothing at the $ref {reference!r}.") from None
@@ -175,7 +176,7 @@ def _at(path: str) -> str:
     return f"at {path}: " if path else ""
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if value is None:
         return "null"
     names: dict[type, str] = {bool: "a boolean", str: f"{value!r:.60}", list: "an array", dict: "an object"}

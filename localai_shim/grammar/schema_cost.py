@@ -12,8 +12,9 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
-from .error import TooComplexError, UnsatisfiableError
-from .schema import Schema, resolve, subschemas
+from ..output.references import resolve
+from . import TooComplexError, UnsatisfiableError
+from .schema import Schema, subschemas
 
 MAX_SCHEMA_PARTS = 5_000
 MAX_OPTIONAL_PROPERTIES = (

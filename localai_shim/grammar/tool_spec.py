@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .compile import check, guided, json_schema
-from .error import TooComplexError
+from . import TooComplexError
+from .compile import check, json_expression, json_schema
 from .relax import relaxed
-from .schema import close_objects, takes_no_arguments
+from .schema import Schema, close_objects, takes_no_arguments
 from .schema_cost import check_cost
 
 
@@ -45,10 +44,17 @@ class Call:
     """
 
     name: str
-    schema: dict[str, Any] | None
+    schema: Schema | None
     follows: bool
     lenient: bool
     lark: str | None = None
+
+    @property
+    def parameters(self) -> Schema:
+        """The schema that the arguments have to follow."""
+        if not self.follows:
+            return {"type": "object"}
+        return self.schema if self.schema is not None else {"type": "object", "additionalProperties": False}
 
 
 def call_of(tool: ToolSpec, *, required: bool, closed: bool) -> Call:
@@ -87,6 +93,5 @@ def json_arguments(call: Call) -> str:
     """
     if call.follows and call.schema is None:
         return '"{}"'
-    schema: Mapping[str, Any] = call.schema if call.follows and call.schema is not None else {"type": "object"}
-    check(json_schema(schema, lenient=call.lenient))
-    return "%json " + json.dumps(guided(schema, lenient=call.lenient))
+    check(json_schema(call.parameters, lenient=call.lenient))
+    return json_expression(call.parameters, lenient=call.lenient)

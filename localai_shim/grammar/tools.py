@@ -19,9 +19,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from .compile import GrammarError, lark
+from . import GrammarError
+from .compile import lark
 from .lark_rules import LarkRules
 from .raw_text import ANY, containing
 from .tool_spec import Call, ToolSpec, call_of, json_arguments
@@ -111,7 +112,9 @@ def tool_grammar(
     for tool in tools:
         try:
             if not re.fullmatch(shape.name, tool.name):
-                raise GrammarError(f"'{format}' cannot write this name.")
+                raise GrammarError(
+                    f"The tool-call format '{format}' cannot write this name: use letters, digits and '_'."
+                )
             calls.append(
                 rules.rule(shape.call(call_of(tool, required=follow or mode == "required", closed=closed), rules))
             )
@@ -153,54 +156,48 @@ def call_or(calls: str, content: str) -> str:
     return _with_parts(lark(f"start: @{first} | @{second}", forced=True), first_grammars | second_grammars)
 
 
-_INDEX = "/0|[1-9][0-9]{0,3}/"
-_COHERE_TEXT = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
-_COHERE_ID = '    {"tool_call_id": "'
-
 # -- Formats ----------------------------------------------------------------------------------------------------------
 
 
-def _json_tools(call: Call, rules: LarkRules) -> str:
-    name = json.dumps(call.name)
-    if call.lark is not None:
-        return rules.marker(f'\n{{"name": {name}}}\n') + f" {rules.embed(call.lark)} " + rules.marker("\n")
-    header, end = f'\n{{"name": {name}, "arguments": ', "}\n"
-    return f"{rules.marker(header)} {json_arguments(call)} {rules.marker(end)}"
+@dataclass(frozen=True, slots=True)
+class _JsonCall:
+    """Writes a call whose arguments are JSON.
+
+    Attributes:
+        header: what stands before the arguments; NAME is the function's, INDEX any number.
+        end: what stands behind them.
+        custom: the same two for a custom tool's input that follows a Lark grammar, where they differ.
+        is_item: the call is an item of a JSON array, in which such an input cannot be written.
+    """
+
+    header: str
+    end: str = ""
+    custom: tuple[str, str] | None = None
+    is_item: bool = False
+
+    def __call__(self, call: Call, rules: LarkRules) -> str:
+        header, end = self.header, self.end
+        if call.lark is None:
+            arguments = json_arguments(call)
+        elif self.is_item:
+            raise GrammarError("Lark grammars are not possible where calls are items of a JSON array.")
+        else:
+            header, end = self.custom or (header, end)
+            arguments = rules.embed(call.lark)
+        before = [rules.marker(text) for text in header.replace("NAME", call.name).split("INDEX")]
+        index = f" {rules.terminal('/0|[1-9][0-9]{0,3}/')} " if len(before) > 1 else ""
+        return f"{index.join(before)} {arguments} {rules.marker(end)}"
 
 
-def _mistral(call: Call, rules: LarkRules) -> str:
-    header = rules.marker(f"{call.name}[ARGS]")
-    return f"{header} {rules.embed(call.lark) if call.lark is not None else json_arguments(call)}"
-
-
-def _json_item(call: Call, rules: LarkRules, header: str) -> str:
-    if call.lark is not None:
-        raise GrammarError("Lark grammars are not possible where calls are items of a JSON array.")
-    return f"{rules.marker(header)} {json_arguments(call)} {rules.marker('}')}"
-
-
-def _mistral_array(call: Call, rules: LarkRules) -> str:
-    return _json_item(call, rules, f'{{"name": {json.dumps(call.name)}, "arguments": ')
-
-
-def _cohere2_moe(call: Call, rules: LarkRules) -> str:
-    header = f'", "tool_name": {json.dumps(call.name)}, "parameters": '
-    return f"{rules.marker(_COHERE_ID)} {rules.terminal(_INDEX)} {_json_item(call, rules, header)}"
-
-
-def _kimi_k2(call: Call, rules: LarkRules) -> str:
-    head = f"{rules.marker(f'<|tool_call_begin|>functions.{call.name}:')} {rules.terminal(_INDEX)}"
-    arguments = rules.embed(call.lark) if call.lark is not None else json_arguments(call)
-    return f"{head} {rules.marker('<|tool_call_argument_begin|>')} {arguments} {rules.marker('<|tool_call_end|>')}"
-
-
-def _harmony(call: Call, rules: LarkRules) -> str:
-    """A call; its end, `<|call|>`, is an end of sequence."""
-    if call.lark is not None:
-        header = f"<|channel|>commentary to=functions.{call.name} <|message|>"
-        return f"{rules.marker(header)} {rules.embed(call.lark)}"
-    header = f"<|channel|>commentary to=functions.{call.name} <|constrain|>json<|message|>"
-    return f"{rules.marker(header)} {json_arguments(call)}"
+_JSON_TOOLS = _JsonCall('\n{"name": "NAME", "arguments": ', "}\n", custom=('\n{"name": "NAME"}\n', "\n"))
+_MISTRAL_ARRAY = _JsonCall('{"name": "NAME", "arguments": ', "}", is_item=True)
+_KIMI_K2 = _JsonCall("<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>", "<|tool_call_end|>")
+_COHERE2_MOE = _JsonCall('    {"tool_call_id": "INDEX", "tool_name": "NAME", "parameters": ', "}", is_item=True)
+_COHERE_TEXT = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+_HARMONY = _JsonCall(  # whose end is an end of sequence
+    "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+    custom=("<|channel|>commentary to=functions.NAME <|message|>", ""),
+)
 
 
 def _final(rules: LarkRules, text: str) -> str:
@@ -215,17 +212,17 @@ def _harmony_start(rules: LarkRules, rest: str, *channels: str) -> str:
 
 
 _FORMATS = {
-    "json_tools": _Format("<tool_call>", "</tool_call>", _json_tools, between="\n"),
+    "json_tools": _Format("<tool_call>", "</tool_call>", _JSON_TOOLS, between="\n"),
     "qwen3_coder": _Format("<tool_call>", "</tool_call>", qwen3_coder_call, between="\n"),
-    "mistral": _Format("[TOOL_CALLS]", "", _mistral),
-    "mistral_array": _Format("[TOOL_CALLS][", "]", _mistral_array, between=", ", section=True),
+    "mistral": _Format("[TOOL_CALLS]", "", _JsonCall("NAME[ARGS]")),
+    "mistral_array": _Format("[TOOL_CALLS][", "]", _MISTRAL_ARRAY, between=", ", section=True),
     "gemma4": _Format("<|tool_call>", "<tool_call|>", gemma4_call),
     "function_gemma": _Format("<start_function_call>", "<end_function_call>", function_gemma_call, name=r"\w+"),
-    "kimi_k2": _Format("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", _kimi_k2, section=True),
+    "kimi_k2": _Format("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", _KIMI_K2, section=True),
     "cohere2_moe": _Format(
-        "<|START_ACTION|>[\n", "\n]<|END_ACTION|>", _cohere2_moe, between=",\n", section=True, around_text=_COHERE_TEXT
+        "<|START_ACTION|>[\n", "\n]<|END_ACTION|>", _COHERE2_MOE, between=",\n", section=True, around_text=_COHERE_TEXT
     ),
-    "harmony": _Format("", "", _harmony),
+    "harmony": _Format("", "", _HARMONY),
 }
 SUPPORTED = frozenset(_FORMATS)
 """The formats that there are grammars for."""
@@ -238,12 +235,13 @@ def _several(expression: str, between: str, several: bool) -> str:
     return f"{expression} ({between} {expression})*" if several else expression
 
 
-def _as_part(source: str) -> tuple[str, dict[str, dict[str, Any]]]:
-    """A source's grammars by name, and the name of its first, so that another grammar may refer to it."""
-    first, *others = json.loads(source)["grammars"] if source.startswith("{") else [{"lark_grammar": source}]
+def _as_part(source: str) -> tuple[str, dict[str, dict[str, object]]]:
+    """The name of a source's first grammar, so that another may refer to it, and all of its grammars by name."""
+    text = source if source.startswith("{") else json.dumps({"grammars": [{"lark_grammar": source}]})
+    first, *others = json.loads(text)["grammars"]
     name = "part_" + hashlib.sha256(json.dumps(first).encode()).hexdigest()[:16]
     return name, {name: {**first, "name": name}, **{other["name"]: other for other in others}}
 
 
-def _with_parts(source: str, parts: dict[str, dict[str, Any]]) -> str:
+def _with_parts(source: str, parts: dict[str, dict[str, object]]) -> str:
     return json.dumps({"grammars": [*json.loads(source)["grammars"], *parts.values()]})

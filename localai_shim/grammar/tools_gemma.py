@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from .compile import GrammarError
-from .lark_rules import LarkRules
+from . import GrammarError
+from .lark_rules import LarkRules, other_than
 from .raw_text import containing, text
 from .schema import Schema
 from .tool_spec import Call
-from .values import Style, ValueGrammar
-from .vocabulary import literal
-
-_NO_ARGUMENTS = {"type": "object", "additionalProperties": False}
+from .values import Branch, Style, ValueGrammar, cannot_write
 
 
 class GemmaStyle(Style):
@@ -40,14 +36,14 @@ class GemmaStyle(Style):
         body = text(schema, [containing(*self.excluded)], lenient=lenient)
         return f"{rules.marker(self.quote)} {rules.until(body, self.quote)}"
 
-    def constant(self, value: Any, rules: LarkRules) -> str:
+    def constant(self, value: object, rules: LarkRules) -> str:
         return rules.marker(self.write(value))
 
-    def write(self, value: Any) -> str:
+    def write(self, value: object) -> str:
         """A value as the model would write it."""
         if isinstance(value, str):
             if any(marker in value for marker in self.excluded):
-                raise GrammarError(f"This format cannot write the string {json.dumps(value)}.")
+                raise GrammarError(cannot_write(value))
             return f"{self.quote}{value}{self.quote}"
         if isinstance(value, list):
             return f"[{','.join(self.write(item) for item in value)}]"
@@ -57,18 +53,16 @@ class GemmaStyle(Style):
 
     def key(self, name: str) -> str:
         if not re.fullmatch(r"\w+", name):
-            raise GrammarError(f"This format cannot write the property name {json.dumps(name)}.")
+            raise GrammarError(f"This model's tool-call format cannot write the property name {json.dumps(name)}.")
         return f"{name}:"
 
     def other_key(self, names: Sequence[str]) -> str:
-        known = "".join(f" & ~{literal(name)}" for name in names)
-        return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{known}) ":"'
+        return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{other_than(names)}) ":"'
 
 
 def gemma4_call(call: Call, rules: LarkRules) -> str:
     """An expression of a call without its markers."""
-    style = GemmaStyle('<|"|>', "<|tool_call>", "<tool_call|>")
-    return _call(call, rules, style, _arguments(call), flat=False)
+    return _call(call, rules, GemmaStyle('<|"|>', "<|tool_call>", "<tool_call|>"), call.parameters)
 
 
 def function_gemma_call(call: Call, rules: LarkRules) -> str:
@@ -78,39 +72,30 @@ def function_gemma_call(call: Call, rules: LarkRules) -> str:
         GrammarError: an argument is an object or an array.
     """
     style = GemmaStyle("<escape>", "}", "<start_function_call>", "<end_function_call>")
-    schema = _arguments(call)
-    if "additionalProperties" not in schema:
-        schema = {**schema, "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
-    return _call(call, rules, style, schema, flat=True)
+    schema = {"additionalProperties": {"type": ["string", "number", "boolean", "null"]}, **call.parameters}
+    return _call(call, rules, style, schema, is_flat=True)
 
 
-def _arguments(call: Call) -> Schema:
-    if not call.follows:
-        return {"type": "object"}
-    return call.schema if call.schema is not None else _NO_ARGUMENTS
-
-
-def _call(call: Call, rules: LarkRules, style: GemmaStyle, schema: Schema, *, flat: bool) -> str:
-    values = ValueGrammar(rules, schema, style, lenient=call.lenient)
+def _call(call: Call, rules: LarkRules, style: GemmaStyle, schema: Schema, *, is_flat: bool = False) -> str:
     head = rules.marker(f"call:{call.name}")
     if call.lark is not None:
         key = rules.marker(f"{{input:{style.quote}")
         return f"{head} {key} {rules.embed(call.lark)} {rules.marker(style.quote + '}')}"
-    branches = list(values.branches(schema))
-    if any(branch.get("type") != "object" for branch in branches):
-        raise GrammarError("The parameters of a function are an object.")
-    if flat:
-        for branch in branches:
-            _check_flat(values, branch)
-    return f"{head} {rules.one_of([values.object(branch) for branch in branches])}"
+    values = ValueGrammar(rules, schema, style, lenient=call.lenient)
+    branches = values.parameters()
+    for branch in branches if is_flat else ():
+        _check_flat(values, branch.schema)
+    return f"{head} {rules.one_of([values.object_value(branch.schema) for branch in branches])}"
 
 
 def _check_flat(values: ValueGrammar, schema: Schema) -> None:
     members = [*values.properties(schema), ("additional properties", schema.get("additionalProperties", True))]
     for name, member in members:
-        if member is False:
-            continue
-        for branch in values.branches(member):
-            inside = branch.get("enum", [])
-            if branch.get("type") in ("object", "array") or any(isinstance(v, (list, dict)) for v in inside):
-                raise GrammarError(f"This format has no way to write objects and arrays: '{name}' may be one.")
+        if member is not False and any(map(_is_nested, values.branches(member))):
+            raise GrammarError(
+                f"This model's tool-call format cannot write objects and arrays: '{name}' may be one. Use plain values."
+            )
+
+
+def _is_nested(branch: Branch) -> bool:
+    return branch.type in ("object", "array") or any(isinstance(value, list | dict) for value in branch.constants)

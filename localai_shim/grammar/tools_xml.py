@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .compile import GrammarError
-from .lark_rules import LarkRules
+from . import GrammarError
+from .lark_rules import LarkRules, other_than
 from .raw_text import containing, regex, text
-from .schema import Schema
+from .schema import Schema, array_at, object_at
 from .tool_spec import Call
-from .values import JsonStyle, ValueGrammar
+from .values import JsonStyle, ValueGrammar, cannot_write
 from .vocabulary import literal
 
 _END = "\n</parameter>\n"
@@ -26,7 +25,6 @@ _NULL = "/(?i:null)/"
 # Text that could be read as JSON; text that begins like it, where JSON is one of the options.
 _JSON = regex(r"[ \t\r\n]*[\[{](?s:.*)[\]}][ \t\r\n]*")
 _JSON_BEGUN = regex(r"[ \t\r\n]*[\[{](?s:.*)")
-_NO_ARGUMENTS: Schema = {"type": "object", "additionalProperties": False}
 
 
 def qwen3_coder_call(call: Call, rules: LarkRules) -> str:
@@ -34,32 +32,27 @@ def qwen3_coder_call(call: Call, rules: LarkRules) -> str:
     head, end = rules.marker(f"\n<function={call.name}>\n"), rules.marker("</function>\n")
     if call.lark is not None:
         return f"{head} {_tag('input', rules)} {rules.embed(call.lark)} {rules.marker(_END)} {end}"
-    schema = call.schema if call.schema is not None else _NO_ARGUMENTS
     if not call.follows:
         return f"{head} {_any_parameters(call, rules)} {end}"
-    values = ValueGrammar(rules, schema, _STYLE, lenient=call.lenient)
-    branches = list(values.branches(schema))
-    if any(branch.get("type") != "object" for branch in branches):
-        raise GrammarError("The parameters of a function are an object.")
-    return f"{head} {rules.one_of([_parameters(branch, values) for branch in branches])} {end}"
+    values = ValueGrammar(rules, call.parameters, _STYLE, lenient=call.lenient)
+    return f"{head} {rules.one_of([_parameters(branch.schema, values) for branch in values.parameters()])} {end}"
 
 
 def _tag(name: str, rules: LarkRules) -> str:
     """What stands before a parameter's value."""
     if not re.fullmatch(r"[^\s<>]+", name):
-        raise GrammarError(f"This format cannot write the parameter name {json.dumps(name)}.")
+        raise GrammarError(f"This model's tool-call format cannot write the parameter name {json.dumps(name)}.")
     return rules.marker(f"<parameter={name}>\n")
 
 
 def _other_tag(names: Iterable[str], rules: LarkRules) -> str:
     """The same for any name but these."""
-    known = "".join(f" & ~{literal(name)}" for name in names)
-    return rules.terminal(rf'"<parameter=" (/[^\s<>]+/{known}) ">\n"')
+    return rules.terminal(rf'"<parameter=" (/[^\s<>]+/{other_than(names)}) ">\n"')
 
 
 def _any_parameters(call: Call, rules: LarkRules) -> str:
     """Any parameters that the function has, in any order, with any text for their values."""
-    names = (call.schema or {}).get("properties") or {}
+    names = object_at(call.schema or {}, "properties")
     tag = rules.one_of([_tag(name, rules) for name in names]) if names else _other_tag((), rules)
     return rules.rule(f"({tag} {rules.until(text({}, [containing(*_MARKERS)]), _END)})*")
 
@@ -67,8 +60,7 @@ def _any_parameters(call: Call, rules: LarkRules) -> str:
 def _parameters(schema: Schema, values: ValueGrammar) -> str:
     rules = values.rules
     parts = []
-    members = values.properties(schema)
-    required = schema.get("required") or ()
+    members, required = values.properties(schema), array_at(schema, "required")
     for name, member in members:
         one = rules.rule(f"{_tag(name, rules)} {_value(member, values)}")
         parts.append(one if name in required else f"({one})?")
@@ -78,35 +70,33 @@ def _parameters(schema: Schema, values: ValueGrammar) -> str:
     return rules.rule(" ".join(parts) or '""')
 
 
-def _value(schema: Any, values: ValueGrammar) -> str:
+def _value(schema: object, values: ValueGrammar) -> str:
     """An expression of a parameter's value and its closing tag."""
     rules = values.rules
     if schema is True or schema == {}:
         return rules.until(text({}, [containing(*_MARKERS)]), _END)
     branches = list(values.branches(schema))
-    typed = isinstance(schema, dict) and "type" in schema
-    nested = any(branch.get("type") in ("object", "array") for branch in branches)
     excluded = [containing(*_MARKERS), _NULL]
-    if nested:
+    if any(branch.type in ("object", "array") for branch in branches):
         excluded.append(_JSON_BEGUN)
-    elif not typed:
+    elif not (isinstance(schema, Mapping) and "type" in schema):
         excluded.append(_JSON)
     options = []
     for branch in branches:
-        if "enum" in branch:
-            options += [rules.terminal(literal(spelt + _END)) for spelt in _spelt(branch["enum"])]
-        elif branch["type"] == "string":
-            options.append(rules.until(text(branch, excluded, lenient=values.lenient), _END))
-        elif branch["type"] == "null":  # one lexeme with the tag: as a text that goes on, strings may begin so
+        if not branch.type:
+            options += [rules.terminal(literal(spelt + _END)) for spelt in _spelt(branch.constants)]
+        elif branch.type == "string":
+            options.append(rules.until(text(branch.schema, excluded, lenient=values.lenient), _END))
+        elif branch.type == "null":  # one lexeme with the tag: as a text that goes on, strings may begin so
             options.append(rules.terminal(literal("null" + _END)))
         else:
-            options.append(f"{values.value(branch)} {rules.marker(_END)}")
+            options.append(f"{values.value(branch.schema)} {rules.marker(_END)}")
     if not options:
-        raise GrammarError("A $ref leads back to itself.")
+        raise GrammarError("A $ref leads back to itself: no value satisfies it.")
     return rules.one_of(options)
 
 
-def _spelt(constants: list[Any]) -> Iterator[str]:
+def _spelt(constants: Sequence[object]) -> Iterator[str]:
     """Constants as text; those that cannot be written are left out where there are others."""
     for value in constants:
         if not isinstance(value, str):
@@ -114,4 +104,4 @@ def _spelt(constants: list[Any]) -> Iterator[str]:
         elif value.lower() != "null" and not any(marker in value for marker in _MARKERS):
             yield value
         elif len(constants) == 1:
-            raise GrammarError(f"This format cannot write the string {json.dumps(value)}.")
+            raise GrammarError(cannot_write(value))

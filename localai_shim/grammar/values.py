@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
-from .compile import GrammarError, check, guided, lark
-from .error import TooComplexError
-from .lark_rules import LarkRules
+from ..output.references import resolve
+from . import GrammarError, TooComplexError
+from .compile import check, json_expression, lark
+from .lark_rules import LarkRules, other_than, times
 from .raw_text import containing, without
-from .schema import Schema, resolve
+from .schema import Schema, array_at, object_at, size_at
 from .vocabulary import literal
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
@@ -36,11 +37,26 @@ _IMPLIED = {
 }
 _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_IMPLIED)
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
-_LIMIT = {"integer": 2**53 - 1, "number": 10**15}
+_MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
 
 
 MAX_BRANCHES = 20_000
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of the options that a schema leaves: values of one type, or constants.
+
+    Attributes:
+        type: of JSON Schema; empty for constants.
+        schema: what else is demanded of the value.
+        constants: the only values.
+    """
+
+    type: str
+    schema: Schema
+    constants: Sequence[object] = ()
 
 
 class Style(ABC):
@@ -54,7 +70,7 @@ class Style(ABC):
         """An expression of the strings that satisfy a schema."""
 
     @abstractmethod
-    def constant(self, value: Any, rules: LarkRules) -> str:
+    def constant(self, value: object, rules: LarkRules) -> str:
         """An expression of one value."""
 
     @abstractmethod
@@ -82,18 +98,18 @@ class JsonStyle(Style):
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         if "pattern" in kept:  # llguidance gives up on intersections of many patterns
             free = [{"type": "string", "pattern": without(self._markers[0])}]
-            return _json({"type": "string", **kept, "allOf": free}, lenient=lenient)
-        if "format" in kept:  # none has room for a marker
-            return _json({"type": "string", **kept}, lenient=lenient)
-        low, high = schema.get("minLength") or 0, schema.get("maxLength")
-        characters = f"/(?:{_CHARACTER}){{{int(low)},{'' if high is None else int(high)}}}/"
+            return json_expression({"type": "string", **kept, "allOf": free}, lenient=lenient)
+        if "format" in kept:  # no format allows a marker
+            return json_expression({"type": "string", **kept}, lenient=lenient)
+        low, high = size_at(schema, "minLength") or 0, size_at(schema, "maxLength")
+        characters = f"/(?:{_CHARACTER}){times(low, high)}/"
         check(lark(f"start: TEXT\nTEXT: {characters}"))
         return rules.terminal(rf'"\"" ({characters} & ~{containing(*self._markers)}) "\""')
 
-    def constant(self, value: Any, rules: LarkRules) -> str:
+    def constant(self, value: object, rules: LarkRules) -> str:
         return literal(self.write(value))
 
-    def write(self, value: Any) -> str:
+    def write(self, value: object) -> str:
         """A value as JSON."""
         text = json.dumps(value)
         return text.replace("<", "\\u003c") if any(marker in text for marker in self._markers) else text
@@ -102,8 +118,7 @@ class JsonStyle(Style):
         return json.dumps(name) + ": "
 
     def other_key(self, names: Sequence[str]) -> str:
-        known = "".join(f" & ~{literal(json.dumps(name))}" for name in names)
-        return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{known}) ": "'
+        return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{other_than(map(json.dumps, names))}) ": "'
 
 
 class ValueGrammar:
@@ -119,29 +134,35 @@ class ValueGrammar:
         self.root = root
         self.style = style
         self.lenient = lenient
-        self._known: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of rules, by the schema that they are for
         self._branches = 0
 
-    def value(self, schema: Any) -> str:
+    def value(self, schema: object) -> str:
         """An expression of the values that satisfy a schema.
 
         Raises:
             GrammarError: the schema is broken, or says what these rules cannot.
         """
-        known = json.dumps(schema)
-        if known not in self._known:
-            self._known[known] = name = self.rules.reserve()
-            self.rules.define(
-                name, " | ".join(dict.fromkeys(self._written(branch) for branch in self.branches(schema)))
-            )
-        return self._known[known]
+        key = json.dumps(schema)
+        if key not in self._names:
+            self._names[key] = name = self.rules.reserve()
+            options = dict.fromkeys(self._expression(branch) for branch in self.branches(schema))
+            self.rules.define(name, " | ".join(options))
+        return self._names[key]
 
-    def branches(self, schema: Any, seen: frozenset[str] = frozenset()) -> Iterator[dict[str, Any]]:
-        """The schema's options, each of one type or an `enum`; references are followed.
+    def parameters(self) -> list[Branch]:
+        """The options of the root, the parameters of a function.
 
-        Yields:
-            `{"enum": [...]}`, or a schema with a single `type`; none for a reference that leads back to itself.
+        Raises:
+            GrammarError: one is no object.
         """
+        branches = list(self.branches(self.root))
+        if any(branch.type != "object" for branch in branches):
+            raise GrammarError("The parameters of a function have to be a schema of type 'object'.")
+        return branches
+
+    def branches(self, schema: object, seen: frozenset[str] = frozenset()) -> Iterator[Branch]:
+        """The schema's options; references are followed. None for a reference that leads back to itself."""
         if schema is True or schema == {}:
             schema = {"type": list(TYPES)}
         if not isinstance(schema, Mapping):
@@ -149,18 +170,18 @@ class ValueGrammar:
         self._refuse_unknown(schema)
         if "$ref" in schema:
             yield from self._referenced(schema, seen)
-        elif options := schema.get("anyOf") or schema.get("oneOf"):
+        elif options := array_at(schema, "anyOf") or array_at(schema, "oneOf"):
             self._check_one_of(schema)
             rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
             for option in options:
                 yield from self.branches(self._joined(rest, option), seen)
         elif "enum" in schema or "const" in schema:
             self._count_branch()
-            yield {"enum": self._constants(schema)}
+            yield Branch("", schema, self._constants(schema))
         else:
             for name in self._types(schema):
                 self._count_branch()
-                yield {**schema, "type": name}
+                yield Branch(name, {**schema, "type": name})
 
     def _count_branch(self) -> None:
         """Options of options multiply."""
@@ -168,24 +189,23 @@ class ValueGrammar:
         if self._branches > MAX_BRANCHES:
             raise TooComplexError(f"The schema is too large: it has more than {MAX_BRANCHES:,} options.")
 
-    def number(self, schema: Schema) -> str:
+    def number(self, branch: Branch) -> str:
         """An expression of a number, small enough for parsers that read all numbers as doubles."""
-        limit = _LIMIT[schema["type"]]
-        bounds: dict[str, Any] = {"minimum": -limit, "maximum": limit}
+        limit = _MAX_NUMBER[branch.type]
+        bounds: dict[str, float] = {"minimum": -limit, "maximum": limit}
         for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"):
-            value = schema.get(key)
-            if value is None or isinstance(value, bool):
-                continue
-            nearer = max if key == "minimum" else min
-            bounds[key] = nearer(value, bounds[key]) if key in ("minimum", "maximum") else value
-        return _json({"type": schema["type"], **bounds}, lenient=self.lenient)
+            value = branch.schema.get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                nearer = max if key == "minimum" else min
+                bounds[key] = nearer(value, bounds[key]) if key in ("minimum", "maximum") else value
+        return json_expression({"type": branch.type, **bounds}, lenient=self.lenient)
 
-    def _written(self, branch: dict[str, Any]) -> str:
-        if "enum" in branch:
-            return self.rules.one_of([self.style.constant(value, self.rules) for value in branch["enum"]])
-        match branch["type"]:
+    def _expression(self, branch: Branch) -> str:
+        match branch.type:
+            case "":
+                return self.rules.one_of([self.style.constant(value, self.rules) for value in branch.constants])
             case "string":
-                return self.style.string(branch, self.rules, lenient=self.lenient)
+                return self.style.string(branch.schema, self.rules, lenient=self.lenient)
             case "integer" | "number":
                 return self.number(branch)
             case "boolean":
@@ -193,42 +213,42 @@ class ValueGrammar:
             case "null":
                 return '"null"'
             case "array":
-                return self._array(branch)
+                return self._array(branch.schema)
             case _:
-                return self.object(branch)
+                return self.object_value(branch.schema)
 
-    def object(self, schema: Schema) -> str:
+    def object_value(self, schema: Schema) -> str:
         """An expression of an object: its properties in order, then any others."""
-        members = []
-        required = schema.get("required") or ()
-        for name, member in self.properties(schema):
-            pair = self.rules.rule(f"{literal(self.style.key(name))} {self.value(member)}")
-            members.append((pair, name in required))
+        properties, required = self.properties(schema), array_at(schema, "required")
+        members = [
+            (self.rules.rule(f"{literal(self.style.key(name))} {self.value(member)}"), name in required)
+            for name, member in properties
+        ]
         others = schema.get("additionalProperties", True)
         other = None
         if others is not False:
-            key = self.rules.terminal(self.style.other_key([name for name, _ in self.properties(schema)]))
+            key = self.rules.terminal(self.style.other_key([name for name, _ in properties]))
             other = self.rules.rule(f"{key} {self.value(others)}")
         return f'"{{" {self._listed(members, other, 0, None)} "}}"'
 
-    def properties(self, schema: Schema) -> list[tuple[str, Any]]:
+    def properties(self, schema: Schema) -> list[tuple[str, object]]:
         """Names and schemas of an object's properties; those that are only required come last."""
-        listed = dict(schema.get("properties") or {})
+        listed = object_at(schema, "properties")
         others = schema.get("additionalProperties", True)
-        return list({**listed, **{name: others for name in schema.get("required") or () if name not in listed}}.items())
+        unlisted = {str(name): others for name in array_at(schema, "required") if name not in listed}
+        return list({**listed, **unlisted}.items())
 
     def _array(self, schema: Schema) -> str:
-        low, high = int(schema.get("minItems") or 0), schema.get("maxItems")
+        low, high = size_at(schema, "minItems") or 0, size_at(schema, "maxItems")
         if high is not None and low > high:
             raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than maxItems ({high})")
-        first = schema.get("prefixItems") or []
-        first = first if high is None else first[: int(high)]
+        first = array_at(schema, "prefixItems")[:high]
         items = [(self.value(item), n < low) for n, item in enumerate(first)]
         others = schema.get("items", True)
         if others is False and len(first) < low:
             raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than the number of items")
         other = None if others is False else self.value(others)
-        more = None if high is None else int(high) - len(first)
+        more = None if high is None else high - len(first)
         return f'"[" {self._listed(items, other, max(0, low - len(first)), more, ordered=True)} "]"'
 
     def _listed(
@@ -242,8 +262,10 @@ class ValueGrammar:
         comma = literal(self.style.separator)
         rest = alone = ""
         if other is not None and high != 0:
-            rest = f"({comma} {other}){{{low},{'' if high is None else high}}}"
-            more = "" if high == 1 else f" ({comma} {other}){{{max(0, low - 1)},{'' if high is None else high - 1}}}"
+            rest = f"({comma} {other}){times(low, high)}"
+            more = (
+                "" if high == 1 else f" ({comma} {other}){times(max(0, low - 1), None if high is None else high - 1)}"
+            )
             alone = f"{other}{more}" if low else f"({other}{more})?"
         after, before = rest or '""', alone or '""'  # what follows a member, and what begins the list
         for expression, required in reversed(members):
@@ -258,7 +280,7 @@ class ValueGrammar:
 
     def _types(self, schema: Schema) -> list[str]:
         named = schema.get("type")
-        types: list[Any] = named if isinstance(named, list) else [named]
+        types = [str(name) for name in named] if isinstance(named, list) else [str(named)]
         if named is None:
             types = list(dict.fromkeys(_IMPLIED[key] for key in _IMPLIED if key in schema)) or list(TYPES)
         for name in types:
@@ -266,8 +288,8 @@ class ValueGrammar:
                 raise GrammarError(f"Invalid type: {name}")
         return [name for name in types if name != "integer" or "number" not in types]
 
-    def _constants(self, schema: Schema) -> list[Any]:
-        values = schema["enum"] if "enum" in schema else [schema["const"]]
+    def _constants(self, schema: Schema) -> list[object]:
+        values = array_at(schema, "enum") if "enum" in schema else [schema["const"]]
         kept = [value for value in values if "type" not in schema or _is_of(value, self._types(schema))]
         if "const" in schema:
             kept = [value for value in kept if value == schema["const"]]
@@ -275,8 +297,8 @@ class ValueGrammar:
             raise GrammarError(f"Unsatisfiable schema: no value of {json.dumps(values)} is allowed")
         return kept
 
-    def _referenced(self, schema: Schema, seen: frozenset[str]) -> Iterator[dict[str, Any]]:
-        reference = schema["$ref"]
+    def _referenced(self, schema: Schema, seen: frozenset[str]) -> Iterator[Branch]:
+        reference = str(schema["$ref"])
         try:
             target = resolve(self.root, reference)
         except KeyError:
@@ -285,68 +307,80 @@ class ValueGrammar:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             yield from self.branches(self._joined(rest, target), seen | {reference})
 
-    def _joined(self, outer: Schema, inner: Any) -> Any:
+    def _joined(self, outer: Schema, inner: object) -> object:
         """A schema and one beside it, of which at most one may constrain the same thing."""
         outer = {key: value for key, value in outer.items() if key in _STRUCTURAL}
         if not outer or not isinstance(inner, Mapping):
             return inner
         clashing = [key for key in outer if key in inner and inner[key] != outer[key]]
         if clashing and not self.lenient:
-            raise GrammarError(f"'{clashing[0]}' stands both in a schema and in one that it is made of.")
+            raise GrammarError(
+                f"'{clashing[0]}' has one value beside '$ref', 'anyOf' or 'oneOf' and another within: keep one of them."
+            )
         return {**outer, **inner}
 
     def _refuse_unknown(self, schema: Schema) -> None:
-        if self.lenient:
-            return
         unknown = [key for key in _UNKNOWN if schema.get(key) not in (None, False)]
-        if unknown:
-            raise GrammarError(f"Unimplemented keys: {json.dumps(unknown)}")
+        if unknown and not self.lenient:
+            raise GrammarError(f"Unimplemented keys: {json.dumps(unknown)}. Leave them out, or set 'strict' to false.")
 
     def _check_one_of(self, schema: Schema) -> None:
-        options = schema.get("oneOf")
-        if not options or self.lenient:
+        if self.lenient:
             return
-        parts = [self._telling(option) for option in options]
-        if any(_overlap(a, b) for n, a in enumerate(parts) for b in parts[n + 1 :]):
-            raise GrammarError("oneOf is only supported where a type or a constant property tells its options apart.")
+        options = [self._telltale(option) for option in array_at(schema, "oneOf")]
+        if any(_overlap(a, b) for n, a in enumerate(options) for b in options[n + 1 :]):
+            raise GrammarError(
+                "oneOf is only supported where a type or a constant property tells its options apart. Use anyOf."
+            )
 
-    def _telling(self, option: Any) -> tuple[set[str], dict[str, list[Any]]]:
-        """What tells an option from another: its types, and the values of required properties that are constant."""
-        types: set[str] = set()
-        constants: dict[str, list[Any]] = {}
+    def _telltale(self, option: object) -> _Telltale:
+        found = _Telltale()
         for branch in self.branches(option):
-            types |= {branch["type"]} if "type" in branch else {_type_of(value) for value in branch["enum"]}
-            for name in branch.get("required") or ():
-                member = (branch.get("properties") or {}).get(name)
+            found.types |= {branch.type} if branch.type else set(map(_type_of, branch.constants))
+            for name in array_at(branch.schema, "required") if branch.type else ():
+                member = object_at(branch.schema, "properties").get(str(name))
                 if isinstance(member, Mapping) and ("const" in member or "enum" in member):
-                    constants.setdefault(name, []).extend(self._constants(member))
-        return {"number" if name == "integer" else name for name in types}, constants
+                    found.constants.setdefault(str(name), []).extend(self._constants(member))
+        found.types = {"number" if name == "integer" else name for name in found.types}
+        return found
 
 
-def _json(schema: Schema, *, lenient: bool) -> str:
-    return "%json " + json.dumps(guided(schema, lenient=lenient))
+@dataclass(slots=True)
+class _Telltale:
+    """What tells an option from another: its types, and the values of required properties that are constant."""
+
+    types: set[str] = field(default_factory=set[str])
+    constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
 
 
-def _type_of(value: Any) -> str:
+def cannot_write(text: str) -> str:
+    """For errors: a string that holds a marker of the format."""
+    return f"This model's tool-call format cannot write the string {json.dumps(text)}."
+
+
+def _overlap(a: _Telltale, b: _Telltale) -> bool:
+    """A value may satisfy both."""
+    shared = a.types & b.types
+    if shared != {"object"}:
+        return bool(shared)
+    return not any(
+        name in b.constants and not any(value in b.constants[name] for value in values)
+        for name, values in a.constants.items()
+    )
+
+
+def _type_of(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, (int, float)):
+    if isinstance(value, int | float):
         return "number"
     if isinstance(value, str):
         return "string"
     return "array" if isinstance(value, list) else "object"
 
 
-def _is_of(value: Any, types: Sequence[str]) -> bool:
-    return _type_of(value) in types or (
-        "integer" in types and _type_of(value) == "number" and float(value).is_integer()
-    )
-
-
-def _overlap(a: tuple[set[str], dict[str, list[Any]]], b: tuple[set[str], dict[str, list[Any]]]) -> bool:
-    if not a[0] & b[0]:
-        return False
-    told = (name for name in a[1] if name in b[1] and not any(value in b[1][name] for value in a[1][name]))
-    return a[0] & b[0] != {"object"} or next(told, None) is None
+def _is_of(value: object, types: Sequence[str]) -> bool:
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+    return _type_of(value) in types or (is_whole and "integer" in types)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..grammar.schema import resolve
+from .references import resolve
 
 _DEEPEST = 16  # references that lead to references
 

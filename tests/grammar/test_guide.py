@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.grammar import compile as grammar
-from localai_shim.grammar.compile import Grammar, GrammarError
+from localai_shim.grammar import GrammarError
+from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.guide import RowGuide, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
@@ -58,7 +58,7 @@ def guide(
     budget: int | None = None,
 ) -> RowGuide:
     """A guide whose answer matches a regular expression, of a model with this markup."""
-    matcher = None if pattern is None else Grammar(grammar.regex(pattern), VOCABULARY).matcher()
+    matcher = None if pattern is None else Grammar(regex(pattern), VOCABULARY).matcher()
     if not thinks:
         return RowGuide(matcher)
     thinking = Thinking(
@@ -282,7 +282,7 @@ def harmony(budget: int | None = None) -> RowGuide:
         closer=ids("<|end|>"),
         budget=budget,
     )
-    return RowGuide(Grammar(grammar.lark(source), VOCABULARY).matcher(), thinking, from_start=True)
+    return RowGuide(Grammar(lark(source), VOCABULARY).matcher(), thinking, from_start=True)
 
 
 def test_a_grammar_of_the_whole_answer_holds_in_the_reasoning_too() -> None:

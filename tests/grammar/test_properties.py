@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localai_shim.grammar.compile import Grammar, GrammarCompiler, GrammarError, json_schema
+from localai_shim.grammar import GrammarError
+from localai_shim.grammar.compile import Grammar, GrammarCompiler, json_schema
 from tests.grammar.drafts import draft, says, vocabulary_with
 from tests.samples import sampled
 

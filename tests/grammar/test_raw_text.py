@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localai_shim.grammar.compile import Grammar, GrammarError, lark
-from localai_shim.grammar.formats import FORMATS
+from localai_shim.grammar import GrammarError
+from localai_shim.grammar.compile import Grammar, lark
 from localai_shim.grammar.raw_text import containing, text, without
+from localai_shim.grammar.schema import FORMATS
 from tests.grammar.drafts import drafts, says, vocabulary_with
 
 near = st.lists(st.sampled_from(["</", "</p", "</parameter", ">", "<", "/", "p", "<a", "b", "x", "\n"]), max_size=8)

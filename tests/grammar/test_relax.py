@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from localai_shim.grammar import UnsatisfiableError
 from localai_shim.grammar.compile import GrammarCompiler, json_schema
-from localai_shim.grammar.error import UnsatisfiableError
 from localai_shim.grammar.relax import relaxed
 from tests.grammar.drafts import says, vocabulary_with
 from tests.samples import sampled

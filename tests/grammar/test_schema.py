@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from localai_shim.grammar.schema import close_objects, exact_dates, resolve, takes_no_arguments
+from localai_shim.grammar.schema import close_objects, exact_dates, takes_no_arguments
 
 A = {"type": "object", "properties": {"a": {"type": "integer"}}}
 CLOSED = {**A, "additionalProperties": False}
@@ -86,21 +86,6 @@ def test_tools_without_arguments_are_declared_in_many_ways(parameters: dict[str,
 )
 def test_tools_with_arguments_are_told_from_those(parameters: dict[str, Any]) -> None:
     assert not takes_no_arguments(parameters)
-
-
-def test_a_reference_is_resolved_as_a_json_pointer() -> None:
-    root = {"$defs": {"a/b~c": 1, "list": [2, 3]}}
-    assert resolve(root, "#") is root
-    assert resolve(root, "#/$defs/a~1b~0c") == 1
-    assert resolve(root, "#/$defs/list/1") == 3
-
-
-@pytest.mark.parametrize(
-    "reference", ["#/$defs/no", "#/$defs/list/9", "#/$defs/list/x", "https://example.com", "#anchor/x"]
-)
-def test_a_reference_to_nothing_is_an_error(reference: str) -> None:
-    with pytest.raises(KeyError):
-        resolve({"$defs": {"list": [1]}}, reference)
 
 
 def test_dates_become_such_as_python_reads() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.grammar.compile import Grammar, GrammarError, choice, json_schema
+from localai_shim.grammar import GrammarError
+from localai_shim.grammar.compile import Grammar, choice, json_schema
 from localai_shim.grammar.tools import ToolSpec, call_or, harmony_answer, tool_grammar
 from tests.grammar.drafts import draft, drafts, says, vocabulary_with
 from tests.output.calls import (

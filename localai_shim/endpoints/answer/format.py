@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadRequest
-from ...grammar import compile as grammar
+from ...grammar import GrammarError
+from ...grammar.compile import caller_lark, choice, json_object, json_schema, regex
 from ...grammar.relax import relaxed
 from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
@@ -34,7 +35,7 @@ class AnswerFormat:
     what: str
     """For errors: what is wrong if the grammar is."""
 
-    def refused(self, error: grammar.GrammarError) -> BadRequest:
+    def refused(self, error: GrammarError) -> BadRequest:
         """The grammar cannot be used, for llguidance's reason."""
         code = None if self.param == "response_format" else "invalid_value"
         return BadRequest(f"Invalid {self.what}: {error}", param=self.param, code=code)
@@ -57,7 +58,7 @@ def read_answer_format(fields: Fields) -> AnswerFormat | None:
     [(name, (kind, value))] = guided.items()
     try:
         return AnswerFormat(_guided(kind, name, value), name, f"'{name}'")
-    except grammar.GrammarError as error:
+    except GrammarError as error:
         raise BadRequest(f"Invalid '{name}': {error}", param=name, code="invalid_value") from error
 
 
@@ -103,7 +104,7 @@ def _response_format(value: dict[str, Any] | None) -> AnswerFormat | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return AnswerFormat(grammar.json_object(), "response_format", "'response_format'")
+        return AnswerFormat(json_object(), "response_format", "'response_format'")
     return _json_schema(value.get("json_schema"))
 
 
@@ -138,7 +139,7 @@ def _json_schema(value: Any) -> AnswerFormat:
     what = f"schema for response_format '{name}'"
     try:
         source = _followed(schema, f"{path}.schema", strict=strict is True)
-    except grammar.GrammarError as error:
+    except GrammarError as error:
         raise BadRequest(f"Invalid {what}: {error}", param="response_format") from error
     return AnswerFormat(source, "response_format", what)
 
@@ -154,7 +155,7 @@ def _guided(kind: str, name: str, value: Any) -> str:
     if kind == "json":
         return _followed(_guided_schema(name, value), name, strict=True)
     if kind == "json_object":
-        return grammar.json_object()
+        return json_object()
     if kind == "choice":
         if not isinstance(value, list | tuple):
             raise BadRequest.wrong_type(name, "an array of strings", value)
@@ -163,11 +164,11 @@ def _guided(kind: str, name: str, value: Any) -> str:
                 raise BadRequest.wrong_type(f"{name}[{i}]", "a string", option)
         if not value:
             raise BadRequest(f"Invalid '{name}': empty array.", param=name, code="empty_array")
-        return grammar.choice([encodable(option, f"{name}[{i}]") for i, option in enumerate(value)])
+        return choice([encodable(option, f"{name}[{i}]") for i, option in enumerate(value)])
     if not isinstance(value, str):
         raise BadRequest.wrong_type(name, "a string", value)
     encodable(value, name)
-    return grammar.regex(value) if kind == "regex" else grammar.written(value)
+    return regex(value) if kind == "regex" else caller_lark(value)
 
 
 def _guided_schema(name: str, value: Any) -> dict[str, Any]:
@@ -198,9 +199,9 @@ def _followed(schema: dict[str, Any], path: str, *, strict: bool) -> str:
         check_size(schema)
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
         if not strict:
-            return grammar.json_schema(relaxed(schema), lenient=True)
-        return grammar.json_schema(close_objects(schema))
-    except grammar.GrammarError:
+            return json_schema(relaxed(schema), lenient=True)
+        return json_schema(close_objects(schema))
+    except GrammarError:
         raise
     except RecursionError:
         why = "it is nested too deeply"

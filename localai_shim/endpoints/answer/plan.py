@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...errors import BadRequest
-from ...grammar.compile import Grammar, GrammarError
+from ...grammar import GrammarError
+from ...grammar.compile import Grammar
 from ...grammar.guide import NoMarker, RowGuide
 from ...grammar.tools import call_or, harmony_answer, no_call
 from ...output.answer import AnswerParser

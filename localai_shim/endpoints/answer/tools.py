@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ...errors import BadRequest
-from ...grammar.compile import GrammarError
+from ...grammar import GrammarError
 from ...grammar.tools import SUPPORTED, ToolSpec, tool_grammar
 from ...output.tool_calls import OfferedTools
 from ...prompt.tools import Tool, ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools

@@ -1,0 +1,29 @@
+"""Local references in JSON Schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+
+def resolve(root: Mapping[str, object], reference: str) -> object:
+    """What a local `$ref`, a JSON pointer behind `#`, points to.
+
+    Raises:
+        KeyError: nothing is there, or it lies outside of the schema.
+    """
+    if not reference.startswith("#"):
+        raise KeyError(reference)
+    node: object = root
+    for step in reference[1:].split("/")[1:]:
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        try:
+            if isinstance(node, list):
+                node = node[int(step)]
+            elif isinstance(node, Mapping):
+                node = node[step]
+            else:
+                raise KeyError(reference)
+        except (IndexError, ValueError):
+            raise KeyError(reference) from None
+    return node
