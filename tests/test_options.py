@@ -14,7 +14,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, held, request

@@ -12,7 +12,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from localai_shim.types import EngineStats, Percentiles
 from tests.conftest import MESSAGES
 from tests.engine.counting import counting, tokens
