@@ -257,7 +257,7 @@ def test_any_integer_is_a_priority(client: LocalOpenAI, value: int | None) -> No
 
 
 def test_lower_ones_are_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "_OLDEST", 10**9)
+    monkeypatch.setattr(scheduler, "OLDEST_EVERY", 10**9)
     engine = engine_for("qwen3", EngineOptions(max_rows=1))
     order: list[int] = []
     submit = engine.submit

@@ -4,7 +4,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 
 with ScriptedEngine(["Hello!"]) as engine, LocalOpenAI(engine=engine) as client:
-    assert client.responses.create(input="Hi").output_text == "Hello!"
+    assert client.responses.create(model="any", input="Hi").output_text == "Hello!"
 
 Importing this needs neither MLX nor mlx-lm nor transformers nor NumPy.
 """
