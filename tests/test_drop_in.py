@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 
 MESSAGES: Any = [{"role": "user", "content": "Grüße"}]
 CREATE: dict[str, Any] = {"model": "m", "messages": MESSAGES, "temperature": 0.5}

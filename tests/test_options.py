@@ -14,7 +14,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, held, request
@@ -257,7 +257,7 @@ def test_any_integer_is_a_priority(client: LocalOpenAI, value: int | None) -> No
 
 
 def test_lower_ones_are_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "_OLDEST", 10**9)
+    monkeypatch.setattr(scheduler, "OLDEST_EVERY", 10**9)
     engine = engine_for("qwen3", EngineOptions(max_rows=1))
     order: list[int] = []
     submit = engine.submit

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 from tests.bodies import FIELDS, check_body, violations
 
 ASK: dict[str, Any] = {"model": "m", "input": "Hi"}

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.sdk_surface import RECORDED, Surface, news, read_surface
 
 

@@ -23,7 +23,7 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 
 client = LocalOpenAI(model="x", timeout=3.0)
 takes_sdk: openai.OpenAI = client

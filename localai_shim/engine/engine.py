@@ -1,4 +1,4 @@
-"""The engine: one background thread that owns a model and batches everything that is in flight."""
+"""The engine: one background thread that owns a model and batches all requests in flight."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Engine(Generic[ModelT]):
         self._loop = Loop(load, options or EngineOptions(), self._inbox, _ran)
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
-        # An abandoned engine's thread is told to end and not waited for: finalizers run anywhere, event loops included.
+        # An abandoned engine's thread is told to end, and not joined: finalizers run anywhere, on event loops, too.
         weakref.finalize(self, _tell_to_stop, self._loop, self._inbox, self._pid).atexit = False
         self._thread.start()
         with _running_lock:
@@ -62,7 +62,7 @@ class Engine(Generic[ModelT]):
 
     @property
     def failure(self) -> ModelLoadError | None:
-        """Why the model could not be loaded, where that is known already."""
+        """Why the model could not be loaded; None where it could, or is not yet."""
         error = self._loop.load_error
         return None if error is None else error.again()
 
@@ -82,7 +82,7 @@ class Engine(Generic[ModelT]):
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
             QueueFullError: too many rows wait already.
-            TooManyRowsError: the requests alone are more than may.
+            TooManyRowsError: these requests alone are too many.
         """
         self.check_process()
         ticket = Ticket()
@@ -125,7 +125,7 @@ class Engine(Generic[ModelT]):
 
 
 def _ran() -> None:
-    """An engine's thread is about to end."""
+    """Forget the current thread, an engine's that is about to end."""
     with _running_lock:
         _running.pop(threading.current_thread(), None)
 
@@ -142,7 +142,7 @@ _running_lock = threading.Lock()
 
 @atexit.register
 def _stop_all() -> None:
-    """At interpreter exit, bring every engine to a halt and leave its thread asleep.
+    """At interpreter exit, stop every engine and leave its thread asleep.
 
     A thread that ends now would run MLX's thread-local destructors while the process tears down what they use, and one
     that is cut off inside MLX can bring the process down; both abort it.

@@ -1,4 +1,4 @@
-"""What runs on an engine's thread: requests in, steps, tokens out."""
+"""What runs on an engine's thread: it takes requests, runs steps and emits tokens."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Model)
 
-_QUIET = 0.2  # seconds without a request after which a piece of the prefix cache is written to disk
-_SAVE_AT_END = 5.0  # seconds that a closing engine may take for what is not written yet
-_CLEAR_AFTER = 256  # steps after which an idle engine returns MLX's cached buffers to the system
+QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk
+SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
+CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to the system
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine runs."""
+    """An engine's limits."""
 
     max_rows: int = 64
     """Most rows that decode together; more wait."""
     max_stall: float = 0.05
-    """Seconds that prefilling a prompt may keep running rows from their next token."""
+    """Seconds that prefill may delay the running rows' next token."""
     prefill_chunk: int = 2048
     """Most prompt tokens per forward pass."""
     max_queue: int = 16_384
@@ -68,9 +68,9 @@ class EngineOptions:
     """Most bytes for all that MLX holds: weights, rows and prefix cache. None: 0.9 of a GPU's memory, and on the CPU
     back end MLX's own limit."""
     prefix_cache_bytes: int | None = None
-    """Most bytes that finished prompts and turns may hold; 0 keeps none, None a share of the memory."""
+    """Most bytes of the prefix cache; 0: there is none; None: a share of the memory."""
     cache_dir: str | os.PathLike[str] | None = None
-    """A folder in which these survive the process; several processes may share it. None: there is none."""
+    """A folder in which the prefix cache survives the process; several processes may share it. None: it does not."""
     cache_dir_bytes: int = 10 * 2**30
     """Most bytes in that folder."""
 
@@ -92,7 +92,7 @@ Inbox = queue.SimpleQueue[Submit | Cancel | None]
 
 
 class Loop(Generic[ModelT]):
-    """What runs on the thread. It does not know the `Engine`, so that an abandoned engine can be collected."""
+    """What runs on the thread. It holds no reference to the `Engine`, so that an abandoned engine can be collected."""
 
     def __init__(
         self, load: Callable[[], ModelT], options: EngineOptions, inbox: Inbox, ran: Callable[[], None]
@@ -101,13 +101,13 @@ class Loop(Generic[ModelT]):
         self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
         self.closing = False
         self.lock = threading.Lock()
-        """Held while a request is put into the inbox, and while the thread looks at the inbox for the last time."""
+        """Held while a request is put into the inbox, and while the thread empties it for the last time."""
         self.ended = False
         self.ready = threading.Event()
         self.done = threading.Event()
         self.parked = threading.Event()
         self.exiting = False
-        """The interpreter is ending: stay, see `_stop_all`."""
+        """The interpreter is ending, and the thread must not: see `_stop_all`."""
         self.model: ModelT | None = None
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
@@ -142,7 +142,7 @@ class Loop(Generic[ModelT]):
         self.ran()
 
     def step(self) -> None:
-        """Take the inbox, decode one token for all rows, hand over, prefill while the rows can wait."""
+        """Take the inbox, decode one token for all rows, emit events, prefill while the rows can wait."""
         assert self._batch is not None and self._scheduler is not None
         self._take_inbox(wait=not (len(self._batch) or len(self._scheduler)))
         if self.closing:
@@ -155,30 +155,30 @@ class Loop(Generic[ModelT]):
             except Exception as error:
                 log.exception("a model step failed; its rows fail, the engine goes on")
                 self._batch.fail(_caused_by(error, "the model failed"))
-            self._hand_over()
+            self._flush()
             self._meter.stepped(time.perf_counter() - start)
         if len(self._scheduler):
             self._scheduler.prefill()
-            self._hand_over()
+            self._flush()
         self._steps += 1
 
     def reserve(self, rows: int) -> None:
-        """Make a place in the queue; called with the lock held.
+        """Reserve places in the queue; called with the lock held.
 
         Raises:
-            QueueFullError: there is none.
-            TooManyRowsError: nor would there be one if nothing else ran.
+            QueueFullError: there are not enough.
+            TooManyRowsError: nor would there be if nothing else ran.
         """
         most = self._options.max_rows + self._options.max_queue
         if rows > most:
             raise TooManyRowsError(
                 f"{rows} choices are more than may run and wait together, which is {most} (max_rows + max_queue)"
             )
-        there = self._reserved - self._freed
-        if there + rows > most:
+        taken = self._reserved - self._freed
+        if taken + rows > most:
             self._meter.refused += rows
             raise QueueFullError(
-                f"{there} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"
+                f"{taken} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"
             )
         self._reserved += rows
 
@@ -257,7 +257,7 @@ class Loop(Generic[ModelT]):
             budget = min(budget, self._memory.budget)
             if budget > 0 and found.in_pieces:
                 self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
-        self._batch = Batch(model, self._emit, self._prefixes, self._hand_over)
+        self._batch = Batch(model, self._emit, self._prefixes, self._flush)
         self._scheduler = Scheduler(
             model,
             self._batch,
@@ -271,7 +271,7 @@ class Loop(Generic[ModelT]):
         )
 
     def _take_inbox(self, *, wait: bool) -> None:
-        """Admit and cancel; `wait` blocks until there is something to do."""
+        """Admit and cancel rows; `wait` blocks until there is a message."""
         if wait:
             self._rest()
         cancelled: set[tuple[Ticket, int | None]] = set()
@@ -299,15 +299,15 @@ class Loop(Generic[ModelT]):
             self._drop(gone)
 
     def _rest(self) -> None:
-        """Nothing is in flight: MLX's free buffers may be brought into line with the plan, or given back."""
-        clear = self._steps - self._cleared >= _CLEAR_AFTER
+        """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""
+        clear = self._steps - self._cleared >= CLEAR_STEPS
         if clear:
             self._cleared = self._steps
         device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
 
     def _next_message(self, wait: bool) -> Submit | Cancel | None:
-        """Raises queue.Empty. Where nothing comes for a while, what is to survive the process is written to disk."""
-        quiet = _QUIET
+        """The next message; raises queue.Empty. While none comes, the prefix cache is written to disk."""
+        quiet = QUIET_SECONDS
         while wait and self._prefixes is not None and self._prefixes.unsaved:
             try:
                 return self._inbox.get(timeout=quiet)
@@ -334,7 +334,7 @@ class Loop(Generic[ModelT]):
         self._scheduler.add(rows)
 
     def _drop(self, gone: Collection[Row]) -> None:
-        """Remove rows that may be waiting, running or gone."""
+        """Drop rows, which may be waiting, running or gone; no event is sent."""
         assert self._batch is not None and self._scheduler is not None
         self._batch.drop(gone)
         self._scheduler.drop(gone)
@@ -353,8 +353,8 @@ class Loop(Generic[ModelT]):
     def _emit(self, row: Row, event: Event) -> None:
         self._out.append((row, event))
 
-    def _hand_over(self) -> None:
-        """Give the step's events to the sinks, and wake each event loop once."""
+    def _flush(self) -> None:
+        """Pass the step's events to the sinks, and wake each event loop once."""
         if not self._out:
             return
         out, self._out = self._out, []
@@ -367,7 +367,7 @@ class Loop(Generic[ModelT]):
             self._drop(lost)
 
     def _end(self) -> None:
-        """Fail what is in flight and let the model go."""
+        """Fail what is in flight and release the model."""
         self.closing = True
         error = self.load_error or EngineClosedError("the engine was closed")
         with self.lock:
@@ -383,23 +383,23 @@ class Loop(Generic[ModelT]):
         self._tickets.clear()
         self._rows.clear()
         if self._prefixes is not None:
-            self._prefixes.close(_SAVE_AT_END)
-        self._let_go()
+            self._prefixes.close(SAVE_SECONDS)
+        self._release()
         self.ready.set()
 
-    def _let_go(self) -> None:
-        """Give the model's memory, and that of all rows, back to the system."""
+    def _release(self) -> None:
+        """Return the memory of the model and of all rows to the system."""
         if self._memory is not None:
             self._memory.close()
         self._batch = self._scheduler = self._prefixes = self._memory = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
-        if model is not None and model() is not None:  # a cycle, or the caller, holds it
+        if model is not None and model() is not None:  # a reference cycle, or the caller, holds it
             gc.collect()
 
 
 def _caused_by(error: Exception, what: str) -> RowError:
-    release_frames(error)  # who keeps the exception shall not keep the batch
+    release_frames(error)  # whoever holds the exception must not hold the batch
     failure = RowError(f"{what}: {error!r}")
     failure.__cause__ = error
     return failure

@@ -1,4 +1,4 @@
-"""What an engine counts and times."""
+"""An engine's counters and timings."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections import deque
 
 from ..types import Percentiles
 
-_LAST = 1024
+LAST_SAMPLES = 1024  # that percentiles are of
 
 
 class Meter:
-    """Written on the engine thread; may be read from any."""
+    """Counters and timings. Written on the engine thread; any thread may read."""
 
     def __init__(self) -> None:
         self.prompt_tokens = self.prefilled_tokens = self.generated_tokens = 0
         self.preempted = self.refused = 0
-        self._steps: deque[float] = deque(maxlen=_LAST)
-        self._stalls: deque[float] = deque(maxlen=_LAST)
+        self._steps: deque[float] = deque(maxlen=LAST_SAMPLES)
+        self._stalls: deque[float] = deque(maxlen=LAST_SAMPLES)
 
     def stepped(self, seconds: float) -> None:
-        """A decode step took so long."""
+        """Measured: a decode step took so long."""
         self._steps.append(seconds)
 
     def stalled(self, seconds: float) -> None:
-        """Running rows waited so long for prompts."""
+        """Measured: running rows waited so long for prefill."""
         self._stalls.append(seconds)
 
     def step_seconds(self) -> Percentiles:

@@ -1,4 +1,4 @@
-"""Which prompts are prefilled next, and how much of them before the running rows get their next token."""
+"""Which prompts are prefilled next, and how many of their tokens before the running rows get their next one."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .prefix.cache import PrefixCache
 from .row import Row
 from .waiting import Waiting
 
-_LEAST_CHUNK = 16  # tokens, however slow the machine is
-_GATHER = 4  # stalls for which prompts that come together are gathered while nobody is running
-_OLDEST = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
-_RESERVED = 2048  # tokens of its answer that room is kept for when a row begins; longer ones may have to wait later
-_FURTHER = 256  # and each time that a row has outgrown that
+MIN_CHUNK_TOKENS = 16  # however slow the machine is
+GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
+OLDEST_EVERY = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
+RESERVED_TOKENS = 2048  # of its answer that memory is reserved for when a row begins; longer ones may be preempted
+FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown its reservation
 
 
 class Scheduler:
-    """Long prompts and short ones share the time for prefill, within `max_rows` rows and the memory for them.
+    """Shares the time for prefill between long and short prompts, within `max_rows` rows and the memory for them.
 
     Half of the choices are for the prompt that came first and half for the shortest, so that a long one delays short
     ones by little, and any number of short ones a long one by half. More urgent ones go first, except that one choice
-    in eight is for whoever has waited longest.
+    in eight is for the one that has waited longest.
 
-    Rows begin when there is room for all of their prompt and of their answer, up to 2,048 tokens of it. When rows
-    outgrow that and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
-    what they have said, and go on later as if nothing had been.
+    A row begins when there is memory for its whole prompt and for its answer, up to 2,048 tokens of that. When rows
+    outgrow this and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
+    their output tokens, and go on later with the same result.
 
     Args:
         model: what prefills.
@@ -43,8 +43,8 @@ class Scheduler:
         max_stall: seconds that prefill may take between two tokens of the running rows.
         prefill_chunk: most prompt tokens per forward pass.
         meter: what counts.
-        prefixes: where prompts start from, and what keeps them.
-        memory: how much there is for rows; None: nobody knows.
+        prefixes: what prompts start from, and are inserted into.
+        memory: the budget for rows; None: no limit is known.
     """
 
     def __init__(
@@ -69,20 +69,20 @@ class Scheduler:
         self._jobs: dict[Row, PrefillJob] = {}
         self._last_alike: dict[tuple[str | None, tuple[int, ...]], PrefillJob] = {}
         self._arrivals = self._turn = 0
-        self._passed = 0  # choices that went past the one that waits longest, since it was last one's turn
-        self._blocked = False  # there was no room for any prompt the last time
+        self._overtaken = 0  # choices since the one that waits longest was last chosen
+        self._blocked = False  # no prompt could be run the last time
         self._batches: bool | None = None
         self._joining: list[PrefillJob] = []
         self._pace, self._scoring_pace = Pace(max_stall), Pace(max_stall)
         self._steps_planned = 0
 
     def __len__(self) -> int:
-        """Rows that do not run yet."""
+        """How many rows do not run yet."""
         return len(self._jobs)
 
     @property
     def will_prefill(self) -> bool:
-        """Whether `prefill` has something to do, as far as is known: there are prompts, and there was room for one."""
+        """Whether `prefill` probably has something to do: there are prompts, and one could be run the last time."""
         return bool(self._jobs) and not self._blocked
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -104,7 +104,7 @@ class Scheduler:
             self._queue(job)
 
     def drop(self, gone: Collection[Row]) -> None:
-        """Forget those of these rows that wait."""
+        """Drop waiting rows; no event is sent."""
         for row in gone:
             job = self._jobs.pop(row, None)
             if job is not None:
@@ -113,10 +113,10 @@ class Scheduler:
                     self._finish(job)
 
     def prefill(self) -> None:
-        """Prefill for as long as the running rows may wait, at least one chunk; let finished rows join."""
+        """Prefill for as long as the running rows may wait, at least one chunk; join the rows that are done."""
         start = time.monotonic()
         beside, idle = bool(len(self._batch)), True
-        deadline = start + self._max_stall * (1 if beside else _GATHER)
+        deadline = start + self._max_stall * (1 if beside else GATHER_STALLS)
         while (job := self._choose()) is not None:
             idle = False
             try:
@@ -133,7 +133,7 @@ class Scheduler:
             self._meter.stalled(time.monotonic() - start)
 
     def make_room(self) -> None:
-        """Before a step: have the rows that there will be no memory for wait, the least urgent and youngest first."""
+        """Before a step: preempt the rows that there will be no memory for, the least urgent and youngest first."""
         if self._memory is None:
             return
         self._steps_planned -= 1
@@ -150,7 +150,7 @@ class Scheduler:
     # -- what waits ---------------------------------------------------------------------------------------------
 
     def _queue(self, job: PrefillJob) -> None:
-        """Let a job wait; one that begins as another does, for that one to leave what they share."""
+        """Queue a job; one that shares a prefix with another becomes a dependent of that."""
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
@@ -164,7 +164,7 @@ class Scheduler:
         self._waiting.add(job)
 
     def _release(self) -> None:
-        """Move on what has been prefilled: rows join, and jobs that waited for as much as that may begin."""
+        """Take note of what has been prefilled: rows that are done will join, dependents with their prefix are queued."""
         for job in [job for job in self._begun if job.begun]:
             if job.left <= 0:
                 self._joining.append(job)
@@ -175,7 +175,7 @@ class Scheduler:
                 self._requeue(ready)
 
     def _finish(self, job: PrefillJob) -> None:
-        """A job waits no more, for whatever reason, and nobody for it."""
+        """Remove a job, for whatever reason, and queue its dependents."""
         self._waiting.discard(job)
         if job in self._begun:
             self._begun.remove(job)
@@ -188,11 +188,11 @@ class Scheduler:
         jobs = [job for job in jobs if job.rows]  # some may have been dropped meanwhile
         for job in jobs[: self._max_rows]:
             self._queue(job)
-        for job in jobs[self._max_rows :]:  # thousands would take the time of many steps: they come after the last one
+        for job in jobs[self._max_rows :]:  # thousands would take as long as many steps: they depend on the last one
             jobs[self._max_rows - 1].dependents.append((0, job))
 
     def _choose(self) -> PrefillJob | None:
-        """The job whose prompt is run next, if one may be."""
+        """The job whose prompt is run next, if one can be."""
         oldest = self._waiting.oldest()
         if oldest is not None and not self._has_room(oldest):
             oldest = None
@@ -200,20 +200,20 @@ class Scheduler:
             return self._begun[0] if self._begun else None
         self._turn += 1
         fresh: PrefillJob | None
-        if self._turn % _OLDEST == 0:
+        if self._turn % OLDEST_EVERY == 0:
             fresh, key = oldest, _by_age
         elif self._turn % 2:
             fresh, key = self._waiting.first(), _by_urgency
         else:
             fresh, key = self._waiting.shortest(), _by_length
-        # Nobody goes past the one that has waited longest when there is no room for it: it would never begin. Nor do
-        # more than a few when there is: its own turns may all come when there is none.
-        due = oldest is None or fresh is None or self._passed >= _OLDEST - 1
+        # None overtakes the one that has waited longest while there is no memory for it: it would never begin. Nor do
+        # more than a few while there is: its own turns may all come when there is none.
+        due = oldest is None or fresh is None or self._overtaken >= OLDEST_EVERY - 1
         if due or (fresh is not oldest and fresh is not None and not self._has_room(fresh)):
             fresh = oldest
         job = min(self._begun if fresh is None else [*self._begun, fresh], key=key)
         if job is fresh:
-            self._passed = 0 if job is oldest else self._passed + 1
+            self._overtaken = 0 if job is oldest else self._overtaken + 1
             self._take(job)
         return job
 
@@ -222,7 +222,7 @@ class Scheduler:
         self._begun.append(job)
 
     def _has_room(self, job: PrefillJob) -> bool:
-        """Whether a job's rows may begin. One that could not even begin alone leaves some of its rows for later."""
+        """Whether a job's rows may begin. One that could not begin even if alone leaves some of its rows for later."""
         others = [row for other in (*self._begun, *self._joining) for row in other.rows]
         taken = len(self._batch) + len(others)
         while not self._fits(job, taken, others):
@@ -247,7 +247,7 @@ class Scheduler:
         return True
 
     def _split(self, job: PrefillJob) -> None:
-        """Leave the last row to a job of its own, which goes on from what this one leaves."""
+        """Move the last row into a job of its own, a dependent of this one."""
         row = job.rows.pop()
         other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival)
         job.dependents.insert(0, (len(job.tokens) - 1, other))
@@ -257,7 +257,7 @@ class Scheduler:
             try:
                 self._batches = can_batch(self._model.new_cache())
             except Exception:
-                return True  # the request that is tried next will say why
+                return True  # the next request fails with the reason
         return self._batches
 
     def _lengths(self) -> list[int]:
@@ -270,16 +270,16 @@ class Scheduler:
     # -- prefill ------------------------------------------------------------------------------------------------
 
     def _advance(self, job: PrefillJob, left: float | None) -> None:
-        """Run one chunk of a prompt, sized to take the time that is `left` where rows wait for a token."""
+        """Run one chunk of a prompt, sized to take the seconds that are `left`; None: no row waits for a token."""
         pace = self._pace if job.scores is None else self._scoring_pace
         most = self._prefiller.most(job, self._prefill_chunk)
         if left is not None:
-            most = min(most, max(_LEAST_CHUNK, pace.chunk(left)))
+            most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
         self._prefiller.begin(job)
         if job.left <= 0:
             return
-        # The last chunk of a prompt that has the engine to itself needs no waiting for: the next step's graph is built
-        # meanwhile. Beside others it is waited for, so that a prompt that fails does so alone.
+        # The last chunk of a prompt that has the engine to itself is not waited for: the next step's graph is built
+        # meanwhile. Beside others it is, so that a prompt that fails does so alone.
         last = len(self._jobs) == len(job.rows) and not self._joining
         together = self._gather(job, most)
         if len(together) > 1:
@@ -290,7 +290,7 @@ class Scheduler:
             pace.note(size, seconds, job.done)
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
-        """Jobs to run in one pass: with a short prompt, others that are as short."""
+        """The jobs to run in one pass: a short prompt runs with others that are as short."""
         prefiller, together = self._prefiller, [job]
         if not prefiller.is_short(job, most):
             return together
@@ -331,7 +331,7 @@ class Scheduler:
         try:
             self._batch.join(joined, [row for job in joining for row in job.rows if not job.kept])
         except Exception as error:
-            # The batch's cache may hold the rows in some layers only: nothing in it can go on.
+            # Some layers of the batch's cache may hold the rows and others not: no row in it can go on.
             failure = _row_error("joining the batch failed", error)
             self._batch.fail(failure)
             for row, _ in joined:
@@ -355,9 +355,11 @@ def _length(row: Row) -> int:
 
 
 def _reserved(row: Row) -> int:
-    """Tokens that room is kept for: a row's prompt and its answer, as far as that is long."""
-    further = _RESERVED if row.generated < _RESERVED else (row.generated // _FURTHER + 1) * _FURTHER
-    return len(row.prompt_tokens) + min(row.room, further)
+    """Tokens that memory is reserved for: a row's prompt and its answer, as far as that may be long."""
+    output = RESERVED_TOKENS
+    if row.generated >= RESERVED_TOKENS:
+        output = (row.generated // FURTHER_TOKENS + 1) * FURTHER_TOKENS
+    return len(row.prompt_tokens) + min(row.room, output)
 
 
 def _row_error(what: str, cause: Exception) -> RowError:

@@ -1,4 +1,4 @@
-"""Where a submission's events go: the only thing in which sync and async callers differ."""
+"""Where a submission's events go: the only difference between sync and async callers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SyncSink:
 
 
 class LoopWaker:
-    """One per event loop: however many of its streams got tokens in a step, the loop is entered once."""
+    """Wakes one event loop once per step, however many of its streams got tokens."""
 
     def __init__(self, loop: Any, method: str) -> None:
         self._loop = weakref.ref(loop)
@@ -52,7 +52,7 @@ class LoopWaker:
         self._dirty: deque[AsyncSink] = deque()
 
     def note(self, sink: AsyncSink) -> None:
-        """Remember, on the engine thread, that a sink has events."""
+        """Note, on the engine thread, that a sink has events."""
         self._dirty.append(sink)
 
     def wake(self) -> None:
@@ -85,11 +85,11 @@ class AsyncSink:
             self.waker.note(self)
 
     def notify(self) -> None:
-        """Let the reader go on. Runs on the event loop."""
+        """Wake the reader. Runs on the event loop."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what belongs to the event loop. Runs there, when nothing will be read any more."""
+        """Release what belongs to the event loop. Runs there, when nothing more will be read."""
 
     async def wait(self, timeout: float | None) -> None:
         """Return once `ready`.
@@ -104,7 +104,7 @@ class AsyncSink:
 
 
 class _AsyncioSink(AsyncSink):
-    """On asyncio a bare future, and one timer that is set anew only when it goes off too early."""
+    """For asyncio: a bare future, and one timer, which is set again only when it goes off too early."""
 
     _reader: asyncio.Future[None] | None = None
     _deadline = math.inf
@@ -157,7 +157,7 @@ def _on_timer(sink: weakref.ref[_AsyncioSink], loop: asyncio.AbstractEventLoop) 
 
 
 class _AnyioSink(AsyncSink):
-    """On other event loops (trio) whatever anyio makes of it."""
+    """For other event loops (trio), on anyio."""
 
     _reader: anyio.Event | None = None
 
@@ -191,7 +191,7 @@ _wakers_lock = threading.Lock()
 
 
 def _running_loop() -> tuple[Any, str]:
-    """The event loop, and the name of its method by which other threads call into it."""
+    """The event loop, and the name of its method that other threads call it by."""
     if "trio" in sys.modules:
         import trio.lowlevel
 

@@ -1,4 +1,4 @@
-"""Prompts that nobody has begun to prefill, found by age, by priority and by length."""
+"""The queue of prompts whose prefill has not begun: by age, by priority and by length."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .prefill import PrefillJob
 
+STALE_ENTRIES = 64  # that a heap may have beyond one per job
+
 _Heap = list[tuple[tuple[int, ...], int]]
-"""(key, serial): not the job itself, whose cache would live as long as its place in here."""
+"""(key, serial number): not the job itself, since stale entries would keep its cache alive."""
 
 
 class Waiting:
-    """A job is in here once. All but `__iter__` cost a logarithm of how many there are."""
+    """Jobs, each once. Everything but `__iter__` takes time logarithmic in their number."""
 
     def __init__(self) -> None:
         self._serials: dict[PrefillJob, int] = {}
@@ -41,18 +43,18 @@ class Waiting:
             heapq.heappush(self._heaps[name], (key, serial))
 
     def discard(self, job: PrefillJob) -> None:
-        """Take a job out, if it is here. Its places in the heaps go when they come up, or when they are too many."""
+        """Remove a job, if it is here. Its heap entries go when they come up, or when there are too many stale ones."""
         serial = self._serials.pop(job, None)
         if serial is None:
             return
         del self._jobs[serial]
         for name, heap in self._heaps.items():
-            if len(heap) > 2 * len(self._jobs) + 64:
+            if len(heap) > 2 * len(self._jobs) + STALE_ENTRIES:
                 self._heaps[name] = [entry for entry in heap if entry[1] in self._jobs]
                 heapq.heapify(self._heaps[name])
 
     def oldest(self) -> PrefillJob | None:
-        """The one that came first, whatever its priority."""
+        """The job that came first, whatever its priority."""
         return self._top("oldest")
 
     def first(self) -> PrefillJob | None:

@@ -1,7 +1,7 @@
-"""An engine that plays what a test says, in place of a model: for tests of everything above the engine.
+"""An engine that plays scripted replies in place of a model, for tests of all code above the engine.
 
-Its tokens take the way of a real model's, through the same sinks, clients, endpoints and output code. It needs neither
-MLX nor mlx-lm nor transformers.
+Its tokens take the same way as a real model's, through sinks, clients, endpoints and output code. It needs neither MLX
+nor mlx-lm nor transformers.
 """
 
 from __future__ import annotations
@@ -13,35 +13,30 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, hand_over
-from .replies import Reply, Row, Says, Script, ScriptedModel, score
+from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
-
-__all__ = ["Decide", "Reply", "Says", "ScriptedEngine", "ScriptedTokenizer"]
-
-Decide = Callable[[GenerationRequest, str, int], Says]
-"""(request, the prompt's text, how many came before) -> what to say."""
 
 
 class ScriptedEngine:
-    """Plays replies to requests, each choice of a request being one; takes the place of `Engine`.
+    """Stands in for `Engine`: plays one scripted reply per choice of a request.
 
-    Running rows get a token each per step, as in a batch. `max_tokens`, stop strings and cancellation end a reply
+    Running rows get one token each per step, as in a batch. `max_tokens`, stop strings and cancellation end a reply
     early. With `ignore_eos`, or before `min_tokens`, a reply that is over begins again.
 
     Args:
-        replies: what to say, in the order of the requests, or a function that says it for each; it is called by
-            whoever submits, and what it raises fails that call.
-        name: what `response.model` says.
+        replies: one per choice, in the order of the requests; or a function that returns the reply to each. It is
+            called on the thread that submits, and what it raises fails that call.
+        name: `response.model` in the answers.
         context_length: most tokens of prompt and output together; None for no limit.
-        tokenizer: which markers and which chat template the model has.
-        obey_guides: a token that the request's guide (a grammar) forbids, or that is ruled out (what begins a call,
-            with `tool_choice="none"`), fails the request; otherwise nobody asks.
+        tokenizer: with the model's markers and its chat template.
+        obey_guides: a request fails with a reply that its grammar constraint does not allow, or that has a token that
+            is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
 
     Attributes:
-        requests: what was asked, a `GenerationRequest` per choice.
+        requests: a `GenerationRequest` for each choice so far.
         prompts: the text of each one's prompt.
 
     Raises:
@@ -50,7 +45,7 @@ class ScriptedEngine:
 
     def __init__(
         self,
-        replies: Sequence[Says] | Decide = (),
+        replies: Sequence[ReplyLike] | Decide = (),
         *,
         name: str = "scripted",
         context_length: int | None = 131_072,
@@ -75,19 +70,19 @@ class ScriptedEngine:
         weakref.finalize(self, _tell_to_stop, self._loop, self._pid)
         self._thread.start()
 
-    def say(self, *replies: Says) -> None:
-        """Add replies to those that are left.
+    def say(self, *replies: ReplyLike) -> None:
+        """Add replies to those that are left to play.
 
         Raises:
             ValueError: a reply that cannot be played.
         """
         if self._decide is not None:
-            raise ValueError("a function decides what this engine says")
+            raise ValueError("a function decides this engine's replies")
         self._script.extend([Script(reply, self.tokenizer) for reply in replies])
 
     @property
     def left(self) -> int:
-        """Replies that nobody has asked for yet."""
+        """Replies that were not played yet."""
         return len(self._script)
 
     # -- as `Engine` --------------------------------------------------------------------------------------------
@@ -101,7 +96,7 @@ class ScriptedEngine:
         return self._model
 
     def wait(self) -> None:
-        """Nothing is loaded."""
+        """Does not wait: there is nothing to load."""
         self.check_process()
 
     @property
@@ -109,7 +104,7 @@ class ScriptedEngine:
         return True
 
     def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
-        """Begin to reply; each request's events go to the sink under its place in the sequence.
+        """Play a reply to each request; its events go to the sink under its place in the sequence.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
@@ -120,7 +115,7 @@ class ScriptedEngine:
             raise _closed()
         ticket = Ticket()
         rows = [
-            Row(request, sink, index, ticket, self._next_script(request), self._model, self._obey_guides)
+            PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_guides)
             for index, request in enumerate(requests)
         ]
         with self._loop.lock:
@@ -160,7 +155,7 @@ class ScriptedEngine:
 
     def _next_script(self, request: GenerationRequest) -> Script:
         prompt = self.tokenizer.decode(request.prompt.tokens)
-        score(request.prompt)
+        make_up_scores(request.prompt)
         with self._lock:
             index = len(self.requests)
             self.requests.append(request)
@@ -173,18 +168,18 @@ class ScriptedEngine:
         return script
 
 
-_LONGEST_WAIT = 3600.0  # seconds; a queue takes no infinite timeout
+MAX_WAIT_SECONDS = 3600.0  # a queue takes no infinite timeout
 
 
 class _Loop:
-    """What runs on the thread. It does not know the engine, so that an abandoned engine can be collected."""
+    """What runs on the thread. It holds no reference to the engine, so that an abandoned engine can be collected."""
 
     def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[list[Row] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[list[PlayedRow] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
         self.lock = threading.Lock()
-        """Held while rows are put into the inbox, and while the thread looks at the inbox for the last time."""
+        """Held while rows are put into the inbox, and while the thread empties it for the last time."""
         self.closing = False
-        self.rows: dict[Row, None] = {}
+        self.rows: dict[PlayedRow, None] = {}
         self.steps = 0
 
     def run(self) -> None:
@@ -197,9 +192,9 @@ class _Loop:
         hand_over(failed, ())
 
     def step(self) -> None:
-        """Take the inbox, then play a token of each row whose time has come; wait for either."""
+        """Take the inbox, then play a token of each row that is due; wait for either."""
         due = min((row.due for row in self.rows), default=math.inf)
-        self._take_inbox(min(max(0.0, due - time.monotonic()), _LONGEST_WAIT))
+        self._take_inbox(min(max(0.0, due - time.monotonic()), MAX_WAIT_SECONDS))
         if self.closing:
             return
         now = time.monotonic()
@@ -213,7 +208,7 @@ class _Loop:
             self._drop(hand_over(events, self.rows))
 
     def _take_inbox(self, seconds: float) -> None:
-        """Admit and cancel; wait this long for something to do."""
+        """Admit and cancel rows; wait this long for the first message."""
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:
@@ -231,7 +226,7 @@ class _Loop:
         if cancelled:
             self._drop({row for row in self.rows if {(row.ticket, None), (row.ticket, row.index)} & cancelled})
 
-    def _drop(self, gone: set[Row]) -> None:
+    def _drop(self, gone: set[PlayedRow]) -> None:
         for row in gone:
             self.rows.pop(row, None)
 

@@ -1,4 +1,4 @@
-"""What a scripted model says to one request, and how it is played token by token."""
+"""Scripted replies, and how one is played token by token."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
-
-import numpy as np
 
 from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
 from .tokenizer import Piece, ScriptedTokenizer
@@ -17,16 +15,16 @@ Logprob = float | Mapping[Piece, float]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a scripted model says to one request, and how."""
+    """A scripted model's reply to one request."""
 
     content: str | Sequence[Piece] = ""
-    """A text, which `ScriptedTokenizer.split` cuts into tokens, or the tokens themselves."""
+    """A text, which `ScriptedTokenizer.split` splits into tokens, or the tokens themselves."""
     _: KW_ONLY
     finish_reason: FinishReason = "stop"
-    """`stop` is played as a model does it, by a token that ends the sequence; `length` ends with the content."""
+    """`stop` is played as by a model, with an end-of-sequence token; `length` ends with the content."""
     logprobs: Sequence[Logprob] | None = None
-    """For each token of the content its logprob, or those of the likeliest tokens, itself among them. What is not said
-    is made up: a token has probability 0.9, and its alternatives share the rest."""
+    """For each token of the content its logprob, or those of the likeliest tokens, itself among them. Others are made
+    up: a token has probability 0.9, and its alternatives share the rest."""
     delay: float = 0.0
     """Seconds before the first token; `math.inf` for a model that hangs."""
     interval: float = 0.0
@@ -37,12 +35,15 @@ class Reply:
     """Tokens before the failure; None plays the whole content."""
 
 
-Says = str | Sequence[Piece] | Reply
+ReplyLike = str | Sequence[Piece] | Reply
 """A reply, or the content of one."""
+
+Decide = Callable[[GenerationRequest, str, int], ReplyLike]
+"""(request, the prompt's text, how many requests came before) -> the reply."""
 
 
 class ScriptedModel:
-    """What clients read of an engine's model."""
+    """What clients read of an engine's model, with nothing behind it."""
 
     def __init__(self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer) -> None:
         self.name = name
@@ -51,12 +52,12 @@ class ScriptedModel:
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)
         self.fingerprint = "fp_scripted"
         self.created = 0
-        self.cuts_anywhere = True  # there is nothing to cut
-        self.generation_defaults: dict[str, Any] = {}
+        self.cuts_anywhere = True  # there is nothing to trim
+        self.generation_defaults: dict[str, object] = {}
 
     @property
     def text(self) -> ScriptedModel:
-        """What makes prompts for it."""
+        """The model itself: it tokenises its prompts."""
         return self
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -71,7 +72,7 @@ class ScriptedModel:
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
     ) -> list[int]:
-        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        """Prompt tokens of a conversation; `restore` changes the rendered text before it is tokenised."""
         text: str = self.tokenizer.apply_chat_template(
             messages, tools, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
         )
@@ -79,16 +80,16 @@ class ScriptedModel:
 
 
 class Script:
-    """A reply in token ids. Raises ValueError when it cannot be played."""
+    """A reply as token ids. Raises ValueError for one that cannot be played."""
 
-    def __init__(self, says: Says, tokenizer: ScriptedTokenizer) -> None:
-        reply = says if isinstance(says, Reply) else Reply(says)
-        content = tokenizer.split(reply.content) if isinstance(reply.content, str) else reply.content
+    def __init__(self, content: ReplyLike, tokenizer: ScriptedTokenizer) -> None:
+        reply = content if isinstance(content, Reply) else Reply(content)
+        pieces = tokenizer.split(reply.content) if isinstance(reply.content, str) else reply.content
         self.reply = reply
-        self.ids = [tokenizer.intern(piece) for piece in content]
+        self.ids = [tokenizer.intern(piece) for piece in pieces]
         self.logprobs: list[float | dict[int, float]] = [
             {tokenizer.intern(piece): value for piece, value in entry.items()} if isinstance(entry, Mapping) else entry
-            for entry in reply.logprobs or [_LIKELY] * len(self.ids)
+            for entry in reply.logprobs or [LIKELY_LOGPROB] * len(self.ids)
         ]
         if len(self.logprobs) != len(self.ids):
             raise ValueError(f"{len(self.ids)} tokens with {len(self.logprobs)} logprobs: {reply}")
@@ -104,8 +105,8 @@ class Script:
             raise ValueError(f"a reply that is cut has at least one token: {reply}")
 
 
-class Row:
-    """One reply that is being played."""
+class PlayedRow:
+    """A request's reply while it is played."""
 
     def __init__(
         self,
@@ -115,23 +116,23 @@ class Row:
         ticket: Ticket,
         script: Script,
         model: ScriptedModel,
-        obeys: bool,
+        obey_guide: bool,
     ) -> None:
         self.sink, self.index, self.ticket = sink, index, ticket
         self.due = 0.0
-        """When the next token comes, of `time.monotonic`."""
+        """When the next token comes, on the clock of `time.monotonic`."""
         self.reply = script.reply
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
-        self._guide = request.guide if obeys else None
-        self._barred = (
-            {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obeys else set[int]()
+        self._guide = request.guide if obey_guide else None
+        self._banned = (
+            {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obey_guide else set[int]()
         )
-        self._room = request.max_tokens
+        self._max_tokens = request.max_tokens
         if model.context_length is not None:
-            self._room = min(self._room, model.context_length - len(request.prompt.tokens))
+            self._max_tokens = min(self._max_tokens, model.context_length - len(request.prompt.tokens))
         self._at = 0
-        self._said: list[int] = []
+        self._output: list[int] = []
 
     def next(self) -> Event:
         """The row's next event."""
@@ -140,55 +141,55 @@ class Row:
         except RowError as error:
             return Failure(error)
         except Exception as error:
-            failure = RowError(f"the stop check or the guide of this request failed: {error!r}")
+            failure = RowError(f"the stop check or the grammar constraint of this request failed: {error!r}")
             failure.__cause__ = error
             return Failure(failure)
 
     def _play(self) -> Event:
         script, request = self._script, self._request
-        if len(self._said) == script.fails_after:
-            return Failure(self.reply.error or RowError("the script lets this request fail here"))
-        place = self._next_place()
-        token_id = self._tokenizer.eos_token_id if place is None else script.ids[place]
-        if token_id in self._barred:
+        if len(self._output) == script.fails_after:
+            return Failure(self.reply.error or RowError("the script fails this request here"))
+        position = self._next_position()
+        token_id = self._tokenizer.eos_token_id if position is None else script.ids[position]
+        if token_id in self._banned:
             self._refuse(token_id)
         stopped = request.stop is not None and request.stop.feed(token_id)
-        guided_to_end = self._guide is not None and self._take_through_guide(token_id)
-        self._said.append(token_id)
-        self._at = 0 if place is None else place + 1
+        guide_ended = self._guide is not None and self._advance_guide(token_id)
+        self._output.append(token_id)
+        self._at = 0 if position is None else position + 1
         is_eos = token_id in self._eos
-        ends = is_eos and not request.ignore_eos and len(self._said) > request.min_tokens
+        ends = is_eos and not request.ignore_eos and len(self._output) > request.min_tokens
         ends = ends or token_id in request.stop_token_ids
         ends = ends or stopped
-        if guided_to_end and not ends and 0 < self._at < len(script.ids):
+        if guide_ended and not ends and 0 < self._at < len(script.ids):
             self._refuse(script.ids[self._at])
         reason: FinishReason | None = None
-        if ends or guided_to_end:
+        if ends or guide_ended:
             reason = "stop"
-        elif len(self._said) >= self._room or self._is_cut(place):
+        elif len(self._output) >= self._max_tokens or self._ends_here(position):
             reason = "length"
-        logprob, top = self._logprobs(token_id, _LIKELY if place is None else script.logprobs[place])
+        logprob, top = self._logprobs(token_id, LIKELY_LOGPROB if position is None else script.logprobs[position])
         return Token(token_id, logprob, top, reason, is_eos)
 
-    def _next_place(self) -> int | None:
-        """Where in the script the next token is; None for the end of the sequence that follows it."""
+    def _next_position(self) -> int | None:
+        """The next token's index in the script; None for the end-of-sequence token that follows it."""
         ids = self._script.ids
         if self._at < len(ids):
             return self._at
-        return 0 if ids and len(self._said) < self._request.min_tokens else None
+        return 0 if ids and len(self._output) < self._request.min_tokens else None
 
-    def _is_cut(self, place: int | None) -> bool:
-        return self._script.reply.finish_reason == "length" and place == len(self._script.ids) - 1
+    def _ends_here(self, position: int | None) -> bool:
+        return self._script.reply.finish_reason == "length" and position == len(self._script.ids) - 1
 
-    def _take_through_guide(self, token_id: int) -> bool:
-        """Show a token to the guide. Where it does not allow it as it is, which may be as the token is younger than the
-        guide's vocabulary, byte by byte.
+    def _advance_guide(self, token_id: int) -> bool:
+        """Pass a token to the grammar constraint; where that does not allow it as it is, byte by byte, since the token
+        may be newer than the constraint's vocabulary.
 
         Returns:
-            Nothing may follow.
+            True when nothing may follow.
 
         Raises:
-            RowError: the guide forbids it.
+            RowError: it is not allowed.
         """
         assert self._guide is not None
         if self._allows(token_id):
@@ -202,44 +203,46 @@ class Row:
 
     def _allows(self, token_id: int) -> bool:
         assert self._guide is not None
+        import numpy as np  # here, since only guides need it
+
         mask = np.zeros((len(self._tokenizer) + 31) // 32, np.int32)
         if not self._guide.mask(mask) or token_id == self._guide.escape:
             return True
         return bool(int(mask[token_id // 32]) >> (token_id % 32) & 1)
 
     def _refuse(self, token_id: int) -> None:
-        text, said = (self._tokenizer.decode(ids) for ids in ([token_id], self._said))
-        raise RowError(f"the script says what this request's guide does not allow: {text!r} after {said!r}")
+        text, before = (self._tokenizer.decode(ids) for ids in ([token_id], self._output))
+        raise RowError(f"the script has what this request's grammar does not allow: {text!r} after {before!r}")
 
-    def _logprobs(self, token_id: int, said: float | dict[int, float]) -> tuple[float | None, list[tuple[int, float]]]:
+    def _logprobs(self, token_id: int, given: float | dict[int, float]) -> tuple[float | None, list[tuple[int, float]]]:
         """A token's logprob and its alternatives, as far as the request asks for them."""
         wanted = self._request.sampling.top_logprobs
         if wanted is None:
             return None, []
-        logprobs = said if isinstance(said, dict) else _with_alternatives(token_id, said)
+        logprobs = given if isinstance(given, dict) else _with_alternatives(token_id, given)
         likeliest = sorted(logprobs.items(), key=lambda item: -item[1])
         return logprobs[token_id], likeliest[:wanted]
 
 
-_LIKELY = math.log(0.9)
-_NEVER = -9999.0  # as OpenAI writes it
+LIKELY_LOGPROB = math.log(0.9)
+NEVER_LOGPROB = -9999.0  # as OpenAI writes it
 
 
-def score(prompt: Prompt) -> None:
-    """Make up how likely the tokens of a prompt are, where that is wanted: as likely as those of a reply."""
+def make_up_scores(prompt: Prompt) -> None:
+    """Give a prompt's tokens the logprobs of a reply's, where the request asks for them."""
     if prompt.top_logprobs is None:
         return
     prompt.scores = []
     for token_id in prompt.tokens[1:]:
-        likeliest = list(_with_alternatives(token_id, _LIKELY).items())
-        prompt.scores.append(TokenScore(_LIKELY, 1, likeliest[: prompt.top_logprobs]))
+        likeliest = list(_with_alternatives(token_id, LIKELY_LOGPROB).items())
+        prompt.scores.append(TokenScore(LIKELY_LOGPROB, 1, likeliest[: prompt.top_logprobs]))
 
 
 def _with_alternatives(token_id: int, logprob: float) -> dict[int, float]:
-    """Letters share what a token leaves of the probability, each half of what is left then."""
+    """A token's logprob and those of letters, each of which has half of the probability that is left before it."""
     rest = 1.0 - math.exp(logprob)
     others = [letter for letter in b"abcdefghijklmnopqrstuvwxyz" if letter != token_id]
     alternatives = {
-        letter: math.log(rest) - (i + 1) * math.log(2) if rest > 0 else _NEVER for i, letter in enumerate(others)
+        letter: math.log(rest) - (i + 1) * math.log(2) if rest > 0 else NEVER_LOGPROB for i, letter in enumerate(others)
     }
     return {token_id: logprob} | alternatives

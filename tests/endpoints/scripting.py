@@ -16,7 +16,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, revalidate
 from tests.tiny import VOCABULARY, make_model, make_tokenizer
 
@@ -263,6 +263,6 @@ SHELL: Any = {"type": "custom", "custom": {"name": "shell", "description": "Runs
 
 def forbidden(text: Any, match: str, **more: Any) -> None:
     """The grammar of the request does not let the model say this."""
-    with pytest.raises(openai.InternalServerError, match="guide does not allow") as caught:
+    with pytest.raises(openai.InternalServerError, match="grammar does not allow") as caught:
         message(text, obey=True, **more)
     assert re.search(match, str(caught.value)), caught.value

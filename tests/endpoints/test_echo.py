@@ -14,7 +14,7 @@ from openai.types import Completion, CompletionChoice
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.echo import make_echo
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from localai_shim.types import Prompt
 from tests.conftest import Oracle, chat_tokenizer, refused
 

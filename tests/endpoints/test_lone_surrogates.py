@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES, refused
 
 HALF = "a\ud800"

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, Oracle, refused
 from tests.tiny import make_model, tiny
 
@@ -542,9 +542,9 @@ def test_a_budget_closes_the_reasoning_of_a_completion_and_its_grammar_waits_for
             return client.completions.create(**create, prompt=prompt, extra_body=extra).choices[0].text
 
         assert text("Well? ", thinking_token_budget=-1) == said
-        with pytest.raises(openai.InternalServerError, match="guide does not allow"):
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
             text("Well? ", thinking_token_budget=3)  # the script goes on thinking
-        with pytest.raises(openai.InternalServerError, match="guide does not allow"):
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
             text("Well? ", **choice)  # it begins where the prompt ends
         assert text("Well? <think>", **choice) == rest
 

@@ -11,7 +11,7 @@ from openai.types.responses import response_create_params as responses
 from openai.types.shared_params import Reasoning
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused
 
 PLAIN = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"

@@ -145,8 +145,8 @@ def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
 @pytest.fixture
 def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows begin with room for a little of their answers only."""
-    monkeypatch.setattr(scheduler, "_RESERVED", 16)
-    monkeypatch.setattr(scheduler, "_FURTHER", 16)
+    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
 
 
 @pytest.mark.usefixtures("little_reserved")

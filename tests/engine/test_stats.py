@@ -12,7 +12,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from localai_shim.types import EngineStats, Percentiles
 from tests.conftest import MESSAGES
 from tests.engine.counting import counting, tokens
@@ -70,8 +70,8 @@ def test_choices_of_one_prompt_are_prefilled_once_and_count_each() -> None:
 def test_a_row_that_is_preempted_counts_its_prompt_once(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     from localai_shim.engine import scheduler
 
-    monkeypatch.setattr(scheduler, "_RESERVED", 16)
-    monkeypatch.setattr(scheduler, "_FURTHER", 16)
+    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
     w = world(memory=10**12, prefix_cache=0)
     memory = w.scheduler._memory
     assert memory is not None

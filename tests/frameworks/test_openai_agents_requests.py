@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 
 ARGUMENTS = {
     "properties": {

@@ -15,8 +15,8 @@ import pytest
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.prompt.tools import read_tools
+from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.replies import ScriptedModel
-from localai_shim.testing.tokenizer import ScriptedTokenizer
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.prompt import kinds
 from tests.tiny import make_tokenizer

@@ -19,8 +19,8 @@ import anyio
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, testing
+from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import EngineClosedError, Event, GenerationRequest, Prompt, RowError, SamplingParams
 from tests.conftest import MESSAGES, revalidate
 from tests.engine.harness import Running, eventually, generate, is_last, request
@@ -299,7 +299,7 @@ class Blocked:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocked())
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}])
 """
 
@@ -316,6 +316,14 @@ def run(code: str) -> tuple[int, str, str]:
         env=dict(os.environ),
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def test_the_package_exports_these_names_and_imports_nothing_heavy() -> None:
+    assert testing.__all__ == sorted(testing.__all__)
+    assert set(testing.__all__) == {"Decide", "Piece", "Reply", "ReplyLike", "ScriptedEngine", "ScriptedTokenizer"}
+    assert all(hasattr(testing, name) for name in testing.__all__)
+    heavy = "('mlx', 'mlx_lm', 'mlx_vlm', 'transformers', 'tokenizers', 'numpy', 'torch')"
+    assert run(f"print([name for name in sys.modules if name.split('.')[0] in {heavy}])") == (0, "[]\n", "")
 
 
 def test_nothing_of_it_needs_mlx_nor_transformers() -> None:

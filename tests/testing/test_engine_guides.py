@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from localai_shim.types import RowError
 from tests.engine.harness import Running, generate, request
 
@@ -76,7 +76,7 @@ def test_a_reply_that_the_guide_allows_is_played(reply: Any, ends: bool, late: b
 def test_a_reply_that_the_guide_forbids_fails_and_names_the_token(
     reply: Any, forbidden: str, after: str, late: bool
 ) -> None:
-    with pytest.raises(RowError, match="guide does not allow") as caught:
+    with pytest.raises(RowError, match="grammar does not allow") as caught:
         guided(reply, "yes or", ends=True, late=late)
     assert f"{forbidden!r} after {after!r}" in str(caught.value)
 
@@ -159,5 +159,5 @@ def test_a_grammar_of_llguidance_tells_whether_a_reply_follows_a_schema(reply: A
         if accepted:
             assert engine.tokenizer.decode(running.finish()[0]).removesuffix("<|im_end|>") == "".join(reply)
         else:
-            with pytest.raises(RowError, match="guide does not allow"):
+            with pytest.raises(RowError, match="grammar does not allow"):
                 running.finish()

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from localai_shim.types import EngineError, GenerationRequest, RowError
 from tests.conftest import MESSAGES, revalidate
 from tests.engine.harness import Running, request
@@ -241,7 +241,7 @@ def test_a_failure_is_at_the_end_or_where_the_script_says(reply: Reply, count: i
 def test_one_row_fails_and_its_neighbours_go_on() -> None:
     with ScriptedEngine([Reply("a b", fail_after=1), "c d e"]) as engine:
         running = [Running(engine, request([1])) for _ in range(2)]
-        with pytest.raises(RowError, match="lets this request fail"):
+        with pytest.raises(RowError, match="fails this request"):
             running[0].finish()
         assert engine.tokenizer.decode(running[1].finish()[0]) == "c d e<|im_end|>"
 
@@ -253,7 +253,7 @@ def test_a_stop_check_that_raises_fails_its_own_row() -> None:
 
     with ScriptedEngine(["a b", "c"]) as engine:
         broken, fine = Running(engine, request([1], stop=Broken())), Running(engine, request([1]))
-        with pytest.raises(RowError, match="stop check or the guide") as caught:
+        with pytest.raises(RowError, match="stop check or the grammar") as caught:
             broken.finish()
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert len(fine.finish()[0]) == 2

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused, revalidate
 from tests.endpoints.scripting import TEXT, answer, arguments, ask, function, marked_model, message, reasoning, said
 
@@ -294,7 +294,7 @@ def test_where_the_template_cannot_be_told_blocks_are_closed_as_they_open(more: 
     opened = ScriptedTokenizer(chat_template=OPENS)
     assert message("</think>Hello.", tokenizer=opened, obey=True, **more).content == "Hello."
     for text, model in (("<think>Hm</think>Hello.", tokenizer), ("Hm</think>Hello.", opened)):
-        with pytest.raises(openai.InternalServerError, match="guide does not allow: 'Hm'"):
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow: 'Hm'"):
             message(text, tokenizer=model, obey=True, **more)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES, revalidate
 from tests.endpoints.scripting import CALL, TOOLS, ask
 

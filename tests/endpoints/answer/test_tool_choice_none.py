@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.endpoints.scripting import PING, TOOLS, WEATHER, ask, call
 
 FUNCTIONS = [tool["function"] for tool in TOOLS]
@@ -158,7 +158,7 @@ def test_a_marker_that_is_text_is_ruled_out_by_a_grammar() -> None:
     with ScriptedEngine(["A <function of x.", f"So {said}"], tokenizer=SPELT, obey_guides=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=TOOLS, tool_choice="none").choices[0].message.content == "A <function of x."
-        with pytest.raises(openai.InternalServerError, match="guide does not allow"):
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
             ask(client, tools=TOOLS, tool_choice="none")
 
 
@@ -175,7 +175,7 @@ def test_gpt_oss_may_think_and_answer_and_not_address_a_function() -> None:
         client = LocalOpenAI(engine=engine)
         made = ask(client, tools=TOOLS, tool_choice="none").choices[0].message
         assert (made.content, made.reasoning_content) == ("Hi.", "Hm.")
-        with pytest.raises(openai.InternalServerError, match="guide does not allow"):
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
             ask(client, tools=TOOLS, tool_choice="none")
 
 

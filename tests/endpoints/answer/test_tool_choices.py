@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import refused
 from tests.endpoints.scripting import (
     CALL,

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, revalidate
 from tests.endpoints.scripting import (
     CALL,

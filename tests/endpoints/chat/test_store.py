@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.endpoints.scripting import TOOLS, call
 
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.responses.legal import check_response
 from tests.engine.harness import eventually
 

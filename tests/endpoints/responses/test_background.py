@@ -19,7 +19,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import RowError
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
@@ -238,7 +238,7 @@ def test_a_client_that_nobody_has_any_more_lets_them_go() -> None:
 SCRIPT = """
 import math, os, sys, time
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 engine = ScriptedEngine(lambda request, prompt, before: Reply("one two" + " more" * 50_000, interval=INTERVAL))
 client = LocalOpenAI(engine=engine, store=sys.argv[1])
 made = client.responses.create(model="m", input="Count", background=True)

@@ -13,7 +13,7 @@ from openai.types.responses import Response
 
 from localai_shim import LocalOpenAI
 from localai_shim.endpoints.items.reasoning import unseal
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
 
@@ -48,7 +48,7 @@ def check_it(stream: Any) -> list[Any]:
 
 def forbidden(client: LocalOpenAI, **more: Any) -> None:
     """The grammar of the request does not let the model say what it would."""
-    with pytest.raises(openai.InternalServerError, match="guide does not allow"):
+    with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
         ask(client, **more)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.endpoints.responses.legal import check_response, check_stream
 
 CITY = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response
 from tests.endpoints.scripting import call
@@ -104,7 +104,7 @@ def test_a_choice_names_a_function_with_its_namespace(choice: Any) -> None:
         client = LocalOpenAI(engine=engine)
         response = ask(client, tool_choice=choice)
         assert calls(response) == [("crm", "list_orders", ANN)]
-        with pytest.raises(Exception, match="guide does not allow"):
+        with pytest.raises(Exception, match="grammar does not allow"):
             ask(client, tool_choice=choice)
 
 

@@ -14,7 +14,7 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.responses.legal import check_response, check_stream
 
 CREATE: dict[str, Any] = {"model": "m", "input": "Hello there", "max_output_tokens": 8, "temperature": 0}

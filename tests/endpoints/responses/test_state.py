@@ -17,7 +17,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.testing.engine import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine
 from tests.agent_loop import client_of
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response
@@ -267,7 +267,7 @@ def test_several_clients_and_threads_share_a_file(tmp_path: Path) -> None:
 STORING = """
 import sys
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing import ScriptedEngine
 client = LocalOpenAI(engine=ScriptedEngine(lambda request, prompt, before: "yes"), store=sys.argv[1])
 previous = None
 for i in range(1000):

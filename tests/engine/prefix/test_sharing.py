@@ -179,7 +179,7 @@ def test_two_processes_share_a_small_folder(
 
 
 def test_an_idle_engine_writes_and_a_request_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_QUIET", 0.0)
+    monkeypatch.setattr(loop, "QUIET_SECONDS", 0.0)
     happened: list[str] = []
     running: list[Running] = []
     write = PrefixStore.write
@@ -225,7 +225,7 @@ def test_a_closing_engine_writes_no_longer_than_it_may(tmp_path: Path, monkeypat
     assert parts(tmp_path)
     cache.close(0)
     assert not parts(tmp_path) and not files(tmp_path)
-    monkeypatch.setattr(loop, "_SAVE_AT_END", 0.0)
+    monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
     with counting("qwen3", EngineOptions(cache_dir=tmp_path)) as c:
         c.ask(tokens(50))
     assert not parts(tmp_path) and not files(tmp_path)
