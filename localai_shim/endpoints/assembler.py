@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Generic, TypeVar
+
+from openai import BaseModel
+
+from ..types import Token
+
+Answer = TypeVar("Answer", bound=BaseModel, covariant=True)
 
 
-class Assembler:
-    """Makes an answer of tokens: `feed` for streams, `collect` and `result` for whole ones.
+class Assembler(Generic[Answer]):
+    """Makes an answer of tokens: `begin`, `feed` and `fail` for streams, `collect` and `result` for whole ones.
+
+    Args:
+        keep: stores the finished answer; may block. None: it is not to be stored.
 
     Attributes:
-        keep: stores the finished answer; may block. None: it is not to be kept.
+        finished: the answer has ended, and no token is taken any more.
     """
 
-    keep: Callable[[Any], None] | None = None
+    finished = False
+
+    def __init__(self, keep: Callable[[Answer], None] | None = None) -> None:
+        self._keep = keep
 
     @property
     def keeps(self) -> bool:
         """`save` has something to do."""
-        return self.keep is not None
+        return self._keep is not None
 
-    def begin(self) -> Sequence[Any]:
+    def begin(self) -> Sequence[BaseModel]:
         """A stream's events before the first token."""
         return ()
 
-    def fail(self, error: Exception) -> Sequence[Any] | None:
+    def feed(self, index: int, token: Token) -> Sequence[BaseModel]:
+        """Take the next token of a choice; returns a stream's events that it makes."""
+        raise NotImplementedError
+
+    def collect(self, index: int, token: Token) -> None:
+        """Take the next token of a choice, when the answer is wanted whole."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> Sequence[BaseModel] | None:
         """End a stream with an error; its last events, or None where the consumer gets an exception."""
         return None
 
-    def result(self) -> Any:
-        """The whole answer, once all of it is there."""
+    def result(self) -> Answer:
+        """The whole answer, once `finished`."""
         raise NotImplementedError
 
     def save(self) -> None:
-        """Keep the answer, if it is to be kept."""
-        if self.keep is not None:
-            self.keep(self.result())
+        """Store the answer, if it is to be stored."""
+        if self._keep is not None:
+            self._keep(self.result())

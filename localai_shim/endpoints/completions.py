@@ -208,7 +208,7 @@ def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
     return best_of
 
 
-class CompletionAssembler(Assembler):
+class CompletionAssembler(Assembler[Completion]):
     """Turns the events of one request into chunks, or into one completion.
 
     Args:
@@ -238,6 +238,7 @@ class CompletionAssembler(Assembler):
         silent: bool = False,
         extras: Extras = NO_EXTRAS,
     ) -> None:
+        super().__init__()
         self.id = common.new_id("cmpl")
         self._created = common.now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
@@ -246,11 +247,6 @@ class CompletionAssembler(Assembler):
         self._open = len(parsers)
         self._prompt_lengths = {i: len(echo.text) for i, echo in enumerate(echoes)}
         self._echoes, self._silent, self._extras = echoes, silent, extras
-
-    @property
-    def finished(self) -> bool:
-        """All candidates have ended."""
-        return self._open == 0
 
     def feed(self, index: int, token: Token) -> list[Completion]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
@@ -295,6 +291,7 @@ class CompletionAssembler(Assembler):
         if delta.finish_reason is not None:
             self._candidates[index].finish_reason = delta.finish_reason
             self._open -= 1
+            self.finished = self._open == 0
         return delta
 
     def _choice(
@@ -374,8 +371,8 @@ class CompletionAssembler(Assembler):
     def _usage(self, candidate: int | None = None) -> CompletionUsage:
         """Of one candidate, or of all."""
         if candidate is None:
-            return common.usage(self._prompts, sum(parser.generated for parser in self._parsers))
-        return common.usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
+            return common.make_usage(self._prompts, sum(parser.generated for parser in self._parsers))
+        return common.make_usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
 
 
 class _Candidate:

@@ -374,7 +374,7 @@ def now() -> int:
     return int(time.time())
 
 
-def usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
+def make_usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
     """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
     prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
     cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)

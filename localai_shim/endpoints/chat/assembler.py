@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NotRequired, TypedDict
 
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage, ChatCompletionTokenLogprob
@@ -13,18 +13,41 @@ from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
-from ...output.tool_calls import CallDelta
+from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
-from .. import request_fields as common
 from ..assembler import Assembler
 from ..extras import NO_EXTRAS, Extras
-from ..request_fields import ServedModel
+from ..request_fields import ServedModel, make_usage, new_id, now
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
 
-class ChatAssembler(Assembler):
+class _Delta(TypedDict, total=False):
+    """A chunk's delta; `ChoiceDelta` says what OpenAI's fields are."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: str | None
+    reasoning: str | None
+    tool_calls: list[dict[str, object]]
+    function_call: dict[str, str]
+    invalid_tool_calls: list[dict[str, object]]
+
+
+class _ChunkChoice(TypedDict):
+    """What a chunk says of one choice."""
+
+    index: int
+    delta: _Delta
+    finish_reason: FinishReason | None
+    logprobs: Mapping[str, object] | None
+    stop_reason: NotRequired[int | str | None]
+    token_ids: NotRequired[list[int]]
+
+
+class ChatAssembler(Assembler[ChatCompletion]):
     """Turns the events of one request into chunks, or into one completion.
 
     Beyond OpenAI's fields, messages and deltas have `reasoning_content`, as DeepSeek's, and the same as `reasoning`, as
@@ -39,7 +62,7 @@ class ChatAssembler(Assembler):
         include_usage: end a stream with a chunk that has the usage and no choices.
         metadata: echoed in a whole completion.
         legacy: answer with a `function_call` instead of `tool_calls`.
-        keep: stores the completion, once it is finished; may block.
+        keep: see `Assembler`.
         extras: what the answer has beyond OpenAI's fields.
     """
 
@@ -56,17 +79,16 @@ class ChatAssembler(Assembler):
         keep: Callable[[ChatCompletion], None] | None = None,
         extras: Extras = NO_EXTRAS,
     ) -> None:
-        self.id = common.new_id("chatcmpl")
-        self._created = common.now()
+        super().__init__(keep)
+        self.id, self._created = new_id("chatcmpl"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
         self._legacy, self._extras = legacy, extras
         self._text_alone = not (extras.token_ids or extras.continuous_usage)
         self._began = False
-        self.keep = keep
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
-        self._constant: dict[str, Any] = {
+        self._constant: dict[str, object] = {
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self._created,
@@ -77,22 +99,17 @@ class ChatAssembler(Assembler):
         if include_usage:
             self._constant["usage"] = None
 
-    @property
-    def finished(self) -> bool:
-        """All choices have ended."""
-        return self._open == 0
-
     def feed(self, index: int, token: Token) -> list[ChatCompletionChunk]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._parsers[index].feed(token)
         choice = self._choices[index]
         if self._extras.token_ids:
             choice.token_ids.append(token.id)
-        if self.keep is not None:
+        if self._keep is not None:
             choice.take(delta)
         if choice.started and self._text_alone and delta.is_text:  # what nearly every token makes
             return [self._text_chunk(index, delta.text)] if delta.text else []
-        fields = self._delta_fields(choice, delta)
+        fields = self._delta(choice, delta)
         chunks: list[ChatCompletionChunk] = []
         if fields or delta.tokens:
             if not choice.started:
@@ -117,39 +134,34 @@ class ChatAssembler(Assembler):
 
     def result(self) -> ChatCompletion:
         """The whole completion, once `finished`."""
-        metadata: dict[str, Any] = {} if self._metadata is None else {"metadata": self._metadata}
-        return ChatCompletion(
-            id=self.id,
-            object="chat.completion",
-            created=self._created,
-            model=self._model.name,
-            choices=[self._choice(index, choice) for index, choice in enumerate(self._choices)],
-            usage=self._usage(),
-            service_tier="default",
-            system_fingerprint=self._model.fingerprint,
-            **metadata,
+        fields: dict[str, object] = {
+            **self._constant,
+            "object": "chat.completion",
+            "choices": [self._choice(index, choice) for index, choice in enumerate(self._choices)],
+            "usage": self._usage(),
             **self._extras.of_prompt(self._prompt, self._model.tokenizer),
-        )
+        }
+        if self._metadata is not None:
+            fields["metadata"] = self._metadata
+        return ChatCompletion.model_validate(fields)
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    def _delta_fields(self, choice: _ChoiceState, delta: Delta) -> dict[str, Any]:
+    def _delta(self, choice: _ChoiceState, delta: Delta) -> _Delta:
         """What a chunk's delta says."""
-        fields: dict[str, Any] = {}
+        fields: _Delta = {}
         if delta.reasoning and self._extras.reasoning:
-            fields.update(_reasoning_fields(delta.reasoning))
+            fields["reasoning_content"] = fields["reasoning"] = delta.reasoning
         if delta.text:
             fields["content"] = delta.text
         if delta.calls:
-            fields.update(self._call_fields(choice, delta.calls))
+            self._add_calls(choice, delta.calls, fields)
         if delta.invalid:
-            first, choice.invalid_told = choice.invalid_told, choice.invalid_told + len(delta.invalid)
-            fields["invalid_tool_calls"] = [
-                {"index": first + i, "text": call.text, "error": call.error} for i, call in enumerate(delta.invalid)
-            ]
+            first, choice.invalid_sent = choice.invalid_sent, choice.invalid_sent + len(delta.invalid)
+            fields["invalid_tool_calls"] = [invalid_call(i, call) for i, call in enumerate(delta.invalid, first)]
         return fields
 
-    def _call_fields(self, choice: _ChoiceState, calls: Sequence[CallDelta]) -> dict[str, Any]:
+    def _add_calls(self, choice: _ChoiceState, calls: Sequence[CallDelta], fields: _Delta) -> None:
         choice.called = True
         merged: dict[int, CallDelta] = {}
         for call in calls:
@@ -157,16 +169,13 @@ class ChatAssembler(Assembler):
             if known is not call:
                 known.arguments += call.arguments
         if not self._legacy:
-            return {"tool_calls": [_call_delta(call) for call in merged.values()]}
-        first = merged.get(0)  # the deprecated field holds one call
-        if first is None:
-            return {}
-        name = {} if first.name is None else {"name": first.name}
-        return {"function_call": {**name, "arguments": first.arguments}}
+            fields["tool_calls"] = [_call_delta(call) for call in merged.values()]
+        elif 0 in merged:  # the deprecated field holds one call
+            first = merged[0]
+            name = {} if first.name is None else {"name": first.name}
+            fields["function_call"] = {**name, "arguments": first.arguments}
 
-    def _start(
-        self, index: int, choice: _ChoiceState, chunks: list[ChatCompletionChunk], fields: dict[str, Any]
-    ) -> None:
+    def _start(self, index: int, choice: _ChoiceState, chunks: list[ChatCompletionChunk], fields: _Delta) -> None:
         """The chunk that a choice begins with: its content is null unless there is some.
 
         The choices before it begin, too: the SDK's stream helper takes them in the order of their first chunks.
@@ -186,74 +195,90 @@ class ChatAssembler(Assembler):
     def _chunk(
         self,
         index: int,
-        delta: dict[str, Any],
+        delta: _Delta,
         tokens: Sequence[tuple[Token, int]] = (),
         finish_reason: FinishReason | None = None,
     ) -> ChatCompletionChunk:
         logprobs = None
         if tokens:
             logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
-        delta = {**_NO_REASONING, **delta}  # clients read it of every chunk
-        choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
+        choice: _ChunkChoice = {
+            "index": index,
+            "delta": {**_NO_REASONING, **delta},  # clients read it of every chunk
+            "finish_reason": finish_reason,
+            "logprobs": logprobs,
+        }
         if finish_reason is not None:
             choice["stop_reason"] = self._parsers[index].stop_reason
         if self._extras.token_ids and "role" not in delta:
-            known = self._choices[index]
-            choice["token_ids"], known.told_ids = known.token_ids[known.told_ids :], len(known.token_ids)
+            state = self._choices[index]
+            choice["token_ids"], state.ids_sent = state.token_ids[state.ids_sent :], len(state.token_ids)
         return self._make_chunk([choice], self._usage(index) if self._extras.continuous_usage else None)
 
-    def _make_chunk(self, choices: list[dict[str, Any]], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
+    def _make_chunk(self, choices: list[_ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
-        fields = {**self._constant, "choices": choices}
+        fields: dict[str, object] = {**self._constant, "choices": choices}
         if usage is not None:
             fields["usage"] = usage
         if not self._began:
             self._began = True
             fields.update(self._extras.of_prompt(self._prompt, self._model.tokenizer))
         if any("custom" in call for choice in choices for call in choice["delta"].get("tool_calls", ())):
-            return ChatCompletionChunk.construct(**fields)  # the SDK's type of a delta knows functions only
+            return ChatCompletionChunk.construct(None, **fields)  # the SDK's type of a delta knows functions only
         return ChatCompletionChunk.model_validate(fields)
 
     # -- whole answers ------------------------------------------------------------------------------------------
 
     def _finish(self, choice: _ChoiceState, delta: Delta) -> FinishReason:
         self._open -= 1
+        self.finished = self._open == 0
         choice.finish_reason = delta.finish_reason or "stop"
         if choice.finish_reason == "stop" and choice.called:
             choice.finish_reason = "function_call" if self._legacy else "tool_calls"
         return choice.finish_reason
 
     def _choice(self, index: int, choice: _ChoiceState) -> Choice:
-        logprobs = None
+        fields: dict[str, object] = {
+            "index": index,
+            "finish_reason": choice.finish_reason,
+            "logprobs": None,
+            "message": self._message(choice),
+            "stop_reason": self._parsers[index].stop_reason,
+        }
         if self._logprobs:
-            logprobs = ChoiceLogprobs(content=token_logprobs(choice.tokens, self._model.tokenizer), refusal=None)
-        extra: dict[str, Any] = {"stop_reason": self._parsers[index].stop_reason}
+            content = token_logprobs(choice.tokens, self._model.tokenizer)
+            fields["logprobs"] = ChoiceLogprobs(content=content, refusal=None)
         if self._extras.token_ids:
-            extra["token_ids"] = choice.token_ids
-        return Choice(
-            index=index, finish_reason=choice.finish_reason, logprobs=logprobs, message=self._message(choice), **extra
-        )
+            fields["token_ids"] = choice.token_ids
+        return Choice.model_validate(fields)
 
     def _message(self, choice: _ChoiceState) -> ChatCompletionMessage:
-        text = "".join(choice.text)
-        fields: dict[str, Any] = {"content": text if text or not choice.has_more else None}
-        reasoning = "".join(choice.reasoning) if self._extras.reasoning else ""
-        fields.update(_reasoning_fields(reasoning or None))
+        text, reasoning = "".join(choice.text), None
+        if self._extras.reasoning:
+            reasoning = "".join(choice.reasoning) or None
+        fields: dict[str, object] = {
+            "role": "assistant",
+            "content": text if text or not choice.has_more else None,
+            "refusal": None,
+            "annotations": [],
+            "reasoning_content": reasoning,
+            "reasoning": reasoning,
+        }
         if choice.calls and self._legacy:
-            function = choice.calls[0]["function"]
-            fields["function_call"] = {"name": function["name"], "arguments": "".join(function["arguments"])}
+            first = choice.calls[0]
+            fields["function_call"] = {"name": first.name, "arguments": "".join(first.arguments)}
         elif choice.calls:
-            fields["tool_calls"] = [_whole_call(call) for call in choice.calls]
+            fields["tool_calls"] = [call.made() for call in choice.calls]
         if choice.invalid:
             fields["invalid_tool_calls"] = choice.invalid
-        return ChatCompletionMessage(role="assistant", refusal=None, annotations=[], **fields)
+        return ChatCompletionMessage.model_validate(fields)
 
     def _usage(self, choice: int | None = None) -> CompletionUsage:
         """Of one choice, or of all."""
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
-        return common.usage([self._prompt], generated, reasoning)
+        return make_usage([self._prompt], generated, reasoning)
 
 
 class _ChoiceState:
@@ -263,26 +288,26 @@ class _ChoiceState:
         "called",
         "calls",
         "finish_reason",
+        "ids_sent",
         "invalid",
-        "invalid_told",
+        "invalid_sent",
         "reasoning",
         "started",
         "text",
         "token_ids",
         "tokens",
-        "told_ids",
     )
 
     def __init__(self) -> None:
         self.started = self.called = False
         self.text: list[str] = []
         self.reasoning: list[str] = []
-        self.calls: list[dict[str, Any]] = []
-        self.invalid: list[dict[str, Any]] = []
-        self.invalid_told = 0
+        self.calls: list[_Call] = []
+        self.invalid: list[dict[str, object]] = []
+        self.invalid_sent = 0
         self.tokens: list[tuple[Token, int]] = []
         self.token_ids: list[int] = []
-        self.told_ids = 0
+        self.ids_sent = 0
         self.finish_reason: FinishReason = "length"
 
     @property
@@ -298,20 +323,32 @@ class _ChoiceState:
         for call in delta.calls:
             self.called = True
             if call.name is not None:
-                kind = "custom" if call.custom else "function"
-                self.calls.append({"id": new_call_id(), "type": kind, kind: {"name": call.name, "arguments": []}})
-            made = self.calls[call.index]
-            made[made["type"]]["arguments"].append(call.arguments)
+                self.calls.append(_Call(call.custom, call.name))
+            self.calls[call.index].arguments.append(call.arguments)
         for invalid in delta.invalid:
-            self.invalid.append({"index": len(self.invalid), "text": invalid.text, "error": invalid.error})
+            self.invalid.append(invalid_call(len(self.invalid), invalid))
 
 
-def _reasoning_fields(text: str | None) -> dict[str, str | None]:
-    """Under DeepSeek's name, and under vLLM's."""
-    return {"reasoning_content": text, "reasoning": text}
+class _Call:
+    """A tool call that is being made."""
+
+    __slots__ = ("arguments", "custom", "id", "name")
+
+    def __init__(self, custom: bool, name: str) -> None:
+        self.custom, self.name = custom, name
+        self.id = new_call_id()
+        self.arguments: list[str] = []
+
+    def made(self) -> dict[str, object]:
+        """As the API shows it."""
+        kind, text = _CALL_KINDS[self.custom]
+        return {"id": self.id, "type": kind, kind: {"name": self.name, text: "".join(self.arguments)}}
 
 
-_NO_REASONING = _reasoning_fields(None)
+_CALL_KINDS = {False: ("function", "arguments"), True: ("custom", "input")}
+"""The type of a call, by whether its tool is a custom one, and what its text is called there."""
+
+_NO_REASONING: _Delta = {"reasoning_content": None, "reasoning": None}  # DeepSeek's name, and vLLM's
 
 
 def new_call_id() -> str:
@@ -319,34 +356,31 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def _call_delta(call: CallDelta) -> dict[str, Any]:
-    kind, text = ("custom", "input") if call.custom else ("function", "arguments")
+def _call_delta(call: CallDelta) -> dict[str, object]:
+    kind, text = _CALL_KINDS[call.custom]
     if call.name is None:
         return {"index": call.index, kind: {text: call.arguments}}
     inner = {"name": call.name, text: call.arguments}
     return {"index": call.index, "id": new_call_id(), "type": kind, kind: inner}
 
 
-def _whole_call(call: dict[str, Any]) -> dict[str, Any]:
-    kind = call["type"]
-    text = "input" if kind == "custom" else "arguments"
-    return {"id": call["id"], "type": kind, kind: {"name": call[kind]["name"], text: "".join(call[kind]["arguments"])}}
+def invalid_call(index: int, call: InvalidCall) -> dict[str, object]:
+    """Text that was marked as a call and cannot be read as one, as answers show it."""
+    return {"index": index, "text": call.text, "error": call.error}
 
 
 def token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
-    out = []
-    for token, _ in tokens:
-        raw = tokenizer.token_bytes(token.id)
-        top = []
-        for token_id, logprob in token.top:
-            other = tokenizer.token_bytes(token_id)
-            top.append(TopLogprob(token=tokenizer.token_bytes.text(token_id), bytes=list(other), logprob=logprob))
-        out.append(
-            ChatCompletionTokenLogprob(
-                token=tokenizer.token_bytes.text(token.id),
-                bytes=list(raw),
-                logprob=token.logprob if token.logprob is not None else -9999.0,
-                top_logprobs=top,
-            )
+    """The logprobs of an answer's tokens, and of the likeliest ones beside each."""
+    texts = tokenizer.token_bytes
+    return [
+        ChatCompletionTokenLogprob(
+            token=texts.text(token.id),
+            bytes=list(texts(token.id)),
+            logprob=token.logprob if token.logprob is not None else -9999.0,
+            top_logprobs=[
+                TopLogprob(token=texts.text(token_id), bytes=list(texts(token_id)), logprob=logprob)
+                for token_id, logprob in token.top
+            ],
         )
-    return out
+        for token, _ in tokens
+    ]

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from openai.types import responses as types
+from openai.types.chat import ChatCompletionTokenLogprob
 
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
 from ...output.tool_calls import CallDelta
 from ...types import Prompt, Token
-from .. import request_fields as common
 from ..assembler import Assembler
-from ..chat.assembler import new_call_id, token_logprobs
+from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..items.reasoning import seal
 from ..items.resources import new_item_id
-from ..request_fields import ServedModel
+from ..request_fields import ServedModel, make_usage, now
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "message", "function", "custom"]
@@ -34,7 +34,7 @@ _CALL_TYPES: dict[Kind, str] = {
     "function": "response.function_call_arguments",
     "custom": "response.custom_tool_call_input",
 }
-_EVENTS: dict[str, Any] = {
+_EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
     "error": types.ResponseErrorEvent,
     "response.created": types.ResponseCreatedEvent,
     "response.queued": types.ResponseQueuedEvent,
@@ -67,9 +67,9 @@ _NOT_YET = dict.fromkeys(
 """Fields of a response that are null where there is nothing to say, and never absent."""
 
 
-def make_response(fields: Mapping[str, Any]) -> types.Response:
+def make_response(fields: Mapping[str, object]) -> types.Response:
     """A response whose times are integers, as the API's are; the SDK's type makes floats of them."""
-    made = types.Response(**fields)
+    made = types.Response.model_validate(fields)
     made.created_at = int(made.created_at)
     if made.completed_at is not None:
         made.completed_at = int(made.completed_at)
@@ -79,6 +79,19 @@ def make_response(fields: Mapping[str, Any]) -> types.Response:
 def new_response_id() -> str:
     """A unique id such as `resp_...`."""
     return f"resp_{secrets.token_hex(24)}"
+
+
+class _TopLogprob(TypedDict):
+    """A likely token beside an output token, as text events have it."""
+
+    token: str
+    logprob: float
+
+
+class _Logprob(_TopLogprob):
+    """An output token's logprob, as text events have it: without bytes."""
+
+    top_logprobs: list[_TopLogprob]
 
 
 class _Item:
@@ -92,11 +105,11 @@ class _Item:
         self.id = new_item_id(_TYPES[kind])
         self.call_id = new_call_id() if kind in ("function", "custom") else ""
         self.text: list[str] = []
-        self.logprobs: list[dict[str, Any]] = []
+        self.logprobs: list[ChatCompletionTokenLogprob] = []
         self.status = "in_progress"
 
 
-class ResponseAssembler(Assembler):
+class ResponseAssembler(Assembler[types.Response]):
     """Turns the tokens of one request into events, or into one response.
 
     Beyond OpenAI's fields a response has `invalid_tool_calls` (text and error of each) where the model marked something
@@ -106,13 +119,13 @@ class ResponseAssembler(Assembler):
         model: what serves the request.
         parser: reads the tokens.
         prompt: what the response continues.
-        fields: of the response, those that the request says.
+        fields: those of the response that repeat the request.
         logprobs: the text comes with its tokens' logprobs.
-        summary: the reasoning is told as its summary: local models write no other.
+        summary: the reasoning is shown as its own summary: local models write no other.
         encrypted: reasoning items have `encrypted_content`.
         background: the response is queued first.
         namespaces: of functions, by the names that the model knows: namespace and name.
-        keep: stores the response, once it is finished; may block.
+        keep: see `Assembler`.
     """
 
     def __init__(
@@ -121,7 +134,7 @@ class ResponseAssembler(Assembler):
         model: ServedModel,
         parser: TextParser | AnswerParser,
         prompt: Prompt,
-        fields: dict[str, Any],
+        fields: Mapping[str, object],
         logprobs: bool,
         summary: bool,
         encrypted: bool,
@@ -129,70 +142,62 @@ class ResponseAssembler(Assembler):
         namespaces: Mapping[str, tuple[str, str]] | None = None,
         keep: Callable[[types.Response], None] | None = None,
     ) -> None:
+        super().__init__(keep)
         self.id = new_response_id()
         self._model, self._parser, self._prompt = model, parser, prompt
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
         self._namespaces = namespaces or {}
-        self.keep = keep
         self.status: Status = "queued" if background else "in_progress"
-        self._fields = {
+        self._fields: dict[str, object] = {
             "id": self.id,
             "object": "response",
-            "created_at": common.now(),
+            "created_at": now(),
             "model": model.name,
             **_NOT_YET,
             **fields,
         }
         self._items: list[_Item] = []
         self._open: _Item | None = None
-        self._invalid: list[dict[str, Any]] = []
-        self._ending: dict[str, Any] = {}
-        self._events: list[Any] = []
+        self._invalid: list[dict[str, object]] = []
+        self._ending: dict[str, object] = {}
+        self._events: list[types.ResponseStreamEvent] = []
         self._sequence = 0
-        self._telling = True
+        self._streams = True
 
-    @property
-    def finished(self) -> bool:
-        """The response has ended, in whatever way."""
-        return self.status not in ("queued", "in_progress")
-
-    def begin(self) -> list[Any]:
+    def begin(self) -> list[types.ResponseStreamEvent]:
         """The events before the first token."""
-        self._tell("response.created", response=self.result())
-        if self.status == "queued":
-            self._tell("response.queued", response=self.result())
-        else:
-            self._tell("response.in_progress", response=self.result())
-        return self._told()
+        self._emit("response.created", response=self.result())
+        self._emit(f"response.{self.status}", response=self.result())
+        return self._flush()
 
-    def start(self) -> list[Any]:
+    def start(self) -> list[types.ResponseStreamEvent]:
         """What waited in the queue is being worked on."""
         if self.status != "queued":
             return []
         self.status = "in_progress"
-        self._tell("response.in_progress", response=self.result())
-        return self._told()
+        self._emit("response.in_progress", response=self.result())
+        return self._flush()
 
-    def feed(self, index: int, token: Token) -> list[Any]:
+    def feed(self, index: int, token: Token) -> list[types.ResponseStreamEvent]:
         """Take the next token; returns the events that it makes."""
         self._take(self._parser.feed(token))
-        return self._told()
+        return self._flush()
 
     def collect(self, index: int, token: Token) -> None:
         """Take the next token, when the response is wanted whole."""
-        self._telling = False
+        self._streams = False
         self._take(self._parser.feed(token))
 
-    def fail(self, error: Exception) -> list[Any]:
+    def fail(self, error: Exception) -> list[types.ResponseStreamEvent]:
         """End with an error; returns the events that say so."""
         details = {"code": "server_error", "message": str(error) or repr(error)}
         self._close("incomplete")
         self._end("failed", error=details)
-        self._tell("error", param=None, **details)
-        self._tell("response.failed", response=self.result())
-        return self._told()
+        self._emit("error", param=None, **details)
+        self._emit("response.failed", response=self.result())
+        return self._flush()
 
-    def cancel(self) -> list[Any]:
+    def cancel(self) -> list[types.ResponseStreamEvent]:
         """End because somebody wants it to; returns the events that say so.
 
         There is no event of its own for that: of the three last ones `response.failed` claims the least, and its
@@ -200,24 +205,23 @@ class ResponseAssembler(Assembler):
         """
         self._close("incomplete")
         self._end("cancelled")
-        self._tell("response.failed", response=self.result())
-        return self._told()
+        self._emit("response.failed", response=self.result())
+        return self._flush()
 
     def result(self) -> types.Response:
         """The response as it is now."""
-        fields = {**self._fields, "status": self.status, "output": [self._made(item) for item in self._items]}
-        if self._invalid:
-            fields["invalid_tool_calls"] = self._invalid
-        return make_response({**fields, **self._ending})
+        output = [self._made(item) for item in self._items]
+        invalid = {"invalid_tool_calls": self._invalid} if self._invalid else {}
+        return make_response({**self._fields, "status": self.status, "output": output, **invalid, **self._ending})
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def _tell(self, type: str, **fields: Any) -> None:
-        if self._telling:
+    def _emit(self, type: str, **fields: object) -> None:
+        if self._streams:
             self._events.append(_EVENTS[type](type=type, sequence_number=self._sequence, **fields))
             self._sequence += 1
 
-    def _told(self) -> list[Any]:
+    def _flush(self) -> list[types.ResponseStreamEvent]:
         events, self._events = self._events, []
         return events
 
@@ -232,7 +236,7 @@ class ResponseAssembler(Assembler):
         for call in delta.calls:
             self._add_call(call)
         for invalid in delta.invalid:
-            self._invalid.append({"index": len(self._invalid), "text": invalid.text, "error": invalid.error})
+            self._invalid.append(invalid_call(len(self._invalid), invalid))
         if delta.finish_reason is not None:
             self._finish(cut=delta.finish_reason == "length")
 
@@ -245,17 +249,17 @@ class ResponseAssembler(Assembler):
         if name in self._namespaces:
             item.namespace, item.name = self._namespaces[name]
         self._items.append(item)
-        if self._telling:
+        if self._streams:
             added = self._made(item, empty=True)
-            self._tell("response.output_item.added", item=added, output_index=item.index)
-            self._tell_part(item, "added", "")
+            self._emit("response.output_item.added", item=added, output_index=item.index)
+            self._emit_part(item, "added", "")
         return item
 
     def _add_text(self, text: str, tokens: Sequence[tuple[Token, int]]) -> None:
         item = self._item("message")
-        logprobs: list[dict[str, Any]] = []
+        logprobs: list[ChatCompletionTokenLogprob] = []
         if self._logprobs and tokens:
-            logprobs = [one.to_dict() for one in token_logprobs(tokens, self._model.tokenizer)]
+            logprobs = token_logprobs(tokens, self._model.tokenizer)
             item.logprobs += logprobs
         self._add(item, text, "response.output_text.delta", logprobs=_brief(logprobs))
 
@@ -265,10 +269,10 @@ class ResponseAssembler(Assembler):
         if call.arguments:
             self._add(item, call.arguments, _CALL_TYPES[kind] + ".delta")
 
-    def _add(self, item: _Item, text: str, type: str, **more: Any) -> None:
+    def _add(self, item: _Item, text: str, type: str, **more: object) -> None:
         item.text.append(text)
-        if self._telling:
-            self._tell(type, delta=text, **self._at(item), **more)
+        if self._streams:
+            self._emit(type, delta=text, **self._at(item), **more)
 
     def _close(self, status: Literal["completed", "incomplete"]) -> None:
         """The open item is done."""
@@ -276,64 +280,60 @@ class ResponseAssembler(Assembler):
         if item is None:
             return
         item.status = status
-        if not self._telling:
+        if not self._streams:
             return
         text, at = "".join(item.text), self._at(item)
         if item.kind == "message":
-            self._tell("response.output_text.done", text=text, logprobs=_brief(item.logprobs), **at)
+            self._emit("response.output_text.done", text=text, logprobs=_brief(item.logprobs), **at)
         elif item.kind == "reasoning":
-            self._tell(self._reasoning_type + ".done", text=text, **at)
+            self._emit(self._reasoning_type + ".done", text=text, **at)
         elif item.kind == "custom":
-            self._tell(_CALL_TYPES["custom"] + ".done", input=text, **at)
+            self._emit(_CALL_TYPES["custom"] + ".done", input=text, **at)
         else:
-            self._tell(_CALL_TYPES["function"] + ".done", arguments=text, name=item.name, **at)
-        self._tell_part(item, "done", text)
-        self._tell("response.output_item.done", item=self._made(item), output_index=item.index)
+            self._emit(_CALL_TYPES["function"] + ".done", arguments=text, name=item.name, **at)
+        self._emit_part(item, "done", text)
+        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
     @property
     def _reasoning_type(self) -> str:
         return "response.reasoning_summary_text" if self._summary else "response.reasoning_text"
 
-    def _at(self, item: _Item) -> dict[str, Any]:
+    def _at(self, item: _Item) -> dict[str, str | int]:
         """Where an event belongs."""
-        at: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+        at: dict[str, str | int] = {"item_id": item.id, "output_index": item.index}
         if item.kind in ("message", "reasoning"):
             at["summary_index" if item.kind == "reasoning" and self._summary else "content_index"] = 0
         return at
 
-    def _tell_part(self, item: _Item, what: Literal["added", "done"], text: str) -> None:
+    def _emit_part(self, item: _Item, what: Literal["added", "done"], text: str) -> None:
         """The one part that messages and reasoning have begins or is done."""
-        if item.kind in ("function", "custom"):
-            return
-        kind = "content_part"
-        part: dict[str, Any] = {"type": "reasoning_text", "text": text}
-        if item.kind == "message":
-            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": item.logprobs}
-        elif self._summary:
-            kind, part = "reasoning_summary_part", {"type": "summary_text", "text": text}
-        self._tell(f"response.{kind}.{what}", part=part, **self._at(item))
+        if item.kind in ("message", "reasoning"):
+            kind = "reasoning_summary_part" if item.kind == "reasoning" and self._summary else "content_part"
+            self._emit(f"response.{kind}.{what}", part=self._part(item, text), **self._at(item))
 
-    def _made(self, item: _Item, *, empty: bool = False) -> dict[str, Any]:
+    def _part(self, item: _Item, text: str) -> dict[str, object]:
+        """The one part that messages and reasoning have."""
+        if item.kind == "message":
+            logprobs = [one.to_dict() for one in item.logprobs]
+            return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+        return {"type": "summary_text" if self._summary else "reasoning_text", "text": text}
+
+    def _made(self, item: _Item, *, empty: bool = False) -> dict[str, object]:
         """The item as the API shows it; `empty`: as it is when it is added."""
         text = "" if empty else "".join(item.text)
-        if item.kind == "message":
-            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": item.logprobs}
-            content = [] if empty else [part]
-            return {"id": item.id, "type": "message", "role": "assistant", "status": item.status, "content": content}
-        if item.kind == "reasoning":
-            summary = [{"type": "summary_text", "text": text}] if self._summary and not empty else []
-            made: dict[str, Any] = {"id": item.id, "type": "reasoning", "summary": summary, "status": item.status}
-            if not self._summary:
-                made["content"] = [] if empty else [{"type": "reasoning_text", "text": text}]
+        made: dict[str, object] = {"id": item.id, "type": _TYPES[item.kind], "status": item.status}
+        if item.kind in ("message", "reasoning"):
+            parts = [] if empty else [self._part(item, text)]
+            if item.kind == "message":
+                return {**made, "role": "assistant", "content": parts}
+            made |= {"summary": parts} if self._summary else {"summary": [], "content": parts}
             if self._encrypted:
                 made["encrypted_content"] = seal(text)
             return made
-        call = {"id": item.id, "call_id": item.call_id, "name": item.name, "status": item.status}
+        made |= {"call_id": item.call_id, "name": item.name}
         if item.namespace is not None:
-            call["namespace"] = item.namespace
-        if item.kind == "custom":
-            return {**call, "type": _TYPES["custom"], "input": text}
-        return {**call, "type": _TYPES["function"], "arguments": text}
+            made["namespace"] = item.namespace
+        return {**made, "input" if item.kind == "custom" else "arguments": text}
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -344,18 +344,18 @@ class ResponseAssembler(Assembler):
         if cut:
             self._end("incomplete", incomplete_details={"reason": "max_output_tokens"})
         else:
-            self._end("completed", completed_at=common.now())
-        if self._telling:
-            self._tell(f"response.{self.status}", response=self.result())
+            self._end("completed", completed_at=now())
+        if self._streams:
+            self._emit(f"response.{self.status}", response=self.result())
 
-    def _end(self, status: Status, **ending: Any) -> None:
-        self.status = status
+    def _end(self, status: Status, **ending: object) -> None:
+        self.status, self.finished = status, True
         self._ending = {"usage": response_usage(self._prompt, self._parser), **ending}
 
 
-def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, Any]:
+def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, object]:
     """Token counts in the form of this API."""
-    usage = common.usage([prompt], parser.generated, parser.reasoning_tokens)
+    usage = make_usage([prompt], parser.generated, parser.reasoning_tokens)
     cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
     return {
         "input_tokens": usage.prompt_tokens,
@@ -366,13 +366,12 @@ def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[st
     }
 
 
-def _brief(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Logprobs as text events have them: without bytes."""
+def _brief(logprobs: Sequence[ChatCompletionTokenLogprob]) -> list[_Logprob]:
     return [
         {
-            "token": one["token"],
-            "logprob": one["logprob"],
-            "top_logprobs": [{"token": top["token"], "logprob": top["logprob"]} for top in one["top_logprobs"]],
+            "token": one.token,
+            "logprob": one.logprob,
+            "top_logprobs": [{"token": top.token, "logprob": top.logprob} for top in one.top_logprobs],
         }
         for one in logprobs
     ]

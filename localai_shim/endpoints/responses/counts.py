@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from openai import BaseModel
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
@@ -36,25 +37,27 @@ _ASK = (
 class CountCall:
     """A count, which no row has to run for, or a compaction."""
 
-    assembler: Assembler
+    assembler: Assembler[BaseModel]
     requests: list[GenerationRequest] = field(default_factory=list[GenerationRequest])
     stream: bool = False
     background: bool = False
 
 
-class _Counted(Assembler):
-    """What is known at once."""
+class _Counted(Assembler[InputTokenCountResponse]):
+    """A count, which is known at once."""
 
     finished = True
 
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self._tokens = tokens
 
-    def result(self) -> Any:
-        return self._answer
+    def result(self) -> InputTokenCountResponse:
+        """The count as the API shows it."""
+        return InputTokenCountResponse(input_tokens=self._tokens, object="response.input_tokens")
 
 
-def prepare_count(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> CountCall:
     """The tokens that a response's prompt would have.
 
     Raises:
@@ -67,10 +70,10 @@ def prepare_count(body: Mapping[str, Any], model: ServedModel, store: Callable[[
         plan = read_plan(fields, model, store)
         fields.finish()
         tokens, _ = render(plan, model, 1)
-    return CountCall(_Counted(InputTokenCountResponse(input_tokens=len(tokens), object="response.input_tokens")))
+    return CountCall(_Counted(len(tokens)))
 
 
-def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> CountCall:
     """Have the model sum up a conversation.
 
     Raises:
@@ -107,13 +110,13 @@ def prepare_compaction(body: Mapping[str, Any], model: ServedModel, store: Calla
     return CountCall(assembler, requests)
 
 
-class _Compaction(Assembler):
+class _Compaction(Assembler[CompactedResponse]):
     """The model's summary, in one item."""
 
     def __init__(self, parser: TextParser | AnswerParser, prompt: Prompt) -> None:
+        super().__init__()
         self._parser, self._prompt = parser, prompt
         self._text: list[str] = []
-        self.finished = False
 
     def collect(self, index: int, token: Token) -> None:
         """Take the next token."""
@@ -123,11 +126,11 @@ class _Compaction(Assembler):
 
     def result(self) -> CompactedResponse:
         item = {"id": new_item_id("compaction"), "type": "compaction", "encrypted_content": seal("".join(self._text))}
-        fields: dict[str, Any] = {
+        fields = {
             "id": new_response_id(),
             "object": "response.compaction",
             "created_at": common.now(),
             "output": [item],
             "usage": response_usage(self._prompt, self._parser),
         }
-        return CompactedResponse(**fields)
+        return CompactedResponse.model_validate(fields)
