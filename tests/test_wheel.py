@@ -1,0 +1,41 @@
+"""What the distributions carry: the wheel the package alone, the source distribution what it takes to test it too."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import hatchling.build
+import pytest
+
+import localai_shim
+
+PACKAGE = Path(localai_shim.__file__).parent
+ROOT = PACKAGE.parent
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_the_wheel_carries_the_package_and_nothing_else(tmp_path: Path) -> None:
+    name = hatchling.build.build_wheel(str(tmp_path))
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        carried = {path for path in wheel.namelist() if not path.endswith("/")}
+    version = localai_shim.__version__
+    assert {PurePosixPath(path).parts[0] for path in carried} == {"localai_shim", f"localai_shim-{version}.dist-info"}
+    modules = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py")}
+    checkpoint = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "builtin" / "checkpoint").iterdir()}
+    assert "localai_shim/builtin/checkpoint/model.safetensors" in checkpoint
+    ours = {path for path in carried if path.startswith("localai_shim/")}
+    assert ours == modules | checkpoint | {"localai_shim/py.typed"}
+
+
+def test_the_source_distribution_carries_what_makes_and_tests_it(tmp_path: Path) -> None:
+    name = hatchling.build.build_sdist(str(tmp_path))
+    with tarfile.open(tmp_path / name) as source:
+        carried = {PurePosixPath(member.name).parts[1] for member in source}
+    folders = {"localai_shim", "training", "tests", "examples", "benchmarks", "docs"}
+    assert carried == folders | {"README.md", "Makefile", "pyproject.toml", "PKG-INFO", ".gitignore"}
