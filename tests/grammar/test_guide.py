@@ -342,7 +342,7 @@ def test_a_guide_and_a_stop_check_find_in_one_text_what_they_find_in_two(
     budget: int | None, matches: str | None
 ) -> None:
     rng = random.Random(budget)
-    compiled = None if matches is None else Grammar(grammar.regex(matches), VOCABULARY)
+    compiled = None if matches is None else Grammar(regex(matches), VOCABULARY)
     limits = {"opener": ids("<think>"), "closer": ids("</think>"), "barred": [one("a")], "budget": budget}
     stopped = 0
     for _ in range(150):
