@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl
 
 import anyio
@@ -13,8 +13,12 @@ import openai
 from anyio.lowlevel import RunVar
 
 from . import sdk
+from .endpoints.models import unknown_model
+from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .grammar import TooComplexError
+from .routes import Generation, find
+from .runtime import Runtime
 from .state.errors import StoreError
 from .types import (
     EngineClosedError,
@@ -27,8 +31,8 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from .client import AsyncLocalOpenAI, LocalOpenAI
-    from .runtime import Runtime
+    from .endpoints.responses.background import Run
+    from .endpoints.responses.stored import StoredEvents
 
 _SUPPORTED = "chat.completions, responses, conversations, completions and models"
 
@@ -36,20 +40,18 @@ _SUPPORTED = "chat.completions, responses, conversations, completions and models
 class Call:
     """What one request needs before it waits for anything; shared by both clients."""
 
-    def __init__(self, client: LocalOpenAI | AsyncLocalOpenAI, options: Any) -> None:
-        self.client = client
-        self.runtime: Runtime = client._runtime
+    def __init__(self, client: sdk.Client, runtime: Runtime, options: sdk.RequestOptions) -> None:
+        self.client, self.runtime, self._options = client, runtime, options
         self.started = time.monotonic()
         self.request = sdk.make_request(client, options)
-        self._options = options
         self.timeout: float | None = None
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
-        self._query = query(options)
-        self.body: dict[str, Any] = {}
+        self.body: dict[str, object] = {}
+        self._generation: Generation | None = None
 
-    def local(self) -> Callable[[], Any] | None:
+    def local(self) -> Callable[[], object] | None:
         """What answers where no model has to run; it may read files. None for the other endpoints.
 
         Raises:
@@ -62,18 +64,18 @@ class Call:
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
             self.body.update(part or {})
-        if (self.method, self.path) in _GENERATING:
+        found = find(self.method, self.path)
+        if found is None:
+            raise NotFound(
+                f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process "
+                f"and never uses the network. It supports {_SUPPORTED}.",
+                code="unknown_url",
+            )
+        endpoint, ids = found
+        if isinstance(endpoint, Generation):
+            self._generation = endpoint
             return None
-        from .routes import find
-
-        route = find(self.method, self.path)
-        if route is not None:
-            return partial(route, self.runtime, self.body, self._query)
-        raise NotFound(
-            f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process and "
-            f"never uses the network. It supports {_SUPPORTED}.",
-            code="unknown_url",
-        )
+        return partial(endpoint, self.runtime, self.body, query(self._options), *ids)
 
     def engine(self) -> EngineLike:
         """The engine that serves the request's model.
@@ -82,7 +84,7 @@ class Call:
             RequestError: there is none.
         """
         name = self.body.get("model")
-        if name is None and self.path == "/responses/input_tokens" and not self.runtime.only:
+        if name is None and self._generation is not None and not self._generation.needs_model and not self.runtime.only:
             name = ""
         if name is None:
             raise BadRequest("you must provide a model parameter", param="model")
@@ -90,55 +92,58 @@ class Call:
             raise BadRequest.wrong_type("model", "a string", name)
         engine = self.runtime.engine(name)
         if engine is None:
-            from .endpoints.models import unknown_model
-
             raise unknown_model(name, self.runtime.names())
         return engine
 
-    def prepare(self, engine: EngineLike) -> Any:
+    def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
-        served = self.runtime.served(engine)
-        return _GENERATING[self.method, self.path]()(self.body, served, self.runtime.store)
+        assert self._generation is not None
+        return self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
 
     @staticmethod
-    def follows(answer: Any) -> bool:
-        """Whether an answer is a stream of events to follow."""
-        return hasattr(answer, "source")
+    def followed(answer: object) -> tuple[Run | StoredEvents, int] | None:
+        """Where an answer is a stream of events to follow: whose, and after which."""
+        from .endpoints.responses.stored import Followed
+
+        return (answer.source, answer.after) if isinstance(answer, Followed) else None
 
     def remaining(self, since: float) -> float | None:
         """Seconds left for the whole answer."""
         return None if self.timeout is None else max(0.0, self.timeout - (time.monotonic() - since))
 
-    def fail(self, error: BaseException) -> BaseException:
-        """The SDK's exception for what went wrong; what is not ours stays as it is."""
+    def fail(self, error: BaseException) -> NoReturn:
+        """Raise the SDK's exception for what went wrong; what is not ours is raised as it is."""
+        failure = self._failure(error)
+        try:
+            if failure is error:
+                raise error
+            raise failure from error
+        finally:
+            del error, failure  # which hold this frame
+
+    def _failure(self, error: BaseException) -> BaseException:
         if isinstance(error, TimeoutError):
             return openai.APITimeoutError(request=self.request)
-        if isinstance(error, ModelLoadError):
-            error = (
-                NotFound(str(error), param="model", code="model_not_found") if error.missing else _server_error(error)
-            )
-        elif isinstance(error, QueueFullError):
-            error = TooManyRequests(f"{error}.")
-        elif isinstance(error, TooManyRowsError):
-            error = BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
-        elif isinstance(error, EngineClosedError):
+        if isinstance(error, EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
-        elif isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
-            error = BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
-        elif isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
-            error = _server_error(error)
+        if isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
+            error = _request_error(error)
         if isinstance(error, RequestError):
             if error.code == "unknown_parameter":
                 error.message += sdk.newer_argument(self.client, self.path, error.param)
             return sdk.status_error(self.client, error, self.request)
         return error
 
-    def whole(self, answer: Any) -> sdk.LocalResponse:
+    def whole(self, answer: object) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
 
+    def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
+        """The response whose answer comes in events."""
+        return sdk.LocalStreamResponse(events, request=self.request)
 
-def query(options: Any) -> dict[str, Any]:
+
+def query(options: sdk.RequestOptions) -> dict[str, object]:
     """A request's query, from wherever it was given."""
     given = {**dict(parse_qsl(str(options.url).partition("?")[2])), **(options.params or {})}
     return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
@@ -157,45 +162,15 @@ def preparing() -> anyio.CapacityLimiter:
         return limiter
 
 
-def _server_error(error: BaseException) -> RequestError:
+def _request_error(error: Exception) -> RequestError:
+    """What the engine or the store reports, in the terms of OpenAI's error body."""
+    if isinstance(error, ModelLoadError) and error.missing:
+        return NotFound(str(error), param="model", code="model_not_found")
+    if isinstance(error, QueueFullError):
+        return TooManyRequests(f"{error}.")
+    if isinstance(error, TooManyRowsError):
+        return BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
+    if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
+        return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
     known = isinstance(error, EngineError | StoreError)
     return RequestError(f"{error}" if known else f"localai_shim failed: {error!r}")
-
-
-def _chat() -> Callable[..., Any]:
-    from .endpoints.chat import create as chat_completions
-
-    return chat_completions.prepare
-
-
-def _completions() -> Callable[..., Any]:
-    from .endpoints import completions
-
-    return completions.prepare
-
-
-def _responses() -> Callable[..., Any]:
-    from .endpoints.responses import create as responses
-
-    return responses.prepare
-
-
-def _input_tokens() -> Callable[..., Any]:
-    from .endpoints.responses import counts as response_counts
-
-    return response_counts.prepare_count
-
-
-def _compact() -> Callable[..., Any]:
-    from .endpoints.responses import counts as response_counts
-
-    return response_counts.prepare_compaction
-
-
-_GENERATING: dict[tuple[str, str], Callable[[], Callable[..., Any]]] = {
-    ("post", "/chat/completions"): _chat,
-    ("post", "/completions"): _completions,
-    ("post", "/responses"): _responses,
-    ("post", "/responses/input_tokens"): _input_tokens,
-    ("post", "/responses/compact"): _compact,
-}

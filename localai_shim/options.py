@@ -1,95 +1,210 @@
-"""Constructor arguments: the SDK's own with their types, and what the clients make of them."""
+"""The clients' own arguments: each is one field here, with what it does and which values it takes.
 
-from __future__ import annotations
+Signatures, docstrings, the table in docs/parameters.md and the checks follow from these; engines and loaders get them
+as they are. None stands for an option's default.
+"""
 
-import difflib
-import functools
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+import os
+from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
-import openai
+from .types import EngineLike
 
-from . import sdk
-
-if TYPE_CHECKING:
-    import httpx2 as httpx
-    from openai._client import DataResidency
-    from openai._provider import _Provider
-    from openai.auth import WorkloadIdentity, X509WorkloadIdentity
+ModelPath = str | os.PathLike[str]
+KEEP_ALIVE = 60.0
+_ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
-class _SharedOptions(TypedDict, total=False):
-    admin_api_key: str | None
-    workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
-    organization: str | None
-    project: str | None
-    webhook_secret: str | None
-    provider: _Provider | None
-    base_url: str | httpx.URL | openai.NotGiven | None
-    data_residency: DataResidency | None
-    websocket_base_url: str | httpx.URL | None
-    timeout: float | openai.Timeout | openai.NotGiven | None
-    max_retries: int
-    default_headers: Mapping[str, str] | None
-    default_query: Mapping[str, object] | None
-    _strict_response_validation: bool
-    _enforce_credentials: bool
+class Option(NamedTuple):
+    """What an argument does, and which values it takes."""
+
+    doc: str
+    default: object = None
+    least: int | None = None
+    """The smallest number; None: any above 0."""
+    choices: tuple[int, ...] = ()
 
 
-class ClientOptions(_SharedOptions, total=False):
-    """Constructor arguments of `openai.OpenAI`; not all of them exist in the SDK's 2.x line."""
-
-    api_key: str | Callable[[], str] | None
-
-
-class AsyncClientOptions(_SharedOptions, total=False):
-    """Constructor arguments of `openai.AsyncOpenAI`."""
-
-    api_key: str | Callable[[], Awaitable[str]] | None
+MODEL = Option(
+    "A folder with an MLX or Hugging Face checkpoint, a hub id, or `None` for the small checkpoint in the package. It "
+    "serves every model name."
+)
 
 
-# Those that say where requests go and who sends them. There is nobody to send to.
-_WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_identity", "data_residency")
+class LoadOptions(TypedDict, total=False):
+    """How a model is loaded."""
+
+    context_length: Annotated[
+        int | None, Option("Most tokens of prompt and output together. Absent: what the model's config says.")
+    ]
+    adapter_path: Annotated[
+        ModelPath | None,
+        Option("A folder of LoRA adapters, as mlx-lm trains them; `FileNotFoundError` where it holds none."),
+    ]
+    trust_remote_code: Annotated[bool, Option("Run Python code that the model's folder brings.", False)]
+    kv_bits: Annotated[
+        int | None,
+        Option(
+            "Keep keys and values in 4 or 8 bits. Sliding windows and recurrent states stay as they are; a model "
+            "without other layers is refused.",
+            choices=(4, 8),
+        ),
+    ]
+    kv_group_size: Annotated[
+        int | None, Option("Numbers that share a scale then: 32, 64 (default) or 128.", choices=(32, 64, 128))
+    ]
 
 
-def stock_options(options: Mapping[str, Any], http_client: Any) -> dict[str, Any]:
-    """The SDK's constructor arguments, without those that could lead a request out of this process."""
-    kept = copy_options(options)
-    if kept.get("api_key") is None:
-        kept["api_key"] = "local"
-    kept.update(base_url=sdk.BASE_URL, http_client=http_client)
-    return kept
+class RunOptions(TypedDict, total=False):
+    """How an engine runs a model."""
+
+    max_rows: Annotated[int | None, Option("Most rows that decode together (64 by default); more wait.")]
+    max_stall: Annotated[
+        float | None,
+        Option("Seconds that a new prompt may keep running rows from their next token (0.05 by default)."),
+    ]
+    max_queue: Annotated[
+        int | None,
+        Option(
+            "Most rows that wait beyond those (16,384 by default); more get a `RateLimitError`, at once and without "
+            "retries. A request whose choices alone are more is a `BadRequestError`.",
+            least=0,
+        ),
+    ]
+    memory_limit: Annotated[
+        int | None,
+        Option(
+            "Most bytes for this model's weights, running rows, prefix cache and MLX's free buffers together. By "
+            "default models share 0.9 of a GPU's memory, or MLX's own limit on the CPU back end. Where it leaves less "
+            "than 256 tokens of context, loading fails."
+        ),
+    ]
+    prefix_cache_bytes: Annotated[
+        int | None,
+        Option(
+            "Most bytes that finished prompts and turns may hold, for later ones to go on from; 0 keeps none. By "
+            "default a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise.",
+            least=0,
+        ),
+    ]
+    cache_dir: Annotated[
+        ModelPath | None,
+        Option("A folder in which these survive the process, up to 10 GiB; several processes may share it."),
+    ]
 
 
-def copy_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `copy`, without those that could lead a request out of this process."""
-    return {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
+class EngineOptions(RunOptions, total=False):
+    """How an engine runs a model, with what clients do not decide."""
+
+    prefill_chunk: int
+    """Most prompt tokens per forward pass."""
+    cache_dir_bytes: int
+    """Most bytes in `cache_dir`."""
 
 
-def check_options(cls: type, options: Mapping[str, Any]) -> None:
-    """Refuse what neither the client nor the installed SDK has as a constructor argument, and timeouts that are none.
+class ModelOptions(LoadOptions, EngineOptions, total=False):
+    """How a model is loaded and run: clients of a model with equal options share one engine."""
 
-    Args:
-        cls: `LocalOpenAI` or `AsyncLocalOpenAI`.
-        options: those that the client does not have itself.
+
+class _Models(TypedDict, total=False):
+    models: Annotated[
+        Mapping[str, ModelPath | None] | None,
+        Option("Several models by name, each loaded on first use. Other names are not found."),
+    ]
+    engine: Annotated[EngineLike | None, Option("An engine that runs already and stays the caller's to close.")]
+
+
+class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
+    """All that a client has beyond the SDK's own arguments, but for `model`."""
+
+    store: Annotated[
+        ModelPath | None,
+        Option(
+            "A file (SQLite) that keeps responses, conversations and stored completions; several clients and processes "
+            "may share it. Absent: the latest 256 MiB of them are kept in memory, for this client and its copies; a "
+            "chain of `previous_response_id` is kept whole as long as its last response is, even if it is larger than "
+            "that."
+        ),
+    ]
+    keep_alive: Annotated[
+        float,
+        Option(
+            "Seconds for which the model stays loaded after its last client closed (60 by default); -1 keeps it until "
+            "the process ends.",
+            KEEP_ALIVE,
+        ),
+    ]
+
+
+OWN = {name: hint.__metadata__[0] for name, hint in get_type_hints(LocalOptions, include_extras=True).items()}
+"""Name of an argument -> what it does."""
+TYPES = get_type_hints(LocalOptions)
+
+
+def model_options(given: LocalOptions) -> ModelOptions:
+    """How a client wants its models to be loaded and run; what is not given is left out.
 
     Raises:
-        TypeError: names the argument, and the one that may have been meant.
-        ValueError: the timeout is none.
+        FileNotFoundError: `adapter_path` holds no adapters.
+        ValueError: one of them is out of range, or no number.
     """
-    stock, own = _parameters(cls)
-    for name in options:
-        if name not in stock and name not in _WITHOUT_EFFECT:
-            near = difflib.get_close_matches(name, [*own, *stock], n=1)
-            hint = f". Did you mean '{near[0]}'?" if near else ""
-            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument '{name}'{hint}")
-    if not isinstance(options.get("timeout"), openai.NotGiven):
-        sdk.read_seconds(options.get("timeout"))
+    made: dict[str, Any] = {}
+    for name in (*LoadOptions.__annotations__, *RunOptions.__annotations__):
+        value = given.get(name)
+        if value is None or value is OWN[name].default:
+            continue
+        if int in get_args(TYPES[name]) or float in get_args(TYPES[name]):
+            _check_option(name, value)
+        made[name] = value
+    if "kv_group_size" in made and "kv_bits" not in made:
+        raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
+    if "adapter_path" in made:
+        made["adapter_path"] = _adapter(made["adapter_path"])
+    if "cache_dir" in made:
+        made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
+    return cast(ModelOptions, made)
 
 
-@functools.cache
-def _parameters(cls: type) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Names of the SDK's constructor arguments, and of the client's own."""
-    stock, own = (inspect.signature(each.__init__).parameters for each in (cls.__mro__[1], cls))  # type: ignore[misc]
-    return frozenset(stock) - {"self"}, tuple(name for name in own if name not in ("self", "options"))
+def _check_option(name: str, value: Any) -> None:
+    option = OWN[name]
+    check_number(name, value, whole=float not in get_args(TYPES[name]))
+    if option.least is None and value <= 0:
+        raise ValueError(f"`{name}` must be positive, not {value!r}")
+    if option.least is not None and value < option.least:
+        raise ValueError(f"`{name}` must not be negative, not {value!r}")
+    if option.choices and value not in option.choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(str, option.choices))}, not {value!r}")
+
+
+def check_number(name: str, value: object, *, whole: bool = False) -> None:
+    """Refuse what is no number, NaN included.
+
+    Args:
+        name: of the argument.
+        whole: it has to be an integer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    known = isinstance(value, Integral if whole else Real)
+    if not known or isinstance(value, bool) or value != value:
+        raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
+
+
+def _adapter(path: ModelPath) -> str:
+    """The real path of a folder of LoRA adapters.
+
+    Raises:
+        FileNotFoundError: it is none.
+    """
+    folder = Path(path).expanduser()
+    missing = [name for name in _ADAPTER_FILES if not (folder / name).exists()]
+    if not folder.is_dir():
+        raise FileNotFoundError(f"`adapter_path`: there is no folder '{os.fspath(path)}'.")
+    if missing:
+        raise FileNotFoundError(
+            f"`adapter_path`: '{os.fspath(path)}' holds no LoRA adapters: it has no {' and no '.join(missing)}."
+        )
+    return str(folder.resolve())

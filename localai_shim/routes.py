@@ -1,100 +1,124 @@
-"""The endpoints that no model has to run for: path -> what answers."""
+"""Which endpoint serves a request: one table of methods and paths."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from .endpoints.fields import Fields
 from .runtime import Runtime
 
-Body = Mapping[str, Any]
-Handler = Callable[..., Any]
-_ID = "([^/]+)"
+if TYPE_CHECKING:
+    from .endpoints.prepared import Prepared
+    from .endpoints.request_fields import ServedModel
+    from .state.store import Store
+
+JsonObject = Mapping[str, object]
+Answer = Callable[..., object]
+"""(runtime, body, query, *ids of the path) -> the answer. No model has to run; it may read files."""
 
 
-def find(method: str, path: str) -> Callable[[Runtime, Body, Body], Any] | None:
-    """What answers a request, given the runtime, its body and its query; None if there is no such endpoint."""
-    for known, pattern, load in _ROUTES:
-        match = re.fullmatch(pattern, path) if known == method else None
+class Generation(NamedTuple):
+    """An endpoint that runs a model."""
+
+    prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Prepared]
+    """Validate, render and tokenise."""
+    needs_model: bool = True
+    """The request has to say which model it means."""
+
+
+class Route(NamedTuple):
+    """One row of the table."""
+
+    method: str
+    path: str
+    """A pattern; its groups are ids."""
+    endpoint: Generation | Answer
+
+
+def load() -> None:
+    """Import the endpoints; takes long. The first request does it otherwise."""
+    _routes()
+
+
+def are_loaded() -> bool:
+    return _routes.cache_info().currsize > 0
+
+
+def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None:
+    """What serves a request, and the ids in its path; None if there is no such endpoint."""
+    for route in _routes():
+        match = re.fullmatch(route.path, path) if route.method == method else None
         if match is not None:
-            return partial(_answer, load, [unquote(part) for part in match.groups()])
+            return route.endpoint, [unquote(id) for id in match.groups()]
     return None
 
 
-def _answer(load: Callable[[], Handler], ids: list[str], runtime: Runtime, body: Body, query: Body) -> Any:
-    return load()(runtime, body, query, *ids)
+@functools.cache
+def _routes() -> list[Route]:
+    """The table, made with the first request: importing the package stays quick."""
+    from .endpoints import completions
+    from .endpoints.chat import create as chat
+    from .endpoints.chat import stored as stored_chat
+    from .endpoints.items import conversations
+    from .endpoints.responses import counts
+    from .endpoints.responses import create as responses
+    from .endpoints.responses import stored as stored_responses
+
+    completion, response, conversation = (
+        f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
+    )
+    return [
+        Route("post", "/chat/completions", Generation(chat.prepare)),
+        Route("post", "/completions", Generation(completions.prepare)),
+        Route("post", "/responses", Generation(responses.prepare)),
+        Route("post", "/responses/input_tokens", Generation(counts.prepare_count, needs_model=False)),
+        Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
+        Route("get", "/models", _models),
+        Route("get", "/models/(.+)", _model),
+        Route("get", "/chat/completions", _stored(stored_chat.list_completions)),
+        Route("get", completion, _stored(stored_chat.retrieve)),
+        Route("post", completion, _stored(stored_chat.update)),
+        Route("delete", completion, _stored(stored_chat.delete)),
+        Route("get", f"{completion}/messages", _stored(stored_chat.list_messages)),
+        Route("get", response, _response(stored_responses.retrieve)),
+        Route("delete", response, _response(stored_responses.delete)),
+        Route("post", f"{response}/cancel", _response(stored_responses.cancel)),
+        Route("get", f"{response}/input_items", _response(stored_responses.input_items)),
+        Route("post", "/conversations", _stored(conversations.create)),
+        Route("get", conversation, _stored(conversations.retrieve)),
+        Route("post", conversation, _stored(conversations.update)),
+        Route("delete", conversation, _stored(conversations.delete)),
+        Route("post", f"{conversation}/items", _stored(conversations.create_items)),
+        Route("get", f"{conversation}/items", _stored(conversations.list_items)),
+        Route("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
+        Route("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
+    ]
 
 
-def _models(runtime: Runtime, body: Body, query: Body) -> Any:
+def _models(runtime: Runtime, body: JsonObject, query: JsonObject) -> object:
     from .endpoints import models
 
     return {"object": "list", "data": [model.to_dict() for model in models.listing(runtime.names())]}
 
 
-def _model(runtime: Runtime, body: Body, query: Body, name: str) -> Any:
+def _model(runtime: Runtime, body: JsonObject, query: JsonObject, name: str) -> object:
     from .endpoints import models
 
     return models.retrieve(name, runtime.names(), only=runtime.only)
 
 
-def _response(name: str) -> Callable[[], Handler]:
-    def load() -> Handler:
-        from .endpoints.responses import stored as stored_responses
+def _stored(handler: Callable[..., object]) -> Answer:
+    """What looks something up in the store."""
+    from .endpoints.fields import Fields
 
-        handler = getattr(stored_responses, name)
-        return lambda runtime, body, query, *ids: handler(
-            runtime.store(), runtime.background(), Fields(body), query, *ids
-        )
-
-    return load
-
-
-def _conversation(name: str) -> Callable[[], Handler]:
-    def load() -> Handler:
-        from .endpoints.items import conversations
-
-        return _stored(getattr(conversations, name))
-
-    return load
-
-
-def _completion(name: str) -> Callable[[], Handler]:
-    def load() -> Handler:
-        from .endpoints.chat import stored as stored_completions
-
-        return _stored(getattr(stored_completions, name))
-
-    return load
-
-
-def _stored(handler: Handler) -> Handler:
     return lambda runtime, body, query, *ids: handler(runtime.store(), Fields(body), query, *ids)
 
 
-_RESPONSE, _COMPLETION = f"/responses/{_ID}", f"/chat/completions/{_ID}"
-_CONVERSATION = f"/conversations/{_ID}"
-_ROUTES: list[tuple[str, str, Callable[[], Handler]]] = [
-    ("get", "/models", lambda: _models),
-    ("get", "/models/(.+)", lambda: _model),
-    ("get", _RESPONSE, _response("retrieve")),
-    ("delete", _RESPONSE, _response("delete")),
-    ("post", f"{_RESPONSE}/cancel", _response("cancel")),
-    ("get", f"{_RESPONSE}/input_items", _response("input_items")),
-    ("post", "/conversations", _conversation("create")),
-    ("get", _CONVERSATION, _conversation("retrieve")),
-    ("post", _CONVERSATION, _conversation("update")),
-    ("delete", _CONVERSATION, _conversation("delete")),
-    ("post", f"{_CONVERSATION}/items", _conversation("create_items")),
-    ("get", f"{_CONVERSATION}/items", _conversation("list_items")),
-    ("get", f"{_CONVERSATION}/items/{_ID}", _conversation("retrieve_item")),
-    ("delete", f"{_CONVERSATION}/items/{_ID}", _conversation("delete_item")),
-    ("get", "/chat/completions", _completion("list_completions")),
-    ("get", _COMPLETION, _completion("retrieve")),
-    ("post", _COMPLETION, _completion("update")),
-    ("delete", _COMPLETION, _completion("delete")),
-    ("get", f"{_COMPLETION}/messages", _completion("list_messages")),
-]
+def _response(handler: Callable[..., object]) -> Answer:
+    """What looks a response up, which may run in the background."""
+    from .endpoints.fields import Fields
+
+    return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.background(), Fields(body), query, *ids)

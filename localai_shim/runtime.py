@@ -7,12 +7,12 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import CHECKPOINT
+from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .state.store import Store
 
 BUILTIN_NAME = "localai-shim-builtin"
-KEEP_ALIVE = 60.0
-_ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +30,7 @@ class Source:
     """A model and how it is loaded and run: clients with equal sources share one engine."""
 
     path: str
-    context_length: int | None = None
-    adapter_path: str | None = None
-    trust_remote_code: bool = False
-    max_rows: int | None = None
-    max_stall: float | None = None
-    max_queue: int | None = None
-    memory_limit: int | None = None
-    kv_bits: int | None = None
-    kv_group_size: int | None = None
-    prefix_cache_bytes: int | None = None
-    cache_dir: str | None = None
+    options: ModelOptions = field(default_factory=ModelOptions, hash=False)
 
     @property
     def name(self) -> str:
@@ -52,76 +40,12 @@ class Source:
         return Path(self.path).name if os.path.isdir(self.path) else self.path
 
 
-def source_options(
-    *,
-    adapter_path: str | os.PathLike[str] | None,
-    cache_dir: str | os.PathLike[str] | None,
-    trust_remote_code: bool,
-    **numbers: Any,
-) -> dict[str, Any]:
-    """A client's arguments as those of `Source`.
-
-    Raises:
-        FileNotFoundError: `adapter_path` holds no adapters.
-        ValueError: one of them is out of range, or no number.
-    """
-    for name, value in numbers.items():
-        least = 0 if name in ("prefix_cache_bytes", "max_queue") else None
-        if value is not None:
-            check_number(name, value, whole=name != "max_stall")
-        if value is not None and (value < least if least is not None else value <= 0):
-            raise ValueError(f"`{name}` must {'not be negative' if least == 0 else 'be positive'}, not {value!r}")
-    for name, known in (("kv_bits", (4, 8)), ("kv_group_size", (32, 64, 128))):
-        if numbers[name] not in (None, *known):
-            raise ValueError(f"`{name}` must be one of {', '.join(map(str, known))}, not {numbers[name]!r}")
-    if numbers["kv_group_size"] is not None and numbers["kv_bits"] is None:
-        raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
-    return {
-        **numbers,
-        "adapter_path": None if adapter_path is None else _adapter(adapter_path),
-        "cache_dir": None if cache_dir is None else str(Path(cache_dir).expanduser().absolute()),
-        "trust_remote_code": trust_remote_code,
-    }
-
-
-def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is no number, NaN included.
-
-    Args:
-        name: of the argument.
-        whole: it has to be an integer.
-
-    Raises:
-        ValueError: it is none.
-    """
-    known = isinstance(value, Integral if whole else Real)
-    if not known or isinstance(value, bool) or value != value:
-        raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
-
-
-def _adapter(path: str | os.PathLike[str]) -> str:
-    """The real path of a folder of LoRA adapters.
-
-    Raises:
-        FileNotFoundError: it is none.
-    """
-    folder = Path(path).expanduser()
-    missing = [name for name in _ADAPTER_FILES if not (folder / name).exists()]
-    if not folder.is_dir():
-        raise FileNotFoundError(f"`adapter_path`: there is no folder '{os.fspath(path)}'.")
-    if missing:
-        raise FileNotFoundError(
-            f"`adapter_path`: '{os.fspath(path)}' holds no LoRA adapters: it has no {' and no '.join(missing)}."
-        )
-    return str(folder.resolve())
-
-
 def builtin_path() -> str:
     """The folder of the checkpoint that ships with the package."""
     return str(CHECKPOINT)
 
 
-def resolve_path(model: str | os.PathLike[str] | None) -> str:
+def resolve_path(model: ModelPath | None) -> str:
     """A folder's real path, or a hub id as it is.
 
     Raises:
@@ -138,6 +62,54 @@ def resolve_path(model: str | os.PathLike[str] | None) -> str:
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
         raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
     return text
+
+
+def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
+    """What serves a new client, with its file open and its model being loaded.
+
+    Raises:
+        BackendMissingError: MLX has no back end.
+        FileNotFoundError: a path leads to nothing.
+        ValueError: arguments that contradict each other or are out of range, or a file that cannot be used.
+    """
+    from .adapters.backend import require_backend
+
+    options = model_options(given)
+    models, engine = given.get("models"), given.get("engine")
+    if sum(x is not None for x in (model, models, engine)) > 1:
+        raise ValueError("pass one of `model`, `models` and `engine`")
+    keep_alive, store = given.get("keep_alive", KEEP_ALIVE), given.get("store")
+    check_number("keep_alive", keep_alive)
+    store_path = None if store is None else os.fspath(store)
+    if engine is not None:
+        for name, value in options.items():
+            if value:
+                raise ValueError(f"`engine` runs already: `{name}` would not be heeded")
+        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path))
+    if models is not None and not models:
+        raise ValueError("`models` is empty: pass at least one name and path")
+    require_backend()
+    try:
+        sources = {name: Source(resolve_path(path), options) for name, path in (models or {"": model}).items()}
+    except ModelLoadError as error:
+        raise FileNotFoundError(str(error)) from None
+    runtime = _with_store(Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path))
+    runtime.start()
+    return runtime
+
+
+def _with_store(runtime: Runtime) -> Runtime:
+    """Open the file now, if there is one: better than to fail when the first answer is to be stored."""
+    if runtime.store_path is None:
+        return runtime
+    from .state.errors import StoreError
+
+    try:
+        runtime.store()
+    except StoreError as error:
+        runtime.close()
+        raise ValueError(f"`store`: {error}") from error
+    return runtime
 
 
 class _Shared:
@@ -217,28 +189,24 @@ def _unload(source: Source, engine: Engine[Any], wait: bool = True) -> None:
 
 def _files(source: Source) -> list[tuple[str, int, int]]:
     """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
-    folders = [Path(folder) for folder in (source.path, source.adapter_path) if folder and os.path.isdir(folder)]
+    paths = (source.path, source.options.get("adapter_path"))
+    folders = [Path(path) for path in paths if path and os.path.isdir(path)]
     found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
 def _start(source: Source) -> Engine[Any]:
-    from .adapters.contents import Quantised
-    from .adapters.text import LoadOptions, TextModel, load_text_model
-    from .engine.engine import Engine, EngineOptions
+    from .adapters.text import TextModel, load_text_model
+    from .engine.engine import Engine
 
     def start() -> TextModel:
-        model = load_text_model(source.path, load, source.name)
+        model = load_text_model(source.path, source.options, source.name)
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
 
-    how = None if source.kv_bits is None else Quantised(source.kv_group_size or 64, source.kv_bits)
-    load = LoadOptions(source.adapter_path, source.trust_remote_code, source.context_length, how)
-    known = {field.name: getattr(source, field.name, None) for field in fields(EngineOptions)}
-    options = EngineOptions(**{key: value for key, value in known.items() if value is not None})
-    return Engine(start, options, name=source.name)
+    return Engine(start, source.options, name=source.name)
 
 
 def _forget_engines() -> None:
@@ -307,6 +275,17 @@ class Runtime:
                 engine = self._engines[source] = _acquire(source)
             return engine
 
+    def engine_of(self, name: str) -> EngineLike:
+        """As `engine`; an empty name is that of the first model.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        engine = self.engine(name or next(iter(self.sources), ""))
+        if engine is None:
+            raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
+        return engine
+
     def served(self, engine: EngineLike) -> ServedModel:
         """What the endpoints need of an engine's model; waits until it is loaded."""
         model = engine.model
@@ -363,7 +342,7 @@ class Runtime:
         if engine is not None and engine.is_ready and not engine.is_closed:
             with contextlib.suppress(EngineError):
                 return Listed(_created(source), source.path, engine.model.context_length)
-        length = source.context_length or configured_context_length(Path(source.path))
+        length = source.options.get("context_length") or configured_context_length(Path(source.path))
         return Listed(_created(source), source.path, length)
 
     def close(self) -> None:

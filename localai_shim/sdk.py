@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 import openai
 from openai import AsyncStream, Stream
@@ -27,10 +27,36 @@ from .errors import BadRequest, NotFound, RequestError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
+    from openai._models import FinalRequestOptions
+
+    from .runtime import Runtime
+
+    RequestOptions = FinalRequestOptions
 else:
     httpx = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
 
 T = TypeVar("T")
+Client = openai.OpenAI | openai.AsyncOpenAI
+
+
+class SyncEvents(Protocol):
+    """What a stream is made of, for threads."""
+
+    def __iter__(self) -> Iterator[object]: ...
+    def __next__(self) -> object: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class AsyncEvents(Protocol):
+    """What a stream is made of, for tasks."""
+
+    def __aiter__(self) -> AsyncIterator[object]: ...
+    async def __anext__(self) -> object: ...
+    async def aclose(self) -> None: ...
+
+
+Events = SyncEvents | AsyncEvents
 
 BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
 
@@ -41,7 +67,7 @@ BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
 _RAW = "X-Stainless-Raw-Response"  # set by with_raw_response ("true" or "raw") and with_streaming_response ("stream")
 
 
-def make_request(client: Any, options: Any) -> httpx.Request:
+def make_request(client: Client, options: RequestOptions) -> httpx.Request:
     """The request of a call: where the caller gets the raw response, all that the SDK would have sent.
 
     Elsewhere it is without body and default headers: making a large body's JSON would keep an event loop waiting.
@@ -49,14 +75,18 @@ def make_request(client: Any, options: Any) -> httpx.Request:
     headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
     if _RAW in headers:
         with contextlib.suppress(Exception):  # a body without JSON, a wrong header: the call itself says so
-            whole: httpx.Request = client._build_request(options)
-            return whole
+            return client._build_request(options)
     return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
 
 
-def user_agent(base: type) -> str:
+def stock_class(cls: type) -> type:
+    """The SDK's own client that a class derives from."""
+    return openai.AsyncOpenAI if issubclass(cls, openai.AsyncOpenAI) else openai.OpenAI
+
+
+def user_agent(client: Client) -> str:
     """What a client of the SDK calls itself."""
-    return f"{base.__name__}/Python {openai.__version__}"
+    return f"{stock_class(type(client)).__name__}/Python {openai.__version__}"
 
 
 @functools.lru_cache(maxsize=64)
@@ -103,7 +133,7 @@ _CREATE = {
 }
 
 
-def newer_argument(client: Any, path: str, name: str | None) -> str:
+def newer_argument(client: Client, path: str, name: str | None) -> str:
     """What to add to the refusal of an unknown field that the installed SDK has as an argument; else nothing."""
     try:
         known = inspect.signature(operator.attrgetter(_CREATE[path])(client)).parameters
@@ -137,12 +167,14 @@ class LocalResponse(httpx.Response):
 class LocalStreamResponse(httpx.Response):
     """An answer that is being made: SDK objects for our stream classes, server-sent events for everyone else."""
 
-    def __init__(self, events: Any, *, request: httpx.Request) -> None:
-        body = _AsyncSSE(events) if hasattr(events, "__anext__") else _SyncSSE(events)
+    def __init__(self, events: Events, *, request: httpx.Request) -> None:
+        body = _AsyncSSE(events) if isinstance(events, AsyncEvents) else _SyncSSE(events)
         super().__init__(200, headers=_headers("text/event-stream; charset=utf-8"), stream=body, request=request)
         self.elapsed = timedelta(0)
         self.local_events = events
 
+
+AnyResponse = LocalResponse | LocalStreamResponse
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -158,11 +190,11 @@ def _sse(event: Any) -> bytes:
 
 
 class _SyncSSE(httpx.SyncByteStream):
-    def __init__(self, events: Any) -> None:
+    def __init__(self, events: SyncEvents) -> None:
         self._events = events
 
     def __iter__(self) -> Iterator[bytes]:
-        event = None
+        event: object = None
         for event in self._events:
             yield _sse(event)
         if not _is_named(event):
@@ -173,11 +205,11 @@ class _SyncSSE(httpx.SyncByteStream):
 
 
 class _AsyncSSE(httpx.AsyncByteStream):
-    def __init__(self, events: Any) -> None:
+    def __init__(self, events: AsyncEvents) -> None:
         self._events = events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        event = None
+        event: object = None
         async for event in self._events:
             yield _sse(event)
         if not _is_named(event):
@@ -256,7 +288,7 @@ class LocalHttpClient(httpx.Client):
     Building it makes no SSL context, which takes about 20 ms.
     """
 
-    def __init__(self, runtime: Any, timeout: Any) -> None:
+    def __init__(self, runtime: Runtime, timeout: Any) -> None:
         super().__init__(transport=_Refuse(), timeout=timeout)
         self.runtime = runtime
 
@@ -268,7 +300,7 @@ class LocalHttpClient(httpx.Client):
 class LocalAsyncHttpClient(httpx.AsyncClient):
     """As `LocalHttpClient`, async."""
 
-    def __init__(self, runtime: Any, timeout: Any) -> None:
+    def __init__(self, runtime: Runtime, timeout: Any) -> None:
         super().__init__(transport=_Refuse(), timeout=timeout)
         self.runtime = runtime
 
@@ -280,12 +312,11 @@ class LocalAsyncHttpClient(httpx.AsyncClient):
 # -- errors and time ------------------------------------------------------------------------------------------------
 
 
-def status_error(client: Any, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
+def status_error(client: Client, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
     """The SDK's own exception for one of ours, made the way that the SDK makes it from a response."""
     response = httpx.Response(error.status, headers=_headers("application/json"), json=error.body(), request=request)
     response.elapsed = timedelta(0)
-    made: openai.APIStatusError = client._make_status_error_from_response(response)
-    return made
+    return client._make_status_error_from_response(response)
 
 
 class NoWebsocketURL(str):
@@ -294,9 +325,9 @@ class NoWebsocketURL(str):
     The SDK reaches some APIs over a websocket, past `request`. httpx looks at a url's length before all else.
     """
 
-    client: Any
+    client: Client
 
-    def __new__(cls, client: Any) -> NoWebsocketURL:
+    def __new__(cls, client: Client) -> NoWebsocketURL:
         made = super().__new__(cls, BASE_URL.replace("http", "ws", 1))
         made.client = client
         return made
@@ -311,7 +342,7 @@ class NoWebsocketURL(str):
         raise status_error(self.client, error, httpx.Request("GET", BASE_URL))
 
 
-def seconds(client: Any, options: Any) -> float | None:
+def seconds(client: Client, options: RequestOptions) -> float | None:
     """How long a call waits: for the whole answer, or between two chunks of a stream. None waits for ever.
 
     Raises:
@@ -322,6 +353,11 @@ def seconds(client: Any, options: Any) -> float | None:
         return read_seconds(timeout)
     except ValueError as error:
         raise BadRequest(str(error), param="timeout", code="invalid_value") from None
+
+
+def timeout_of(foreign: httpx.Client | httpx.AsyncClient | None) -> httpx.Timeout | float:
+    """The timeout of an http client that the caller brought: the SDK takes it over, and so do we."""
+    return getattr(foreign, "timeout", 5.0)
 
 
 def read_seconds(timeout: object) -> float | None:

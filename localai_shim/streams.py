@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 import openai
+from openai import BaseModel
 
+from .endpoints.assembler import Assembler
 from .engine.sinks import AsyncSink, SyncSink
 from .errors import RequestError
 from .types import EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
+
+AnyAssembler = Assembler[BaseModel]
+Fail = Callable[[BaseException], NoReturn]
+"""Raises the SDK's exception for what went wrong."""
+SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
 def _closed() -> Failure:
@@ -24,18 +31,21 @@ def _closed() -> Failure:
     return Failure(EngineClosedError("the stream was closed while it was read"))
 
 
-class _Generation:
+# -- tokens ---------------------------------------------------------------------------------------------------------
+
+
+class _Generation(Generic[SinkT]):
     """What both share: the ticket, and leaving the engine exactly once."""
 
     _ticket: Ticket | None = None
 
-    def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest], sink: SyncSink | AsyncSink) -> None:
-        self._engine = engine
+    def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest], sink: SinkT) -> None:
+        self._engine, self._open = engine, len(requests)
+        self._sink: SinkT = sink
         self._ticket = engine.submit(requests, sink)
-        self._open = len(requests)
 
     def cancel(self) -> None:
-        """Leave the engine; nothing happens if all has been said already."""
+        """Leave the engine; nothing happens if the last token has come already."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None and self._open:
             self._engine.cancel(ticket)
@@ -53,12 +63,11 @@ class _Generation:
         return index, event
 
 
-class SyncGeneration(_Generation):
+class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
 
     def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
-        self._sink = SyncSink()
-        super().__init__(engine, requests, self._sink)
+        super().__init__(engine, requests, SyncSink())
 
     def next(self, timeout: float | None) -> tuple[int, Token]:
         """The next token, with the index of its request.
@@ -82,12 +91,8 @@ class SyncGeneration(_Generation):
         self._sink.put(0, _closed())
 
 
-class AsyncGeneration(_Generation):
+class AsyncGeneration(_Generation[AsyncSink]):
     """Tokens of a submission, for the task that made the sink. May be made on another thread."""
-
-    def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest], sink: AsyncSink) -> None:
-        self._sink = sink
-        super().__init__(engine, requests, sink)
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
         """As `SyncGeneration.next`."""
@@ -117,34 +122,46 @@ class AsyncGeneration(_Generation):
         self.cancel()
 
 
+# -- chunks of an answer --------------------------------------------------------------------------------------------
+
 _SHARED = "another task is reading this stream: one at a time can"
 _RAISED = (TimeoutError, EngineClosedError, RequestError, openai.OpenAIError)
+GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
-def _told(assembler: Any, error: BaseException) -> Sequence[Any] | None:
-    """The events by which a stream says that its answer failed; None where the consumer gets an exception."""
-    if not isinstance(error, Exception) or isinstance(error, _RAISED) or assembler.finished:
-        return None
-    told: Sequence[Any] | None = assembler.fail(error)
-    return told
+class _Events(Generic[GenerationT]):
+    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong."""
 
-
-class SyncEvents:
-    """Chunks of a streamed answer; `fail` turns what goes wrong into the SDK's exception.
-
-    Threads that share one take turns.
-    """
-
-    def __init__(self, generation: SyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
-        self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
-        self._ready: deque[Any] = deque(assembler.begin())
+    def __init__(self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail) -> None:
+        self._generation: GenerationT = generation
+        self._assembler, self._timeout, self._fail = assembler, timeout, fail
+        self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
+
+    def _last(self, error: BaseException) -> Sequence[BaseModel]:
+        """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
+        if isinstance(error, Exception) and not isinstance(error, _RAISED) and not self._assembler.finished:
+            events = self._assembler.fail(error)
+            if events is not None:
+                return events
+        self._fail(error)
+
+    def _drop(self) -> None:
+        self._closed = True
+        self._ready.clear()
+
+
+class SyncEvents(_Events[SyncGeneration]):
+    """Chunks of a streamed answer, for threads: those that share one take turns."""
+
+    def __init__(self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail) -> None:
+        super().__init__(generation, assembler, timeout, fail)
         self._turn = threading.Lock()
 
     def __iter__(self) -> SyncEvents:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         ready = self._ready
         with self._turn:
             while not ready:
@@ -152,144 +169,40 @@ class SyncEvents:
                     raise StopIteration
                 try:
                     index, token = self._generation.next(self._timeout)
-                    told = self._assembler.feed(index, token)
-                    if token.finish_reason is None and len(told) == 1:
-                        return told[0]
+                    events = self._assembler.feed(index, token)
+                    if token.finish_reason is None and len(events) == 1:
+                        return events[0]
                     if self._assembler.finished:
                         self._assembler.save()
-                    ready.extend(told)
                 except BaseException as error:
                     self.close()
-                    failed = _told(self._assembler, error)
-                    if failed is not None:
-                        self._assembler.save()
-                        ready.extend(failed)
-                        continue
-                    failure = self._fail(error)
-                    if failure is error:
-                        raise
-                    raise failure from error
+                    events = self._last(error)
+                    self._assembler.save()
+                ready.extend(events)
             return ready.popleft()
 
     def close(self) -> None:
         """Leave the engine; what was not read is dropped. Another thread may be reading."""
-        self._closed = True
-        self._ready.clear()
+        self._drop()
         self._generation.interrupt()
 
 
-class SyncFollowing:
-    """The events of a response in the background; leaving does not stop it."""
-
-    def __init__(self, source: Any, after: int, timeout: float | None, fail: Any) -> None:
-        self._source, self._timeout, self._fail = source, timeout, fail
-        self._sink = SyncSink()
-        self._closed = False
-        self._turn = threading.Lock()
-        source.follow(self._sink, after)
-
-    def __iter__(self) -> SyncFollowing:
-        return self
-
-    def __next__(self) -> Any:
-        with self._turn:  # threads may share it
-            if self._closed:
-                raise StopIteration
-            try:
-                _, event = self._sink.get(self._timeout)
-                if isinstance(event, Failure):
-                    raise event.error
-            except BaseException as error:
-                self.close()
-                failure = self._fail(error)
-                if failure is error:
-                    raise
-                raise failure from error
-            if event is None:
-                self.close()
-                raise StopIteration
-            return event
-
-    def close(self) -> None:
-        """Follow no longer."""
-        self._closed = True
-        self._source.leave(self._sink)
-        self._sink.put(0, _closed())  # another thread may be waiting
-
-    __del__ = close
-
-
-class AsyncFollowing:
-    """As `SyncFollowing`, async."""
-
-    def __init__(self, source: Any, after: int, timeout: float | None, fail: Any, sink: AsyncSink) -> None:
-        self._source, self._timeout, self._fail, self._sink = source, timeout, fail, sink
-        self._closed = self._waiting = False
-        source.follow(sink, after)
-
-    def __aiter__(self) -> AsyncFollowing:
-        return self
-
-    async def __anext__(self) -> Any:
-        if self._closed:
-            raise StopAsyncIteration
-        if self._waiting:
-            raise RuntimeError(_SHARED)
-        try:
-            if not self._sink.ready:
-                self._waiting = True
-                await self._sink.wait(self._timeout)
-                self._waiting = False
-            _, event = self._sink.pop()
-            if isinstance(event, Failure):
-                raise event.error
-        except BaseException as error:
-            self._waiting = False
-            self.close()
-            failure = self._fail(error)
-            if failure is error:
-                raise
-            raise failure from error
-        if event is None:
-            self.close()
-            raise StopAsyncIteration
-        return event
-
-    def close(self) -> None:
-        """Follow no longer."""
-        self._closed = True
-        self._source.leave(self._sink)
-
-    async def aclose(self) -> None:
-        """As `close`; another task may be reading."""
-        self.close()
-        if self._waiting:
-            self._sink.put(0, _closed())
-            self._sink.notify()
-        self._sink.close()
-
-    __del__ = close
-
-
-async def save(assembler: Any) -> None:
+async def save(assembler: AnyAssembler) -> None:
     """Keep a finished answer that is to be kept, off the event loop."""
     if assembler.keeps:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(assembler.save)
 
 
-class AsyncEvents:
-    """As `SyncEvents`, async."""
+class AsyncEvents(_Events[AsyncGeneration]):
+    """As `SyncEvents`, for one task at a time."""
 
-    def __init__(self, generation: AsyncGeneration, assembler: Any, timeout: float | None, fail: Any) -> None:
-        self._generation, self._assembler, self._timeout, self._fail = generation, assembler, timeout, fail
-        self._ready: deque[Any] = deque(assembler.begin())
-        self._closed = self._waiting = False
+    _waiting = False
 
     def __aiter__(self) -> AsyncEvents:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> object:
         ready = self._ready
         while not ready:
             if self._closed or self._assembler.finished:
@@ -300,30 +213,22 @@ class AsyncEvents:
                 self._waiting = True
                 index, token = await self._generation.next(self._timeout)
                 self._waiting = False
-                told = self._assembler.feed(index, token)
-                if token.finish_reason is None and len(told) == 1:
-                    return told[0]
+                events = self._assembler.feed(index, token)
+                if token.finish_reason is None and len(events) == 1:
+                    return events[0]
                 if self._assembler.finished:
                     await save(self._assembler)
-                ready.extend(told)
             except BaseException as error:
                 self._waiting = False
                 self.close()
-                failed = _told(self._assembler, error)
-                if failed is not None:
-                    await save(self._assembler)
-                    ready.extend(failed)
-                    continue
-                failure = self._fail(error)
-                if failure is error:
-                    raise
-                raise failure from error
+                events = self._last(error)
+                await save(self._assembler)
+            ready.extend(events)
         return ready.popleft()
 
     def close(self) -> None:
         """Leave the engine; what was not read is dropped."""
-        self._closed = True
-        self._ready.clear()
+        self._drop()
         self._generation.cancel()
 
     async def aclose(self) -> None:
@@ -332,3 +237,106 @@ class AsyncEvents:
         if self._waiting:
             self._generation.interrupt()
         self._generation.close()
+
+
+# -- events of a response in the background -------------------------------------------------------------------------
+
+
+class Followable(Protocol):
+    """A response whose events anybody may follow, from any of them on."""
+
+    def follow(self, sink: Any, after: int) -> None:
+        """Put the events with larger sequence numbers into a sink, and None behind the last one."""
+        ...
+
+    def leave(self, sink: Any) -> None:
+        """Put no more into it."""
+        ...
+
+
+class _Following(Generic[SinkT]):
+    """The events of a response in the background; leaving does not stop it."""
+
+    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail, sink: SinkT) -> None:
+        self._source, self._timeout, self._fail = source, timeout, fail
+        self._sink: SinkT = sink
+        self._closed = False
+        source.follow(sink, after)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._closed = True
+        self._source.leave(self._sink)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SyncFollowing(_Following[SyncSink]):
+    """The events of a response in the background, for threads: those that share one take turns."""
+
+    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail) -> None:
+        self._turn = threading.Lock()
+        super().__init__(source, after, timeout, fail, SyncSink())
+
+    def __iter__(self) -> SyncFollowing:
+        return self
+
+    def __next__(self) -> object:
+        with self._turn:
+            if self._closed:
+                raise StopIteration
+            try:
+                event: object = self._sink.get(self._timeout)[1]
+                if isinstance(event, Failure):
+                    raise event.error
+            except BaseException as error:
+                self.close()
+                self._fail(error)
+            if event is None:
+                self.close()
+                raise StopIteration
+            return event
+
+    def close(self) -> None:
+        super().close()
+        self._sink.put(0, _closed())  # another thread may be waiting
+
+
+class AsyncFollowing(_Following[AsyncSink]):
+    """As `SyncFollowing`, for one task at a time."""
+
+    _waiting = False
+
+    def __aiter__(self) -> AsyncFollowing:
+        return self
+
+    async def __anext__(self) -> object:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._waiting:
+            raise RuntimeError(_SHARED)
+        try:
+            if not self._sink.ready:
+                self._waiting = True
+                await self._sink.wait(self._timeout)
+            event: object = self._sink.pop()[1]
+            if isinstance(event, Failure):
+                raise event.error
+        except BaseException as error:
+            self.close()
+            self._fail(error)
+        finally:
+            self._waiting = False
+        if event is None:
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        """As `close`; another task may be reading."""
+        self.close()
+        if self._waiting:
+            self._sink.put(0, _closed())
+            self._sink.notify()
+        self._sink.close()

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.text import LoadOptions, TextModel
+from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
+from tests.engine.harness import quantised_by
 from tests.tiny import TEMPLATE, VOCABULARY, tiny
 
 WINDOW = 32
@@ -418,7 +419,7 @@ def tokenizer(template: str = TEMPLATE) -> Any:
 def text_model(name: str, kv: Quantised | None = None, template: str = TEMPLATE, **changes: Any) -> TextModel:
     """As a checkpoint would be loaded. To be called on the engine's thread."""
     config = config_of(name, **changes)
-    return TextModel(name, make(name, **changes), tokenizer(template), config, tiny("qwen3"), LoadOptions(kv=kv))
+    return TextModel(name, make(name, **changes), tokenizer(template), config, tiny("qwen3"), quantised_by(kv))
 
 
 def engine_of(

@@ -141,7 +141,7 @@ def test_a_client_that_is_dropped_lets_its_engine_go(path: str) -> None:
     del client
     gc.collect()
     assert engine is not None and eventually(lambda: engine.is_closed)
-    assert all(source.max_rows != 7 for source in runtime._shared)
+    assert all(source.options.get("max_rows") != 7 for source in runtime._shared)
 
 
 def test_an_engine_can_be_handed_over_and_stays_the_caller_s(path: str) -> None:

@@ -46,7 +46,7 @@ def test_every_attribute_can_be_read(make: Any, engine: ScriptedEngine) -> None:
     assert hasattr(client, "websocket_base_url") and client.websocket_base_url
     assert repr(client.websocket_base_url) == "'ws://localhost:0/v1/'"
     found = dict(inspect.getmembers(client))
-    assert {name for name in dir(make.__base__) if not name.startswith("__")} <= set(found)
+    assert {name for name in dir(sdk.stock_class(make)) if not name.startswith("__")} <= set(found)
 
 
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])

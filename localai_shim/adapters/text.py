@@ -9,11 +9,11 @@ import logging
 import os
 import resource
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..options import LoadOptions
 from ..types import ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
@@ -37,20 +37,6 @@ _CONTEXT_KEYS = (
 _MLX_LM_FILES = (2048, 4096)
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How a text model is loaded."""
-
-    adapter_path: str | None = None
-    """Folder of LoRA adapters to apply."""
-    trust_remote_code: bool = False
-    """Run Python code that the model's folder brings."""
-    context_length: int | None = None
-    """Most tokens of prompt and output together; None reads it from the model's config."""
-    kv: Quantised | None = None
-    """How rows keep the keys and values of full attention layers; None: as they are."""
 
 
 class TextTokenizer:
@@ -138,8 +124,8 @@ class TextModel:
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = _read_json(path / "generation_config.json")
-        self._kv = options.kv
-        self.context_length = options.context_length or _context_length(config, tokenizer)
+        self._kv = _quantised(options)
+        self.context_length = options.get("context_length") or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
         self._fills = on_cuda()
@@ -220,7 +206,8 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
 
     announce(name or Path(path_or_id).name, path_or_id)
     path = _fetch(path_or_id)
-    if not options.trust_remote_code and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+    trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+    if not trusted and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
         raise ModelLoadError(
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
             "tokenizer's files from the checkpoint that it was made of."
@@ -228,9 +215,9 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     try:
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
-            adapter_path=options.adapter_path,
-            tokenizer_config={"trust_remote_code": options.trust_remote_code},
-            trust_remote_code=options.trust_remote_code,
+            adapter_path=None if adapter_path is None else os.fspath(adapter_path),
+            tokenizer_config={"trust_remote_code": trusted},
+            trust_remote_code=trusted,
             lazy=True,
             return_config=True,
         )
@@ -247,7 +234,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     use_attention(model)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = TextModel(name, model, tokenizer, config, path, options)
-    if options.kv is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
+    if options.get("kv_bits") is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
         raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
     loaded.warm_up()
     return loaded
@@ -365,12 +352,20 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _quantised(options: LoadOptions) -> Quantised | None:
+    """How rows keep the keys and values of full attention layers; None: as they are."""
+    bits = options.get("kv_bits")
+    return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
+
+
 def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str]) -> str:
     import localai_shim
 
-    folders = [path] if options.adapter_path is None else [path, Path(options.adapter_path)]
+    adapter_path = options.get("adapter_path")
+    folders = [path] if adapter_path is None else [path, Path(adapter_path)]
     files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [localai_shim.__version__]
-    what = json.dumps([config, weights, repr(options), versions, kinds], sort_keys=True, default=str)
+    how = {name: options.get(name) for name in LoadOptions.__annotations__}
+    what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

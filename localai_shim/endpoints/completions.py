@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +26,7 @@ from .assembler import Assembler
 from .echo import Echo, by_text, make_echo
 from .extras import NO_EXTRAS, Extras, read_extras, scored
 from .fields import Fields
+from .prepared import Prepared
 from .request_fields import Limits, ServedModel
 from .token_fields import read_truncation, token_id, truncated
 
@@ -39,17 +39,7 @@ _REFUSED = {
 }
 
 
-@dataclass(slots=True)
-class CompletionCall:
-    """A validated request, and the assembler of its answer."""
-
-    requests: list[GenerationRequest]
-    stream: bool
-    assembler: CompletionAssembler
-    background: bool = False
-
-
-def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> CompletionCall:
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Validate a request body and tokenise its prompts.
 
     Raises:
@@ -116,7 +106,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         silent=limits.max_tokens == 0,
         extras=extras,
     )
-    return CompletionCall(requests, stream, assembler)
+    return Prepared(assembler, requests, stream)
 
 
 def _read_guides(

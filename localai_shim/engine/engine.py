@@ -13,8 +13,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
+from ..options import EngineOptions
 from ..types import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
-from .loop import Cancel, EngineOptions, Inbox, Loop, ModelT, Submit
+from .loop import Cancel, Inbox, Loop, ModelT, Submit
 
 __all__ = ["Engine", "EngineOptions"]
 

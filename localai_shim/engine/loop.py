@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import queue
 import threading
 import time
@@ -17,6 +16,7 @@ import mlx.core as mx
 
 from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
+from ..options import EngineOptions
 from ..types import (
     EngineClosedError,
     EngineStats,
@@ -52,27 +52,11 @@ SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
 CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to the system
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """An engine's limits."""
-
-    max_rows: int = 64
-    """Most rows that decode together; more wait."""
-    max_stall: float = 0.05
-    """Seconds that prefill may delay the running rows' next token."""
-    prefill_chunk: int = 2048
-    """Most prompt tokens per forward pass."""
-    max_queue: int = 16_384
-    """Most rows that wait beyond those that `max_rows` lets run; more are refused."""
-    memory_limit: int | None = None
-    """Most bytes for all that MLX holds: weights, rows and prefix cache. None: 0.9 of a GPU's memory, and on the CPU
-    back end MLX's own limit."""
-    prefix_cache_bytes: int | None = None
-    """Most bytes of the prefix cache; 0: there is none; None: a share of the memory."""
-    cache_dir: str | os.PathLike[str] | None = None
-    """A folder in which the prefix cache survives the process; several processes may share it. None: it does not."""
-    cache_dir_bytes: int = 10 * 2**30
-    """Most bytes in that folder."""
+MAX_ROWS = 64
+MAX_STALL_SECONDS = 0.05
+PREFILL_CHUNK_TOKENS = 2048
+MAX_QUEUE_ROWS = 16_384
+CACHE_DIR_BYTES = 10 * 2**30
 
 
 @dataclass(slots=True)
@@ -99,6 +83,7 @@ class Loop(Generic[ModelT]):
     ) -> None:
         """`ran` is called last of all, unless the interpreter is ending."""
         self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
+        self._max_rows = options.get("max_rows") or MAX_ROWS
         self.closing = False
         self.lock = threading.Lock()
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
@@ -169,7 +154,8 @@ class Loop(Generic[ModelT]):
             QueueFullError: there are not enough.
             TooManyRowsError: nor would there be if nothing else ran.
         """
-        most = self._options.max_rows + self._options.max_queue
+        max_queue = self._options.get("max_queue")
+        most = self._max_rows + (MAX_QUEUE_ROWS if max_queue is None else max_queue)
         if rows > most:
             raise TooManyRowsError(
                 f"{rows} choices are more than may run and wait together, which is {most} (max_rows + max_queue)"
@@ -187,7 +173,7 @@ class Loop(Generic[ModelT]):
         running = len(batch) if batch is not None else 0
         return EngineStats(
             running=running,
-            max_rows=self._options.max_rows if self._together else 1,
+            max_rows=self._max_rows if self._together else 1,
             waiting=max(0, self._reserved - self._freed - running),
             steps=self._steps,
             prompt_tokens=meter.prompt_tokens,
@@ -237,6 +223,7 @@ class Loop(Generic[ModelT]):
 
     def _set_up(self, model: ModelT) -> None:
         options = self._options
+        prefill_chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
         device.process.loaded(self, model.weight_bytes)
         found = agreement(model)
         self._together = found.together
@@ -245,26 +232,25 @@ class Loop(Generic[ModelT]):
         if not found.in_pieces:
             log.warning("this model's code answers otherwise when a prompt is run in pieces: no prompt is reused")
         if fits_slots(model.new_cache()):
-            self._memory = Memory(model, options.memory_limit, options.prefill_chunk)
+            self._memory = Memory(model, options.get("memory_limit"), prefill_chunk)
             longest = self._memory.longest()
             if longest is not None and (model.context_length is None or longest < model.context_length):
                 if model.context_length is not None:
                     log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
                 model.context_length = longest
-            budget = (
-                default_budget(model.weight_bytes) if options.prefix_cache_bytes is None else options.prefix_cache_bytes
-            )
-            budget = min(budget, self._memory.budget)
+            wanted = options.get("prefix_cache_bytes")
+            budget = min(default_budget(model.weight_bytes) if wanted is None else wanted, self._memory.budget)
             if budget > 0 and found.in_pieces:
-                self._prefixes = PrefixCache(model, budget, options.cache_dir, options.cache_dir_bytes)
+                most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
+                self._prefixes = PrefixCache(model, budget, options.get("cache_dir"), most_bytes)
         self._batch = Batch(model, self._emit, self._prefixes, self._flush)
         self._scheduler = Scheduler(
             model,
             self._batch,
             self._emit,
-            max_rows=options.max_rows if found.together else 1,
-            max_stall=options.max_stall,
-            prefill_chunk=options.prefill_chunk,
+            max_rows=self._max_rows if found.together else 1,
+            max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
+            prefill_chunk=prefill_chunk,
             meter=self._meter,
             prefixes=self._prefixes,
             memory=self._memory,

@@ -21,12 +21,17 @@ from tests.tiny import tiny
 GREEDY = SamplingParams(temperature=0.0)
 
 
+def quantised_by(kv: Quantised | None) -> LoadOptions:
+    """Options that have a model loaded whose rows keep their keys and values in this way."""
+    return LoadOptions() if kv is None else LoadOptions(kv_bits=kv.bits, kv_group_size=kv.group_size)
+
+
 def engine_for(
     kind: str, options: EngineOptions | None = None, kv: Quantised | None = None, **changes: Any
 ) -> Engine[TextModel]:
     """An engine of its own over a tiny model."""
     path = str(tiny(kind, **changes))
-    return Engine(lambda: load_text_model(path, LoadOptions(kv=kv)), options)
+    return Engine(lambda: load_text_model(path, quantised_by(kv)), options)
 
 
 def step_of(tokens: Sequence[int], layers: list[Any]) -> StepInput:

@@ -109,7 +109,7 @@ def test_choices_of_one_prompt_that_do_not_fit_at_once_come_one_after_another() 
 
 def test_the_prefix_cache_gives_way_to_rows() -> None:
     options = room_for(3000)
-    with counting("qwen3", EngineOptions(memory_limit=options.memory_limit)) as c:
+    with counting("qwen3", EngineOptions(memory_limit=options["memory_limit"])) as c:
         for i in range(6):
             c.ask(tokens(400, i), n=1)
         held = c.engine.stats().cache_bytes

@@ -6,12 +6,11 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest
 from ...prompt.messages import template_messages
-from ...types import GenerationRequest, Prompt
+from ...types import Prompt
 from .. import request_fields as common
 from ..answer.format import read_answer_format
 from ..answer.plan import AnswerPlan
@@ -19,6 +18,7 @@ from ..answer.thinking import read_thinking
 from ..answer.tools import read_tool_plan
 from ..extras import read_extras
 from ..fields import Fields
+from ..prepared import Prepared
 from ..request_fields import ServedModel
 from ..token_fields import read_truncation, truncated
 from .assembler import ChatAssembler
@@ -35,17 +35,7 @@ _REFUSED = {
 }
 
 
-@dataclass(slots=True)
-class ChatCall:
-    """A validated request, and the assembler of its answer."""
-
-    requests: list[GenerationRequest]
-    stream: bool
-    assembler: ChatAssembler
-    background: bool = False
-
-
-def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> ChatCall:
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Validate a request body and render its prompt.
 
     Raises:
@@ -101,7 +91,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         text=answer.text,
         guide=answer.guide,
     )
-    return ChatCall(requests, stream, assembler)
+    return Prepared(assembler, requests, stream)
 
 
 def _keeper(messages: list[Any], store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:

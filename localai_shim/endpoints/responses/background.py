@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...types import EngineClosedError, EngineLike, Event, Ticket, Token
-from .context import save_response
+from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from .context import Context, save_response
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
 
     from ...state.store import Store
-    from .create import ResponseCall
+    from .assembler import ResponseAssembler
 
 log = logging.getLogger("localai_shim")
 
@@ -48,10 +48,10 @@ class _Inflow:
 class Run:
     """One response on its way."""
 
-    def __init__(self, call: ResponseCall, engine: EngineLike) -> None:
-        self.call, self.engine = call, engine
-        self.assembler = call.assembler
-        self.ticket: Ticket | None = None
+    def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
+        self.assembler, self.context = assembler, context
+        self.row: tuple[EngineLike, Ticket] | None = None
+        """Where it runs, once it does."""
         self.lock = threading.RLock()
         self.ended = False
         self.queued = self.assembler.result()
@@ -80,6 +80,13 @@ class Run:
     def leave(self, sink: Any) -> None:
         """The sink wants no more. Takes no lock: it may be called by the garbage collector, on any thread."""
         self._sinks.pop(id(sink), None)
+
+    def cancel_row(self) -> None:
+        """Have the engine drop its row."""
+        if self.row is not None:
+            engine, ticket = self.row
+            with contextlib.suppress(EngineClosedError):
+                engine.cancel(ticket)
 
     def publish(self, events: Sequence[Any]) -> None:
         """Called with the lock held."""
@@ -131,13 +138,12 @@ class Background:
             return True
         return True
 
-    def start(self, engine: EngineLike, call: ResponseCall) -> Run:
+    def start(self, run: Run, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
         """Store a response as queued and let it run.
 
         Raises:
             EngineError: it cannot be submitted; nothing is stored then.
         """
-        run = Run(call, engine)
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
@@ -147,16 +153,15 @@ class Background:
                 self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
                 self._thread.start()
         try:
-            save_response(self._store, call.context, run.response(), owner=self.owner)
+            save_response(self._store, run.context, run.response(), owner=self.owner)
             with run.lock:  # no token is taken before there is a ticket to cancel with
-                run.ticket = engine.submit(call.requests, _Inflow(self._inbox, run))
+                run.row = engine, engine.submit(requests, _Inflow(self._inbox, run))
                 if run.ended:  # the client was closed meanwhile
-                    engine.cancel(run.ticket)
+                    run.cancel_row()
         except BaseException:
             self._runs.pop(run.id, None)
             self._store.delete("response", run.id)
             raise
-        return run
 
     def get(self, id: str) -> Run | None:
         """A response that still runs in this process."""
@@ -187,9 +192,7 @@ def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequen
     with run.lock:
         if run.ended:
             return False
-        if run.ticket is not None:
-            with contextlib.suppress(EngineClosedError):
-                run.engine.cancel(run.ticket)
+        run.cancel_row()
         _finish(run, runs, store, end())
         return True
 
@@ -248,8 +251,7 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
                 told = assembler.feed(0, event)
             except Exception as error:
                 log.exception("a response in the background could not be read")
-                assert run.ticket is not None
-                run.engine.cancel(run.ticket)
+                run.cancel_row()
                 told = assembler.fail(error)
         else:
             told = assembler.fail(event.error)
@@ -268,7 +270,7 @@ def _finish(run: Run, runs: dict[str, Run], store: Store, told: Sequence[Any]) -
     told = list(told)
     try:
         gone = store.get("response", run.id) is None  # another process has deleted it
-        if not gone and save_response(store, run.call.context, run.response()):
+        if not gone and save_response(store, run.context, run.response()):
             store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *told]])
     except Exception as error:
         log.exception("a response in the background could not be stored")

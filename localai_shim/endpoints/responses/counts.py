@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from openai import BaseModel
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
-from ...types import GenerationRequest, Prompt, Token
+from ...types import Prompt, Token
 from .. import request_fields as common
 from ..answer.plan import AnswerPlan
 from ..assembler import Assembler
 from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import item_resource, new_item_id
+from ..prepared import Prepared
 from ..request_fields import ServedModel
 from .assembler import new_response_id, response_usage
 from .create import read_plan, render
@@ -33,16 +32,6 @@ _ASK = (
 )
 
 
-@dataclass(slots=True)
-class CountCall:
-    """A count, which no row has to run for, or a compaction."""
-
-    assembler: Assembler[BaseModel]
-    requests: list[GenerationRequest] = field(default_factory=list[GenerationRequest])
-    stream: bool = False
-    background: bool = False
-
-
 class _Counted(Assembler[InputTokenCountResponse]):
     """A count, which is known at once."""
 
@@ -57,7 +46,7 @@ class _Counted(Assembler[InputTokenCountResponse]):
         return InputTokenCountResponse(input_tokens=self._tokens, object="response.input_tokens")
 
 
-def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """The tokens that a response's prompt would have.
 
     Raises:
@@ -70,10 +59,10 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
         plan = read_plan(fields, model, store)
         fields.finish()
         tokens, _ = render(plan, model, 1)
-    return CountCall(_Counted(len(tokens)))
+    return Prepared(_Counted(len(tokens)))
 
 
-def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> CountCall:
+def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Have the model sum up a conversation.
 
     Raises:
@@ -107,7 +96,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
             guide=answer.guide,
         )
     assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
-    return CountCall(assembler, requests)
+    return Prepared(assembler, requests)
 
 
 class _Compaction(Assembler[CompactedResponse]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadRequest
 from ...prompt.items import item_messages
 from ...prompt.messages import template_messages
-from ...types import GenerationRequest, Prompt
+from ...types import Prompt
 from .. import request_fields as common
 from ..answer.format import GUIDED, AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -21,8 +21,10 @@ from ..answer.tools import ToolPlan, read_tool_plan
 from ..fields import Fields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
+from ..prepared import Prepared
 from ..request_fields import ServedModel
 from .assembler import ResponseAssembler
+from .background import Run
 from .context import Context, keeper, read_context, read_input
 from .namespaces import FlatTools, flatten
 from .tools import flat_paths, nested_choice, nested_format, nested_tools
@@ -37,17 +39,6 @@ _REFUSED = {
     "access_programs": "It concerns models that OpenAI hosts.",
 }
 SUMMARIES = ("auto", "concise", "detailed")
-
-
-@dataclass(slots=True)
-class ResponseCall:
-    """A validated request, and the assembler of its answer."""
-
-    requests: list[GenerationRequest]
-    stream: bool
-    assembler: ResponseAssembler
-    background: bool
-    context: Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,7 @@ class Plan:
     """See `FlatTools.names`."""
 
 
-def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> ResponseCall:
+def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Validate a request body and render its prompt.
 
     Args:
@@ -82,7 +73,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         return _prepare(fields, model, store)
 
 
-def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> ResponseCall:
+def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Prepared:
     fields.string("model")
     stream, background, kept = _read_manner(fields)
     include = _read_include(fields)
@@ -123,7 +114,7 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
     requests = common.make_requests(
         prompt, 1, answer.sampling(sampling), limits, model, param="input", text=answer.text, guide=answer.guide
     )
-    return ResponseCall(requests, stream, assembler, background, plan.context)
+    return Prepared(assembler, requests, stream, Run(assembler, plan.context) if background else None)
 
 
 def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:

@@ -14,7 +14,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.contents import Contents, KeyValues, Quantised, States
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
+from localai_shim.adapters.text import TextModel, load_text_model
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import RowCache, copied, read_row, write_row
 from localai_shim.engine.kv.row import leaves
@@ -26,7 +26,7 @@ from localai_shim.types import Prompt
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
-from tests.engine.harness import engine_for, step_of
+from tests.engine.harness import engine_for, quantised_by, step_of
 from tests.engine.segments import arrays_of, common_length, random_tokens
 from tests.samples import only
 from tests.tiny import tiny
@@ -70,7 +70,7 @@ def in_dtype(layer: Contents, dtype: Any) -> Contents:
 def test_a_row_from_the_folder_is_the_row_from_memory(
     kind: str, dtype: Any, how: Quantised | None, tmp_path: Path
 ) -> None:
-    model = load_text_model(str(tiny(kind, head_dim=64)), LoadOptions(kv=how))
+    model = load_text_model(str(tiny(kind, head_dim=64)), quantised_by(how))
     prompt = tokens(75)
     # MLX's CPU back end has no experts in half precision, so that the row is converted and not the model.
     row = write_row([in_dtype(layer, dtype) for layer in read_row(prefilled(model, prompt[:60]))])
@@ -224,7 +224,7 @@ def test_other_models_and_other_ways_to_keep_rows_do_not_read_them(tmp_path: Pat
     assert other.found(other.cache(tmp_path), LONG) == 0
     ways = [None, Quantised(64, 8), Quantised(32, 8), Quantised(64, 4)]
     for i, how in enumerate(ways):
-        wide = load_text_model(str(tiny("qwen3", head_dim=64)), LoadOptions(kv=how))
+        wide = load_text_model(str(tiny("qwen3", head_dim=64)), quantised_by(how))
         cache = PrefixCache(wide, PLENTY, tmp_path, PLENTY)
         assert cache.start(None, LONG) is None
         cache.insert(None, LONG, partial(copied, prefilled(wide, LONG)))

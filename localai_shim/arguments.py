@@ -1,0 +1,143 @@
+"""What the clients' constructors take: their own options and the SDK's arguments."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import openai
+
+from . import sdk
+from .options import MODEL, OWN, TYPES, LocalOptions
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+    from openai._client import DataResidency
+    from openai._provider import _Provider
+    from openai.auth import WorkloadIdentity, X509WorkloadIdentity
+
+InitT = TypeVar("InitT", bound=Callable[..., None])
+
+
+class _SharedArguments(LocalOptions, total=False):
+    admin_api_key: str | None
+    workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
+    organization: str | None
+    project: str | None
+    webhook_secret: str | None
+    provider: _Provider | None
+    base_url: str | httpx.URL | openai.NotGiven | None
+    data_residency: DataResidency | None
+    websocket_base_url: str | httpx.URL | None
+    timeout: float | openai.Timeout | openai.NotGiven | None
+    max_retries: int
+    default_headers: Mapping[str, str] | None
+    default_query: Mapping[str, object] | None
+    _strict_response_validation: bool
+    _enforce_credentials: bool
+
+
+class ClientArguments(_SharedArguments, total=False):
+    """Ours, and those of `openai.OpenAI`; not all of these exist in the SDK's 2.x line."""
+
+    api_key: str | Callable[[], str] | None
+
+
+class AsyncClientArguments(_SharedArguments, total=False):
+    """Ours, and those of `openai.AsyncOpenAI`."""
+
+    api_key: str | Callable[[], Awaitable[str]] | None
+
+
+# Those that say where requests go and who sends them. There is nobody to send to.
+_WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_identity", "data_residency")
+
+
+def stock_arguments(given: Mapping[str, Any], http_client: object) -> dict[str, Any]:
+    """The SDK's constructor arguments, without those that could lead a request out of this process."""
+    kept = {name: value for name, value in copy_arguments(given).items() if name not in OWN}
+    if kept.get("api_key") is None:
+        kept["api_key"] = "local"
+    kept.update(base_url=sdk.BASE_URL, http_client=http_client)
+    return kept
+
+
+def copy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `copy`, without those that could lead a request out of this process."""
+    return {name: value for name, value in given.items() if name not in _WITHOUT_EFFECT}
+
+
+def check_arguments(cls: type, given: Mapping[str, Any]) -> None:
+    """Refuse what neither the client nor the installed SDK has as a constructor argument, and timeouts that are none.
+
+    Args:
+        cls: `LocalOpenAI` or `AsyncLocalOpenAI`.
+        given: the arguments, by name.
+
+    Raises:
+        TypeError: names the argument, and the one that may have been meant.
+        ValueError: the timeout is none.
+    """
+    stock = _stock(sdk.stock_class(cls))
+    for name in given:
+        if name not in OWN and name not in stock and name not in _WITHOUT_EFFECT:
+            near = difflib.get_close_matches(name, ["model", *OWN, *stock], n=1)
+            hint = f". Did you mean '{near[0]}'?" if near else ""
+            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument '{name}'{hint}")
+    if not isinstance(given.get("timeout"), openai.NotGiven):
+        sdk.read_seconds(given.get("timeout"))
+
+
+@functools.cache
+def _stock(base: type) -> frozenset[str]:
+    """Names of the SDK's constructor arguments."""
+    return frozenset(inspect.signature(base).parameters)
+
+
+# -- what people and tools read -------------------------------------------------------------------------------------
+
+
+def with_signature(init: InitT) -> InitT:
+    """Spell out a constructor's own arguments, for `help` and whoever inspects it."""
+    found = inspect.signature(init)
+    self, model, http_client, more = found.parameters.values()
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=TYPES[name])
+        for name, option in OWN.items()
+    ]
+    init.__dict__["__signature__"] = found.replace(parameters=[self, model, *own, http_client, more])
+    return init
+
+
+def own_rows() -> str:
+    """The rows of docs/parameters.md for the clients' own arguments."""
+    return "".join(f"| `{name}` | honoured | {option.doc} |\n" for name, option in _DOCUMENTED.items())
+
+
+def docstring(base: str) -> str:
+    """The docstring of a client."""
+    lines = [
+        textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in _DOCUMENTED.items()
+    ]
+    return _DOC.format(base=base, own=textwrap.indent("\n".join(lines), " " * 8))
+
+
+_DOCUMENTED = {"model": MODEL, **OWN}
+_DOC = """An `openai.{base}` that runs a local model in this process.
+
+    Args:
+{own}
+        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
+            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
+            accepted and lead nowhere.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an argument that neither this client nor the SDK has.
+        ValueError: arguments that contradict each other, or a `store` that cannot be used.
+    """

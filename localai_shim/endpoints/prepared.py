@@ -1,0 +1,26 @@
+"""What every endpoint that runs a model makes of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openai import BaseModel
+
+from ..types import GenerationRequest
+from .assembler import Assembler
+
+if TYPE_CHECKING:
+    from .responses.background import Run
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A validated request: the rows to run, and what makes an answer of their tokens."""
+
+    assembler: Assembler[BaseModel]
+    requests: Sequence[GenerationRequest] = ()
+    stream: bool = False
+    run: Run | None = None
+    """The response that goes on without its caller; None: the caller takes the tokens."""
