@@ -44,12 +44,14 @@ class _SharedArguments(LocalOptions, total=False):
 class ClientArguments(_SharedArguments, total=False):
     """Ours, and those of `openai.OpenAI`; not all of these exist in the SDK's 2.x line."""
 
+    http_client: httpx.Client | None
     api_key: str | Callable[[], str] | None
 
 
 class AsyncClientArguments(_SharedArguments, total=False):
     """Ours, and those of `openai.AsyncOpenAI`."""
 
+    http_client: httpx.AsyncClient | None
     api_key: str | Callable[[], Awaitable[str]] | None
 
 
@@ -101,16 +103,26 @@ def _stock(base: type) -> frozenset[str]:
 # -- what people and tools read -------------------------------------------------------------------------------------
 
 
-def with_signature(init: InitT) -> InitT:
-    """Spell out a constructor's own arguments, for `help` and whoever inspects it."""
-    found = inspect.signature(init)
-    self, model, http_client, more = found.parameters.values()
-    own = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=TYPES[name])
-        for name, option in OWN.items()
-    ]
-    init.__dict__["__signature__"] = found.replace(parameters=[self, model, *own, http_client, more])
-    return init
+def with_signature(arguments: type) -> Callable[[InitT], InitT]:
+    """Spell out a constructor's arguments beside the SDK's, for `help` and whoever inspects it.
+
+    Args:
+        arguments: the types of all that it takes.
+    """
+
+    def spell_out(init: InitT) -> InitT:
+        found = inspect.signature(init)
+        self, model, more = found.parameters.values()
+        own = {name: (option.default, TYPES[name]) for name, option in OWN.items()}
+        own["http_client"] = (None, arguments.__annotations__["http_client"].__forward_arg__)
+        spelt = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (default, annotation) in own.items()
+        ]
+        init.__dict__["__signature__"] = found.replace(parameters=[self, model, *spelt, more])
+        return init
+
+    return spell_out
 
 
 def own_rows() -> str:

@@ -28,8 +28,6 @@ from .runtime import Runtime, make_runtime
 from .types import EngineStats
 
 if TYPE_CHECKING:
-    import httpx2 as httpx
-
     from .endpoints.prepared import Prepared
     from .streams import AsyncGeneration, Followable
 
@@ -44,11 +42,11 @@ class _LocalClient:
         cls: type,
         kind: type[sdk.LocalHttpClient | sdk.LocalAsyncHttpClient],
         model: ModelPath | None,
-        http_client: httpx.Client | httpx.AsyncClient | None,
         given: ClientArguments | AsyncClientArguments,
     ) -> dict[str, Any]:
         """The arguments of the SDK's constructor. A copy comes with the http client of what it copies."""
         check_arguments(cls, given)
+        http_client = given.get("http_client")
         if not isinstance(http_client, kind):
             http_client = kind(make_runtime(model, given), sdk.timeout_of(http_client))
         self._runtime = http_client.runtime
@@ -113,26 +111,9 @@ def _is_cached(value: object) -> bool:
 class LocalOpenAI(_LocalClient, openai.OpenAI):
     __doc__ = docstring("OpenAI")
 
-    @with_signature
-    def __init__(
-        self,
-        model: ModelPath | None = None,
-        *,
-        http_client: httpx.Client | None = None,
-        **options: Unpack[ClientArguments],
-    ) -> None:
-        super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, http_client, options))
-
-    if not TYPE_CHECKING:
-
-        def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """Serve a request from this process. What every resource of the SDK calls."""
-            call, how = self._call(cast_to, options, stream, stream_cls)
-            try:
-                response = self._respond(call)
-            except BaseException as error:
-                call.fail(error)
-            return self._process_response(response=response, **how)
+    @with_signature(ClientArguments)
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
+        super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
     def _respond(self, call: Call) -> sdk.AnyResponse:
         from .streams import SyncEvents, SyncFollowing, SyncGeneration
@@ -159,30 +140,24 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
         assembler.save()
         return call.whole(assembler.result())
 
+    if not TYPE_CHECKING:
+
+        def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from this process. What every resource of the SDK calls."""
+            call, how = self._call(cast_to, options, stream, stream_cls)
+            try:
+                response = self._respond(call)
+            except BaseException as error:
+                call.fail(error)
+            return self._process_response(response=response, **how)
+
 
 class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
     __doc__ = docstring("AsyncOpenAI")
 
-    @with_signature
-    def __init__(
-        self,
-        model: ModelPath | None = None,
-        *,
-        http_client: httpx.AsyncClient | None = None,
-        **options: Unpack[AsyncClientArguments],
-    ) -> None:
-        super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, http_client, options))
-
-    if not TYPE_CHECKING:
-
-        async def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """Serve a request from this process. What every resource of the SDK calls."""
-            call, how = self._call(cast_to, options, stream, stream_cls)
-            try:
-                response = await self._respond(call)
-            except BaseException as error:
-                call.fail(error)
-            return await self._process_response(response=response, **how)
+    @with_signature(AsyncClientArguments)
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
+        super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
     async def _respond(self, call: Call) -> sdk.AnyResponse:
         from .engine.sinks import make_async_sink
@@ -223,3 +198,14 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
             assembler.collect(*await generation.next(call.remaining(since)))
         await save(assembler)
         return call.whole(assembler.result())
+
+    if not TYPE_CHECKING:
+
+        async def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from this process. What every resource of the SDK calls."""
+            call, how = self._call(cast_to, options, stream, stream_cls)
+            try:
+                response = await self._respond(call)
+            except BaseException as error:
+                call.fail(error)
+            return await self._process_response(response=response, **how)

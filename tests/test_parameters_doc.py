@@ -24,6 +24,8 @@ from openai.resources.responses.input_items import AsyncInputItems, InputItems
 from openai.resources.responses.input_tokens import AsyncInputTokens, InputTokens
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.arguments import own_rows
+from localai_shim.options import OWN
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 
@@ -32,7 +34,6 @@ VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
 READ = (3, 54)
 """The SDK whose signatures were read. What a later one adds is refused as unknown until it gets its row."""
 NEWEST = VERSION == READ
-OWN = "LocalOpenAI"
 
 RESOURCES: dict[str, tuple[type, type, str]] = {
     "chat.completions": (ChatCompletions, AsyncChatCompletions, "create retrieve list update delete"),
@@ -95,6 +96,19 @@ def test_every_argument_of_the_clients_has_its_row() -> None:
         assert VERSION > READ or taken <= set(CONSTRUCTOR)
         if NEWEST:
             assert taken == set(CONSTRUCTOR)
+
+
+def test_the_clients_own_arguments_have_the_rows_that_their_options_make() -> None:
+    """Paste what `localai_shim.arguments.own_rows` returns into the page."""
+    section = PAGE.read_text(encoding="utf-8").partition("\nTheir own:\n")[2].partition("\nThe SDK's:\n")[0]
+    assert section == f"\n| parameter | status | what it does here |\n|---|---|---|\n{own_rows()}"
+
+
+@pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
+def test_the_docstring_says_what_each_argument_does(make: type) -> None:
+    text = " ".join((make.__doc__ or "").split())
+    for name, option in OWN.items():
+        assert f" {name}: {option.doc} " in text
 
 
 def test_each_status_is_one_of_three() -> None:
