@@ -7,7 +7,7 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI
-from .types import BackendMissingError
+from .types import VERSION, BackendMissingError
 
 __all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
-__version__ = "0.1.0"
+__version__ = VERSION

@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 log = logging.getLogger("localai_shim")
 
+VERSION = "0.1.0"
+
 FinishReason = Literal["stop", "length"]
 
 

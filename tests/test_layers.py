@@ -1,8 +1,15 @@
-"""Which layer may import which, and what a module may weigh."""
+"""Which room may import which, and what a module may weigh.
+
+A room is a module of the package's top level, or a folder. Imports inside functions and under TYPE_CHECKING count.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
+import sys
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,68 +17,131 @@ import pytest
 import localai_shim
 
 PACKAGE = Path(localai_shim.__file__).parent
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if "builtin" not in p.parts)
-
-# folder or module -> packages that it must not import, at module level or inside functions
-FORBIDDEN = {
-    "core": {"openai", "mlx", "mlx_lm", "mlx_vlm", "numpy", "anyio", "transformers", "localai_shim"},
-    "errors": {"openai", "mlx", "mlx_lm", "mlx_vlm", "numpy", "transformers", "localai_shim"},
-    "engine": {"openai", "mlx_lm", "mlx_vlm", "transformers", "localai_shim.client", "localai_shim.endpoints"},
-    "adapters": {"openai", "localai_shim.client", "localai_shim.endpoints", "localai_shim.engine"},
-    "endpoints": {"mlx", "mlx_lm", "mlx_vlm", "transformers", "localai_shim.engine", "localai_shim.adapters"},
-    "state": {
-        *("openai", "mlx", "mlx_lm", "mlx_vlm", "numpy", "anyio", "transformers"),
-        *("localai_shim.client", "localai_shim.runtime", "localai_shim.call", "localai_shim.sdk"),
-        *("localai_shim.endpoints", "localai_shim.engine", "localai_shim.adapters"),
-        *("localai_shim.prompt", "localai_shim.output"),
-    },
-    "prompt": {"openai", "mlx", "mlx_lm", "mlx_vlm", "localai_shim.engine", "localai_shim.endpoints"},
-    "output": {"openai", "mlx", "mlx_lm", "mlx_vlm", "localai_shim.engine", "localai_shim.endpoints"},
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
 }
-ONLY_ADAPTERS = {"mlx_lm", "mlx_vlm"}
+
+# room -> the rooms that it may import
+MAY = {
+    "localai_shim": "client types",
+    "client": "arguments call endpoints engine options routes runtime sdk streams types",
+    "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
+    "arguments": "options sdk",
+    "sdk": "errors runtime",
+    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
+    "runtime": "adapters builtin endpoints endpoints.responses engine grammar options output prompt state types",
+    "streams": "endpoints engine errors types",
+    "endpoints": "endpoints.answer endpoints.responses errors grammar output prompt state types",
+    "endpoints.responses": "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state types",
+    "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
+    "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
+    "endpoints.items": "endpoints errors prompt state types",
+    "engine": "adapters engine.kv engine.prefix options types",
+    "engine.prefix": "adapters engine engine.kv types",
+    "engine.kv": "adapters types",
+    "adapters": "options output types",
+    "testing": "output types",
+    "prompt": "errors output types",
+    "grammar": "output types",
+    "output": "types",
+    "options": "types",
+    "state": "types",
+    "errors": "types",
+    "types": "",
+    "builtin": "",
+}
+# room -> the packages of others that it may import, where it may import any
+PACKAGES = {
+    "client": "anyio openai",
+    "call": "anyio openai",
+    "arguments": "httpx2 openai",
+    "sdk": "httpx2 openai",
+    "streams": "anyio openai",
+    "endpoints": "openai",
+    "endpoints.chat": "openai",
+    "endpoints.items": "openai",
+    "endpoints.responses": "openai pydantic",
+    "engine": "anyio mlx numpy trio",
+    "engine.prefix": "mlx numpy",
+    "engine.kv": "mlx numpy",
+    "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
+    "testing": "jinja2 numpy",
+    "prompt": "jinja2",
+    "grammar": "llguidance numpy",
+}
 
 
-def imports(path: Path) -> set[str]:
-    """Absolute names of everything that a module imports, type-checking blocks excepted."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    package = ("localai_shim", *path.relative_to(PACKAGE).parent.parts)
+def room_of(module: str) -> str:
+    """The room that a module stands in; the package itself is one."""
+    parts = module.split(".")[1:]
+    if MODULES[module].name != "__init__.py" and len(parts) > 1:
+        parts.pop()
+    return ".".join(parts) or "localai_shim"
+
+
+@functools.cache
+def imports(module: str) -> frozenset[str]:
+    """What a module imports: modules of this package by their full names, packages of others by theirs."""
+    package = MODULES[module].relative_to(PACKAGE.parent).parts[:-1]
     found: set[str] = set()
-    skipped = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (base, node.module) if part)
-            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-    return found
+            name = ".".join(part for part in (base, node.module) if part)
+            inner = {f"{name}.{alias.name}" for alias in node.names}
+            found |= inner & MODULES.keys() if inner <= MODULES.keys() else {name} | (inner & MODULES.keys())
+    found = {name if name in MODULES else name.split(".")[0] for name in found}
+    return frozenset(found - {module, *sys.stdlib_module_names})
 
 
-def is_under(name: str, package: str) -> bool:
-    return name == package or name.startswith(package + ".")
+@functools.cache
+def rooms() -> dict[str, set[str]]:
+    """Room -> the rooms and packages that it imports."""
+    graph: dict[str, set[str]] = {}
+    for module in MODULES:
+        used = {room_of(name) if name in MODULES else name for name in imports(module)}
+        graph.setdefault(room_of(module), set()).update(used)
+    return {room: used - {room} for room, used in graph.items()}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
-    relative = path.relative_to(PACKAGE)
-    layer = relative.parts[0].removesuffix(".py")
-    for name in imports(path):
-        for package in FORBIDDEN.get(layer, set()):
-            assert not is_under(name, package), f"{relative} imports {name}"
-        if layer != "adapters":
-            assert not any(is_under(name, package) for package in ONLY_ADAPTERS), f"{relative} imports {name}"
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Nodes that lead back to the first of them; none if there are no such."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_module_has_a_docstring_and_a_few_hundred_lines(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
+@pytest.mark.parametrize("room", sorted(rooms()))
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    assert room in MAY, "every room has a line above"
+    assert rooms()[room] <= {*MAY[room].split(), *PACKAGES.get(room, "").split()}
+
+
+def test_every_line_is_that_of_a_room() -> None:
+    assert MAY.keys() == rooms().keys() >= PACKAGES.keys()
+    assert {name for line in MAY.values() for name in line.split()} <= MAY.keys()
+
+
+def test_no_module_leads_back_to_itself() -> None:
+    assert not circle({module: imports(module) & MODULES.keys() for module in MODULES})
+
+
+def test_no_room_of_the_top_level_may_lead_back_to_itself() -> None:
+    top: dict[str, set[str]] = {}
+    for room, line in MAY.items():
+        name = room.partition(".")[0]
+        top.setdefault(name, set()).update({each.partition(".")[0] for each in line.split()} - {name})
+    assert not circle(top)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_a_docstring_and_a_few_hundred_lines(module: str) -> None:
+    source = MODULES[module].read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(source))
     assert source.count("\n") <= 450
 

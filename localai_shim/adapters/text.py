@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..options import LoadOptions
-from ..types import ModelLoadError
+from ..types import VERSION, ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
@@ -359,13 +359,11 @@ def _quantised(options: LoadOptions) -> Quantised | None:
 
 
 def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str]) -> str:
-    import localai_shim
-
     adapter_path = options.get("adapter_path")
     folders = [path] if adapter_path is None else [path, Path(adapter_path)]
     files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
-    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [localai_shim.__version__]
+    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [VERSION]
     how = {name: options.get(name) for name in LoadOptions.__annotations__}
     what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
