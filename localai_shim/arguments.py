@@ -59,7 +59,7 @@ class AsyncClientArguments(_SharedArguments, total=False):
 _WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_identity", "data_residency")
 
 
-def stock_arguments(given: Mapping[str, Any], http_client: object) -> dict[str, Any]:
+def stock_arguments(given: Mapping[str, object], http_client: object) -> dict[str, Any]:
     """The SDK's constructor arguments, without those that could lead a request out of this process."""
     kept = {name: value for name, value in copy_arguments(given).items() if name not in OWN}
     if kept.get("api_key") is None:
@@ -68,12 +68,12 @@ def stock_arguments(given: Mapping[str, Any], http_client: object) -> dict[str, 
     return kept
 
 
-def copy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def copy_arguments(given: Mapping[str, object]) -> dict[str, Any]:
     """Arguments of `copy`, without those that could lead a request out of this process."""
     return {name: value for name, value in given.items() if name not in _WITHOUT_EFFECT}
 
 
-def check_arguments(cls: type, given: Mapping[str, Any]) -> None:
+def check_arguments(cls: type, given: Mapping[str, object]) -> None:
     """Refuse what neither the client nor the installed SDK has as a constructor argument, and timeouts that are none.
 
     Args:

@@ -44,6 +44,7 @@ def load() -> None:
 
 
 def are_loaded() -> bool:
+    """Whether `find` returns at once."""
     return _routes.cache_info().currsize > 0
 
 

@@ -9,13 +9,14 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .builtin import CHECKPOINT
 from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
+    from .adapters.text import TextModel
     from .endpoints.models import Listed
     from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Background
@@ -138,7 +139,7 @@ _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source) -> Engine[Any]:
+def _acquire(source: Source) -> Engine[TextModel]:
     with _lock:
         shared = _shared.get(source)
         if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
@@ -150,13 +151,13 @@ def _acquire(source: Source) -> Engine[Any]:
         return shared.engine
 
 
-def _would_fail_again(source: Source, engine: Engine[Any]) -> bool:
+def _would_fail_again(source: Source, engine: Engine[TextModel]) -> bool:
     with _lock:
         shared = _shared.get(source)
         return shared is not None and shared.engine is engine and shared.would_fail_again
 
 
-def _release(source: Source, engine: Engine[Any], keep_alive: float, wait: bool) -> None:
+def _release(source: Source, engine: Engine[TextModel], keep_alive: float, wait: bool) -> None:
     """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
 
     No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
@@ -178,7 +179,7 @@ def _release(source: Source, engine: Engine[Any], keep_alive: float, wait: bool)
     _unload(source, engine, wait)
 
 
-def _unload(source: Source, engine: Engine[Any], wait: bool = True) -> None:
+def _unload(source: Source, engine: Engine[TextModel], wait: bool = True) -> None:
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.engine is not engine or shared.holders > 0:
@@ -195,8 +196,8 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
-def _start(source: Source) -> Engine[Any]:
-    from .adapters.text import TextModel, load_text_model
+def _start(source: Source) -> Engine[TextModel]:
+    from .adapters.text import load_text_model
     from .engine.engine import Engine
 
     def start() -> TextModel:
@@ -243,7 +244,7 @@ class Runtime:
         self.sources = dict(sources)
         self.only = only
         self._engine = engine
-        self._engines: dict[Source, Engine[Any]] = {}
+        self._engines: dict[Source, Engine[TextModel]] = {}
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
@@ -399,7 +400,7 @@ class _State:
 
 
 def _release_all(
-    engines: dict[Source, Engine[Any]], keep_alive: float, state: list[_State], wait: bool = False
+    engines: dict[Source, Engine[TextModel]], keep_alive: float, state: list[_State], wait: bool = False
 ) -> None:
     while state:
         state.pop().background.stop()  # the store closes when the last of them lets it go

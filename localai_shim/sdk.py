@@ -103,11 +103,11 @@ def _headers(content_type: str) -> dict[str, str]:
     }
 
 
-def raw_fields(answer: Any) -> Any:
+def raw_fields(answer: object) -> object:
     """The JSON of an answer or event, whose times are integers: the SDK's types make floats of some."""
     if not isinstance(answer, openai.BaseModel):
         return answer
-    fields: dict[str, Any] = answer.to_dict(mode="json")
+    fields = answer.to_dict(mode="json")
     response = fields.get("response", fields)
     for name in ("created_at", "completed_at"):
         if isinstance(response, dict) and isinstance(response.get(name), float):
@@ -115,7 +115,7 @@ def raw_fields(answer: Any) -> Any:
     return fields
 
 
-def _raw_json(answer: Any) -> bytes:
+def _raw_json(answer: object) -> bytes:
     if isinstance(getattr(answer, "response", answer), Response):
         answer = raw_fields(answer)
     if isinstance(answer, openai.BaseModel):
@@ -153,7 +153,7 @@ class LocalResponse(httpx.Response):
         answer: an SDK object, or what `json.dumps` takes.
     """
 
-    def __init__(self, answer: Any, *, request: httpx.Request, seconds: float = 0.0) -> None:
+    def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0) -> None:
         content, headers = _raw_json(answer), _headers("application/json")
         if request.headers.get(_RAW) == "stream":
             headers["content-length"] = str(len(content))
@@ -179,14 +179,15 @@ AnyResponse = LocalResponse | LocalStreamResponse
 _DONE = b"data: [DONE]\n\n"
 
 
-def _is_named(event: Any) -> bool:
+def _name(event: object) -> str | None:
     """Events of responses have names, and no `[DONE]` behind the last one."""
-    return isinstance(getattr(event, "type", None), str)
+    name = getattr(event, "type", None)
+    return name if isinstance(name, str) else None
 
 
-def _sse(event: Any) -> bytes:
-    name = f"event: {event.type}\n" if _is_named(event) else ""
-    return b"%sdata: %s\n\n" % (name.encode(), _raw_json(event))
+def _sse(event: object) -> bytes:
+    name = _name(event)
+    return b"%sdata: %s\n\n" % (b"" if name is None else f"event: {name}\n".encode(), _raw_json(event))
 
 
 class _SyncSSE(httpx.SyncByteStream):
@@ -197,7 +198,7 @@ class _SyncSSE(httpx.SyncByteStream):
         event: object = None
         for event in self._events:
             yield _sse(event)
-        if not _is_named(event):
+        if _name(event) is None:
             yield _DONE
 
     def close(self) -> None:
@@ -212,7 +213,7 @@ class _AsyncSSE(httpx.AsyncByteStream):
         event: object = None
         async for event in self._events:
             yield _sse(event)
-        if not _is_named(event):
+        if _name(event) is None:
             yield _DONE
 
     async def aclose(self) -> None:
@@ -288,7 +289,7 @@ class LocalHttpClient(httpx.Client):
     Building it makes no SSL context, which takes about 20 ms.
     """
 
-    def __init__(self, runtime: Runtime, timeout: Any) -> None:
+    def __init__(self, runtime: Runtime, timeout: httpx.Timeout | float) -> None:
         super().__init__(transport=_Refuse(), timeout=timeout)
         self.runtime = runtime
 
@@ -300,7 +301,7 @@ class LocalHttpClient(httpx.Client):
 class LocalAsyncHttpClient(httpx.AsyncClient):
     """As `LocalHttpClient`, async."""
 
-    def __init__(self, runtime: Runtime, timeout: Any) -> None:
+    def __init__(self, runtime: Runtime, timeout: httpx.Timeout | float) -> None:
         super().__init__(transport=_Refuse(), timeout=timeout)
         self.runtime = runtime
 

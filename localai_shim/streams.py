@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -245,11 +245,11 @@ class AsyncEvents(_Events[AsyncGeneration]):
 class Followable(Protocol):
     """A response whose events anybody may follow, from any of them on."""
 
-    def follow(self, sink: Any, after: int) -> None:
+    def follow(self, sink: SyncSink | AsyncSink, after: int) -> None:
         """Put the events with larger sequence numbers into a sink, and None behind the last one."""
         ...
 
-    def leave(self, sink: Any) -> None:
+    def leave(self, sink: SyncSink | AsyncSink) -> None:
         """Put no more into it."""
         ...
 
