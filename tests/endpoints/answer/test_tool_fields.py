@@ -1,8 +1,7 @@
-"""Tools and the choice among them: what is accepted, what chat templates get to see, and where an error points."""
+"""Tools and the choice among them: what is accepted, and where an error points."""
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, get_args, get_type_hints
 
@@ -11,16 +10,15 @@ from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletionToolChoiceOptionParam, ChatCompletionToolUnionParam
 from pydantic import BaseModel, Field
 
-from localai_shim.errors import BadRequest
-from localai_shim.prompt.tools import (
-    CustomFormat,
-    Tool,
+from localai_shim.endpoints.answer.tool_fields import (
     ToolChoice,
     read_function_call,
     read_functions,
     read_tool_choice,
     read_tools,
 )
+from localai_shim.errors import BadRequest
+from localai_shim.grammar.tool_spec import CustomFormat, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
@@ -42,9 +40,9 @@ def custom(**changes: Any) -> list[dict[str, Any]]:
 
 def test_functions_and_custom_tools_are_read() -> None:
     assert read_tools(TOOLS) == [
-        Tool("get_weather", "The weather.", SCHEMA),
+        Tool("get_weather", SCHEMA, description="The weather."),
         Tool("now"),
-        Tool("sql", "A query.", custom=CustomFormat("lark", 'start: "a"+')),
+        Tool("sql", description="A query.", custom=CustomFormat("lark", 'start: "a"+')),
     ]
     assert [tool.kind for tool in read_tools(TOOLS)] == ["function", "function", "custom"]
 
@@ -77,44 +75,6 @@ def test_what_the_sdk_makes_of_a_pydantic_model_is_a_tool() -> None:
 
 def test_the_legacy_form_gives_the_same_tools() -> None:
     assert read_functions([WEATHER, {"name": "now"}]) == read_tools(TOOLS[:2])
-
-
-def test_a_template_sees_a_function_as_it_was_sent() -> None:
-    assert read_tools(TOOLS)[0].template() == TOOLS[0]
-
-
-@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}], ids=str)
-def test_a_template_may_rely_on_a_description_and_on_properties(parameters: Any) -> None:
-    [tool] = read_tools(function(parameters=parameters))
-    empty = {"type": "object", "properties": {}}
-    assert tool.template()["function"] == {"name": "f", "description": "", "parameters": empty}
-    assert tool.parameters == parameters
-
-
-@pytest.mark.parametrize(
-    ("format", "words"),
-    [
-        (None, "plain text"),
-        ({"type": "text"}, "plain text"),
-        (GRAMMAR, 'this Lark grammar:\nstart: "a"+'),
-        ({"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}, "this regular expression:\na+"),
-    ],
-    ids=str,
-)
-def test_a_template_sees_a_custom_tool_as_a_function_of_one_string_that_says_its_format(
-    format: Any, words: str
-) -> None:
-    [tool] = read_tools(custom(format=format, description="Does."))
-    seen = tool.template()
-    assert (seen["type"], seen["function"]["name"], seen["function"]["description"]) == ("function", "f", "Does.")
-    parameters = seen["function"]["parameters"]
-    assert (parameters["type"], list(parameters["properties"]), parameters["required"]) == (
-        "object",
-        ["input"],
-        ["input"],
-    )
-    assert parameters["properties"]["input"]["type"] == "string"
-    assert parameters["properties"]["input"]["description"].endswith(words + ("." if words == "plain text" else ""))
 
 
 def test_as_many_tools_as_openai_allows_are_read() -> None:
@@ -342,9 +302,3 @@ def test_an_error_in_a_legacy_choice_names_the_place(value: Any, param: str, cod
 def test_a_legacy_choice_needs_functions() -> None:
     with pytest.raises(BadRequest, match="'function_call' is only allowed when 'functions' are specified"):
         read_function_call("auto", [])
-
-
-def test_what_a_template_sees_is_json() -> None:
-    assert json.loads(json.dumps([tool.template() for tool in read_tools(TOOLS)])) == [
-        tool.template() for tool in read_tools(TOOLS)
-    ]
