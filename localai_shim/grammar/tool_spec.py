@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from . import TooComplexError
 from .compile import check, json_expression, json_schema
@@ -76,7 +76,7 @@ class Call:
     Attributes:
         name: of the function.
         schema: of its arguments; None: there are none.
-        follows: the arguments follow the schema; otherwise they are what they like.
+        follows: the arguments follow the schema; otherwise they are any object.
         lenient: see `grammar.json_schema`.
         lark: the input is a text of this grammar instead.
     """
@@ -113,13 +113,13 @@ def call_of(tool: Tool, *, required: bool, closed: bool) -> Call:
         raise TooComplexError("The schema is nested too deeply.") from None
 
 
-def _parameters(tool: Tool, schema: Mapping[str, Any], follows: bool, closed: bool) -> dict[str, Any]:
+def _parameters(tool: Tool, schema: Schema, follows: bool, closed: bool) -> Schema:
     if not follows:
-        return dict(schema)
+        return schema
     if not tool.strict:
         return relaxed(schema, closed=closed)
     check_cost(schema)
-    return close_objects(schema) if closed else dict(schema)
+    return close_objects(schema) if closed else schema
 
 
 def json_arguments(call: Call) -> str:

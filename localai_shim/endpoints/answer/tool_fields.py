@@ -259,9 +259,7 @@ def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
             return schema
         except (TypeError, ValueError, RecursionError) as error:
             why = f"it cannot be written as JSON: {error}"
-    raise BadRequest(
-        f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters"
-    ) from None
+    raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
 
 
 def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:

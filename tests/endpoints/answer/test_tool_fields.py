@@ -77,6 +77,38 @@ def test_the_legacy_form_gives_the_same_tools() -> None:
     assert read_functions([WEATHER, {"name": "now"}]) == read_tools(TOOLS[:2])
 
 
+FLAT: list[dict[str, Any]] = [
+    {"type": "function", **WEATHER, "strict": False},
+    {"type": "function", "name": "now", "strict": False, "defer_loading": True},
+    {"type": "custom", "name": "sql", "description": "A query.", "format": {"type": "grammar", **GRAMMAR["grammar"]}},
+]
+
+
+def test_the_flat_form_gives_the_same_tools_with_paths_of_its_own() -> None:
+    nested, flat = read_tools(TOOLS), read_tools(FLAT, "flat")
+    assert flat == nested
+    assert [tool.path for tool in nested] == ["tools[0].function", "tools[1].function", "tools[2].custom"]
+    assert [tool.path for tool in flat] == ["tools[0]", "tools[1]", "tools[2]"]
+    definitions = [tool.custom.path for tool in (nested[2], flat[2]) if tool.custom is not None]
+    assert definitions == ["tools[2].custom.format.grammar.definition", "tools[2].format.definition"]
+
+
+def test_only_the_flat_form_leaves_open_whether_a_function_is_strict() -> None:
+    assert [tool.strict for tool in read_tools([{"type": "function", "name": "f"}], "flat")] == [None]
+    assert [tool.strict for tool in (*read_tools(function()), *read_functions([{"name": "f"}]))] == [False, False]
+
+
+def test_tools_of_a_namespace_know_their_own_names_and_places() -> None:
+    crm = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": FLAT[:2]}
+    tools = read_tools([FLAT[2], crm], "flat")
+    assert [(tool.name, tool.namespace, tool.path) for tool in tools] == [
+        ("sql", None, "tools[0]"),
+        ("crm__get_weather", ("crm", "get_weather"), "tools[1].tools[0]"),
+        ("crm__now", ("crm", "now"), "tools[1].tools[1]"),
+    ]
+    assert [tool.description for tool in tools[1:]] == ["The weather.\ncrm: Customers.", "crm: Customers."]
+
+
 def test_as_many_tools_as_openai_allows_are_read() -> None:
     many = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)]
     assert len(read_tools(many[:128])) == 128
@@ -200,6 +232,21 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 @pytest.mark.parametrize(("value", "choice"), CHOICES, ids=[str(value) for value, _ in CHOICES])
 def test_a_choice_is_read(value: Any, choice: ToolChoice) -> None:
     assert read_tool_choice(value, read_tools(TOOLS)) == choice
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [
+        ({"type": "function", "name": "now"}, ToolChoice("required", frozenset({"now"}))),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "sql"}]},
+            ToolChoice("auto", frozenset({"sql"})),
+        ),
+    ],
+    ids=str,
+)
+def test_a_flat_choice_is_read(value: Any, choice: ToolChoice) -> None:
+    assert read_tool_choice(value, read_tools(FLAT, "flat"), "flat") == choice
 
 
 def test_every_form_of_the_sdk_is_among_the_choices_read() -> None:
