@@ -95,27 +95,13 @@ def _plan(
     if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
         shown = model.markup.tools is not None and model.tokenizer.knows("tools")
         return replace(plan, rendered=plan.rendered if shown else None, forbidden=shown)
-    source = "functions" if legacy else "tools"
-    if model.markup.tools is None:
-        raise BadRequest(
-            f"This model's tool-call format is not known: '{source}' does not work with it.",
-            param=source,
-            code="unsupported_value",
-        )
-    name = _grammar_name(model)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
-    making = None if name is None else _Making(name, model, source, not single)
+    making = _making(model, "functions" if legacy else "tools", parallel=not single)
     tools, strict = _decided(tools, choice, making)
     cause = _why_grammar(tools, choice, parallel)
     if cause is not None and making is None:
-        param, what = cause
-        raise BadRequest(
-            f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
-            f"tool-call format ({model.markup.tools.name}).",
-            param=param,
-            code="unsupported_value",
-        )
+        raise _impossible(model, *cause)
     allowed = choice.among(tools)
     return replace(
         plan,
@@ -130,13 +116,19 @@ def _plan(
     )
 
 
-def _grammar_name(model: ServedModel) -> str | None:
-    """The grammar of the model's tool-call format; Mistral's has an older form, an array, without `[ARGS]`."""
-    assert model.markup.tools is not None
-    name = model.markup.tools.name
+def _making(model: ServedModel, field: str, *, parallel: bool) -> _Making | None:
+    """How grammars of tools are made; None: there are none of the model's tool-call format."""
+    format = model.markup.tools
+    if format is None:
+        raise BadRequest(
+            f"This model's tool-call format is not known: '{field}' does not work with it.",
+            param=field,
+            code="unsupported_value",
+        )
+    name = format.name
     if name == "mistral" and "[ARGS]" not in (model.tokenizer.template_source or "[ARGS]"):
-        name = "mistral_array"
-    return name if name in SUPPORTED else None
+        name = "mistral_array"  # its older form
+    return _Making(name, model, field, parallel) if name in SUPPORTED else None
 
 
 def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making | None) -> tuple[Sequence[Tool], bool]:
@@ -167,6 +159,16 @@ def _why_grammar(tools: Sequence[Tool], choice: ToolChoice, parallel: bool | Non
         if tool.custom is not None and tool.custom.kind != "text":
             return f"{tool.path}.format", "input that follows a grammar"
     return None
+
+
+def _impossible(model: ServedModel, param: str, what: str) -> BadRequest:
+    assert model.markup.tools is not None
+    return BadRequest(
+        f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
+        f"tool-call format ({model.markup.tools.name}).",
+        param=param,
+        code="unsupported_value",
+    )
 
 
 @dataclass(frozen=True, slots=True)

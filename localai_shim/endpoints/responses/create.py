@@ -155,35 +155,32 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Ren
     Args:
         reserve: tokens of the context to leave free; with truncation, the oldest items are left out for it.
     """
-    context = plan.context
-
-    def attempt(items: Sequence[Item], stored: int) -> tuple[list[int], Rendered]:
-        messages = item_messages(
-            items, plan.instructions, unseal, stored, knows_developer=model.tokenizer.knows_developer
-        )
-        rendered: Rendered = (messages, plan.thinking.variables, plan.tools.rendered, plan.special)
-        try:
-            return model.tokenizer.render(*rendered), rendered
-        except BadRequest as error:
-            if error.param != "messages":
-                raise
-            raise BadRequest(error.message, param="input", code=error.code) from error.__cause__
-
-    made = attempt(context.items, len(context.stored))
-    limit = model.context_length
+    items, limit = plan.context.items, model.context_length
+    made = _rendered(plan, model, items, len(plan.context.stored))
     if not plan.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
-    items = context.items
     starts = [i for i in range(1, len(items)) if _begins_turn(items[i])] or list(range(1, len(items)))
     low, high = 0, len(starts)
     while low < high:  # as few items as have to go
         middle = (low + high) // 2
-        tried = attempt(_without_oldest(items, starts[middle]), 0)
+        tried = _rendered(plan, model, _without_oldest(items, starts[middle]))
         if len(tried[0]) + reserve <= limit:
             made, high = tried, middle
         else:
             low = middle + 1
     return made
+
+
+def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Rendered]:
+    """The same for some items, of which the first ones were stored."""
+    messages = item_messages(items, plan.instructions, unseal, stored, knows_developer=model.tokenizer.knows_developer)
+    rendered: Rendered = (messages, plan.thinking.variables, plan.tools.rendered, plan.special)
+    try:
+        return model.tokenizer.render(*rendered), rendered
+    except BadRequest as error:
+        if error.param != "messages":
+            raise
+        raise BadRequest(error.message, param="input", code=error.code) from error.__cause__
 
 
 def _begins_turn(item: Item) -> bool:
