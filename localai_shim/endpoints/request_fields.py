@@ -29,6 +29,7 @@ _INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
+VERBOSITIES = ("low", "medium", "high")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 
 
@@ -145,11 +146,10 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     return out
 
 
-def read_template_variables(fields: Fields, model: ServedModel) -> dict[str, Any]:
+def read_template_variables(fields: Fields, model: ServedModel, verbosity: str | None) -> dict[str, Any]:
     """vLLM's `chat_template_kwargs`, and `verbosity`: a wish, which goes to the templates that take it."""
     variables = fields.mapping("chat_template_kwargs") or {}
     model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
-    verbosity = fields.choice("verbosity", ("low", "medium", "high"))
     if verbosity in ("low", "high") and model.tokenizer.takes("verbosity", verbosity):
         variables.setdefault("verbosity", verbosity)
     return variables

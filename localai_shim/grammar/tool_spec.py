@@ -1,10 +1,10 @@
-"""Tools as grammars see them."""
+"""Tools, as chat templates and as grammars see them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from . import TooComplexError
 from .compile import check, json_expression, json_schema
@@ -14,21 +14,59 @@ from .schema_cost import check_cost
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """A tool that may be called.
+class CustomFormat:
+    """What the input of a custom tool looks like."""
 
-    Attributes:
-        name: of the function.
-        parameters: their JSON Schema; None: it takes none.
-        strict: calls have to follow the schema in mode "auto", too, and a schema that cannot be followed in full is
-            an error; otherwise what a grammar cannot follow is left out.
-        custom: for a custom tool: what its one argument, `input`, has to be, and the definition of that.
-    """
+    kind: Literal["text", "lark", "regex"] = "text"
+    definition: str = ""
+    """The grammar; empty for plain text."""
+    path: str = field(default="", compare=False)
+    """Where the request has the definition, for errors."""
+
+    def describe(self) -> str:
+        """The format in words, for the model."""
+        if self.kind == "text":
+            return "The input, as plain text."
+        what = "Lark grammar" if self.kind == "lark" else "regular expression"
+        return f"The input, as plain text that matches this {what}:\n{self.definition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function, or a custom tool, which takes free text."""
 
     name: str
-    parameters: Mapping[str, Any] | None = None
-    strict: bool = False
-    custom: tuple[Literal["text", "lark", "regex"], str] | None = None
+    """What the model calls it; for a tool of a namespace this is not the caller's own name."""
+    parameters: Mapping[str, object] | None = None
+    """JSON schema of the arguments as it was sent; None where it was not, and for custom tools."""
+    strict: bool | None = False
+    """Arguments follow all of the schema, whether or not a call is forced, and a schema that no grammar can follow is
+    an error; otherwise such parts of it are left out. None: the request does not say, and it is not decided yet."""
+    custom: CustomFormat | None = None
+    """Set for custom tools only."""
+    description: str | None = None
+    namespace: tuple[str, str] | None = None
+    """Namespace and own name of a tool that is in one."""
+    path: str = field(default="", compare=False)
+    """Where the request has the object with its name, for errors."""
+
+    @property
+    def kind(self) -> Literal["function", "custom"]:
+        return "function" if self.custom is None else "custom"
+
+    def template(self) -> dict[str, object]:
+        """The tool as chat templates read it: always a function, with a description and an object of properties.
+
+        A custom tool is a function of one string, `input`.
+        """
+        parameters: dict[str, object] = {"type": "object", "properties": {}}  # templates iterate over them unasked
+        if self.custom is not None:
+            text = {"type": "string", "description": self.custom.describe()}
+            parameters = {"type": "object", "properties": {"input": text}, "required": ["input"]}
+        elif self.parameters is not None:
+            parameters = dict(self.parameters) if "properties" in self.parameters else {**parameters, **self.parameters}
+        function = {"name": self.name, "description": self.description or "", "parameters": parameters}
+        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +76,7 @@ class Call:
     Attributes:
         name: of the function.
         schema: of its arguments; None: there are none.
-        follows: the arguments follow the schema; otherwise they are what they like.
+        follows: the arguments follow the schema; otherwise they are any object.
         lenient: see `grammar.json_schema`.
         lark: the input is a text of this grammar instead.
     """
@@ -57,16 +95,15 @@ class Call:
         return self.schema if self.schema is not None else {"type": "object", "additionalProperties": False}
 
 
-def call_of(tool: ToolSpec, *, required: bool, closed: bool) -> Call:
+def call_of(tool: Tool, *, required: bool, closed: bool) -> Call:
     """What a call of a tool has to look like; see `tool_grammar`."""
     if tool.custom is not None:
-        kind, definition = tool.custom
-        text: dict[str, Any] = {"type": "string"}
-        if kind == "regex":
-            text["pattern"] = f"^(?:{definition})$"
+        text = {"type": "string"}
+        if tool.custom.kind == "regex":
+            text["pattern"] = f"^(?:{tool.custom.definition})$"
         schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
-        return Call(tool.name, schema, True, False, definition if kind == "lark" else None)
-    follows = required or tool.strict
+        return Call(tool.name, schema, True, False, tool.custom.definition if tool.custom.kind == "lark" else None)
+    follows = required or bool(tool.strict)
     if takes_no_arguments(tool.parameters):
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
@@ -76,13 +113,13 @@ def call_of(tool: ToolSpec, *, required: bool, closed: bool) -> Call:
         raise TooComplexError("The schema is nested too deeply.") from None
 
 
-def _parameters(tool: ToolSpec, schema: Mapping[str, Any], follows: bool, closed: bool) -> dict[str, Any]:
+def _parameters(tool: Tool, schema: Schema, follows: bool, closed: bool) -> Schema:
     if not follows:
-        return dict(schema)
+        return schema
     if not tool.strict:
         return relaxed(schema, closed=closed)
     check_cost(schema)
-    return close_objects(schema) if closed else dict(schema)
+    return close_objects(schema) if closed else schema
 
 
 def json_arguments(call: Call) -> str:

@@ -25,12 +25,10 @@ from . import GrammarError
 from .compile import lark
 from .lark_rules import LarkRules
 from .raw_text import ANY, containing
-from .tool_spec import Call, ToolSpec, call_of, json_arguments
+from .tool_spec import Call, Tool, call_of, json_arguments
 from .tools_gemma import function_gemma_call, gemma4_call
 from .tools_xml import qwen3_coder_call
 from .vocabulary import Vocabulary
-
-__all__ = ["SUPPORTED", "ToolSpec", "call_or", "harmony_answer", "no_call", "tool_grammar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class _Format:
 
 def tool_grammar(
     format: str,
-    tools: Sequence[ToolSpec],
+    tools: Sequence[Tool],
     vocabulary: Vocabulary,
     *,
     mode: Literal["auto", "required"],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Message = dict[str, Any]
-Call = dict[str, Any]
+Call = Message
 
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _PYTHONIC = "<|tool_call_start|>"  # LFM2 writes calls in Python: [name(key='value')]
@@ -85,7 +85,7 @@ def one_call_each(messages: list[Message]) -> list[Message]:
             turn, waiting = message, {call["id"]: call for call in calls}
         elif (answered := waiting.pop(message.get("tool_call_id", ""), None)) is not None:
             out += [{**turn, "tool_calls": [answered]}, message]
-            turn = {"role": "assistant", "content": ""}  # what was said and thought came before the first call
+            turn = {"role": "assistant", "content": ""}  # text and reasoning came before the first call
         else:
             out.append(message)
     return out
@@ -112,7 +112,7 @@ def calls_as_content(messages: list[Message], start: str, end: str) -> list[Mess
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _write(function: dict[str, Any], start: str) -> str:
+def _write(function: Message, start: str) -> str:
     name, arguments = function["name"], function["arguments"]
     if start == _PYTHONIC and isinstance(arguments, dict):
         return f"[{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"

@@ -1,7 +1,7 @@
 """Items of the Responses API as the messages that chat templates read.
 
-An item is a message, a call, a result, or reasoning; a template wants them as turns: what the model said, thought and
-called at once is one message of the assistant, and the results of its calls come right behind it.
+An item is a message, a call, a result, or reasoning; a template reads turns: the model's text, reasoning and calls of
+one answer are one message of the assistant, and the results of its calls follow it directly.
 """
 
 from __future__ import annotations
@@ -10,38 +10,52 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BadRequest
-from .tools import qualified_name
+from .history import Message
+from .messages import parsed_arguments
 
 Item = dict[str, Any]
-Message = dict[str, Any]
+"""A checked item, as it is stored: its type says which fields it has."""
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _RESULTS = {result: call for call, result in _CALLS.items()}
 _SUMMARY = "Summary of the conversation so far:\n\n"
 
 
 def item_messages(
-    items: Sequence[Item], instructions: str | None, unseal: Callable[[str], str | None], given: int = 0
+    items: Sequence[Item],
+    instructions: str | None,
+    unseal: Callable[[str], str | None],
+    stored: int = 0,
+    *,
+    knows_developer: bool = False,
 ) -> list[Message]:
-    """The conversation as chat messages, in OpenAI's form.
+    """The conversation as chat templates read it, in the form of `template_messages`.
 
     Args:
         items: checked ones, oldest first: what was stored, and then what the request brings.
         instructions: the system message that they begin with.
         unseal: reads `encrypted_content`.
-        given: how many of them were stored; errors count from there.
+        stored: how many of them were stored; errors count from there.
+        knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
 
     Raises:
-        BadRequest: a result without its call, a call without its result, an item twice, or one that text models cannot
-            read.
+        BadRequest: a result without its call, a call without its result, an item twice, one that text models cannot
+            read, or nothing to answer.
     """
     _check_ids(items)
-    turns = _Turns(unseal)
+    turns = _Turns(unseal, "developer" if knows_developer else "system")
     for i, item in enumerate(items):
-        turns.add(item, f"input[{i - given}]" if i >= given else "input")
+        turns.add(item, f"input[{i - stored}]" if i >= stored else "input")
     messages = turns.finish()
     if instructions is not None:
         messages = [{"role": "system", "content": instructions}, *messages]
+    if not messages:
+        raise BadRequest("Invalid 'input': there is nothing in it to answer.", param="input", code="empty_array")
     return messages
+
+
+def qualified_name(namespace: str | None, name: str) -> str:
+    """What the model calls a tool of a namespace."""
+    return name if namespace is None else f"{namespace}__{name}"
 
 
 def _check_ids(items: Sequence[Item]) -> None:
@@ -60,15 +74,16 @@ def _check_ids(items: Sequence[Item]) -> None:
 
 
 class _Turns:
-    """Messages so far, and the assistant's turn that is not over yet."""
+    """Collects items into messages; the assistant's last turn may be open still."""
 
-    def __init__(self, unseal: Callable[[str], str | None]) -> None:
+    def __init__(self, unseal: Callable[[str], str | None], developer: str) -> None:
         self._unseal = unseal
+        self._developer = developer
         self._messages: list[Message] = []
         self._turn: Message | None = None
-        self._calls: dict[str, tuple[Message, str]] = {}  # call id -> the turn that made it, and its kind
+        self._calls: dict[str, tuple[str, str]] = {}  # call id -> name and kind of what was called
         self._results: dict[str, Message] = {}
-        self._cut: set[str] = set()  # calls that were not written to their end
+        self._cut: set[str] = set()  # calls that the end of the answer cut off
 
     def add(self, item: Item, path: str) -> None:
         kind = item["type"]
@@ -77,22 +92,17 @@ class _Turns:
         elif kind == "message":
             self._turn = None
             content = "".join(_text(part, f"{path}.content[{j}]") for j, part in enumerate(item["content"]))
-            self._messages.append({"role": item["role"], "content": content})
+            role = self._developer if item["role"] == "developer" else item["role"]
+            self._messages.append({"role": role, "content": content})
         elif kind == "reasoning":
             self._add_reasoning(item)
         elif kind in _CALLS:
             self._add_call(item, kind)
         elif kind in _RESULTS:
             self._add_result(item, kind, path)
-        elif kind == "compaction":
+        else:  # a compaction
             self._turn = None
             self._messages.append({"role": "user", "content": _SUMMARY + self._opened(item, path)})
-        else:
-            raise BadRequest(
-                f"Items of type '{kind}' are not supported by this client.",
-                param=f"{path}.type",
-                code="unsupported_value",
-            )
 
     def finish(self) -> list[Message]:
         """All messages, with results behind the calls that they answer."""
@@ -132,7 +142,7 @@ class _Turns:
             return
         turn = self._turn
         if turn is not None and (turn["content"] or turn.get("tool_calls")):
-            self._turn = None  # it thinks again: a turn of its own
+            self._turn = None  # reasoning after output begins another turn
         turn = self._assistant()
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n\n{text}" if before else text
@@ -141,15 +151,11 @@ class _Turns:
         call_id = item["call_id"]
         if call_id in self._calls:
             raise BadRequest(f"Duplicate tool call found with call_id {call_id}.", param="input", code="duplicate_item")
-        turn = self._assistant()
+        arguments = parsed_arguments(item["arguments"] or "{}") if kind == "function_call" else {"input": item["input"]}
         name = qualified_name(item.get("namespace"), item["name"])
-        call: dict[str, Any] = {"id": call_id}
-        if kind == "function_call":
-            call |= {"type": "function", "function": {"name": name, "arguments": item["arguments"]}}
-        else:
-            call |= {"type": "custom", "custom": {"name": name, "input": item["input"]}}
-        turn.setdefault("tool_calls", []).append(call)
-        self._calls[call_id] = turn, kind
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self._assistant().setdefault("tool_calls", []).append(call)
+        self._calls[call_id] = name, kind
         if item.get("status") == "incomplete":
             self._cut.add(call_id)
 
@@ -170,7 +176,8 @@ class _Turns:
         output = item["output"]
         if not isinstance(output, str):
             output = "".join(_text(part, f"{path}.output[{j}]") for j, part in enumerate(output))
-        self._results[call_id] = {"role": "tool", "tool_call_id": call_id, "content": output}
+        name = self._calls[call_id][0]
+        self._results[call_id] = {"role": "tool", "content": output, "tool_call_id": call_id, "name": name}
 
     def _opened(self, item: Item, path: str) -> str:
         text = self._unseal(item["encrypted_content"])
@@ -187,7 +194,7 @@ def _without_calls(message: Message) -> Message:
     return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
-def _text(part: dict[str, Any], path: str) -> str:
+def _text(part: Item, path: str) -> str:
     kind = part["type"]
     if kind == "refusal":
         return str(part["refusal"])

@@ -174,7 +174,7 @@ def _function(function: Any, path: str) -> dict[str, Any]:
     if arguments is not None and not isinstance(arguments, str | dict):
         raise BadRequest.wrong_type(f"{path}.arguments", "a string", arguments)
     if not isinstance(arguments, dict):
-        arguments = _parsed(encodable(arguments or "{}", f"{path}.arguments"))
+        arguments = parsed_arguments(encodable(arguments or "{}", f"{path}.arguments"))
     return {"name": name, "arguments": arguments}
 
 
@@ -195,7 +195,7 @@ def _call_name(call: Any, path: str) -> str:
     return name
 
 
-def _parsed(text: str) -> Any:
+def parsed_arguments(text: str) -> dict[str, Any] | str:
     """Arguments as an object. Malformed ones stay in the conversation as they were: the model may put them right."""
     try:
         arguments = json.loads(text)

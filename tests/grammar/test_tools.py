@@ -7,7 +7,8 @@ import pytest
 
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, choice, json_schema
-from localai_shim.grammar.tools import ToolSpec, call_or, harmony_answer, tool_grammar
+from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from localai_shim.grammar.tools import call_or, harmony_answer, tool_grammar
 from tests.grammar.drafts import draft, drafts, says, vocabulary_with
 from tests.output.calls import (
     DEEP,
@@ -32,7 +33,7 @@ from tests.samples import only
 @pytest.mark.parametrize("format", FORMATS)
 def test_upstreams_parser_reads_a_valid_call_in_whatever_is_written(format: str, count: int) -> None:
     schema = schema_for(format)
-    grammar, vocabulary = compiled(format, [ToolSpec("get_weather", schema, strict=True)])
+    grammar, vocabulary = compiled(format, [Tool("get_weather", schema, strict=True)])
     for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text)
         assert call["name"] == "get_weather"
@@ -44,7 +45,7 @@ def test_upstreams_parser_reads_a_valid_call_in_whatever_is_written(format: str,
 @pytest.mark.parametrize("format", FORMATS)
 def test_markers_that_are_no_special_tokens_are_written_in_letters(format: str, count: int) -> None:
     schema = schema_for(format)
-    grammar, vocabulary = compiled(format, [ToolSpec("get_weather", schema)], special=False)
+    grammar, vocabulary = compiled(format, [Tool("get_weather", schema)], special=False)
     for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text)
         valid(call["arguments"], schema, texts=format == "qwen3_coder")
@@ -54,7 +55,7 @@ def test_markers_that_are_no_special_tokens_are_written_in_letters(format: str, 
 def test_the_parser_of_tags_reads_single_types_by_itself(count: int) -> None:
     single = {name: member for name, member in DEEP["properties"].items() if isinstance(member.get("type"), str)}
     schema = {"type": "object", "properties": single, "required": list(single)}
-    grammar, vocabulary = compiled("qwen3_coder", [ToolSpec("f", schema)])
+    grammar, vocabulary = compiled("qwen3_coder", [Tool("f", schema)])
     for text in drafts(grammar, vocabulary, count):
         valid(parsed("qwen3_coder", text, {"f": schema})[0]["arguments"], schema)
 
@@ -64,7 +65,7 @@ def test_the_parser_of_tags_reads_single_types_by_itself(count: int) -> None:
 def test_strings_without_limits_hold_nothing_that_the_parser_trips_over(format: str, count: int) -> None:
     members = {"a": {"type": "string"}, "b": {"type": "string"}}
     schema = {"type": "object", "properties": members, "required": ["a", "b"]}
-    grammar, vocabulary = compiled(format, [ToolSpec("f", schema)], special=False)
+    grammar, vocabulary = compiled(format, [Tool("f", schema)], special=False)
     for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
         (call,) = parsed(format, text, {"f": schema})
         valid(call["arguments"], schema)
@@ -73,7 +74,7 @@ def test_strings_without_limits_hold_nothing_that_the_parser_trips_over(format: 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("parallel", [True, False])
 def test_the_answer_is_one_call_or_several_where_that_is_allowed(format: str, parallel: bool) -> None:
-    tools = [ToolSpec("now"), ToolSpec("wait", {"type": "object", "properties": {"s": {"enum": [1, 2]}}})]
+    tools = [Tool("now"), Tool("wait", {"type": "object", "properties": {"s": {"enum": [1, 2]}}})]
     grammar, vocabulary = compiled(format, tools, parallel=parallel)
     counts, names = set(), set()
     for text in drafts(grammar, vocabulary, 40):
@@ -94,12 +95,12 @@ def test_the_answer_is_one_call_or_several_where_that_is_allowed(format: str, pa
 def test_a_tool_that_is_not_strict_follows_what_is_known_of_its_schema(format: str) -> None:
     tags = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "minItems": 1, "maxItems": 2}
     schema = {"type": "object", "properties": {"tags": tags, "p": {"type": "string", "format": "path", "maxLength": 3}}}
-    grammar, vocabulary = compiled(format, [ToolSpec("f", {**schema, "required": ["tags"]})])
+    grammar, vocabulary = compiled(format, [Tool("f", {**schema, "required": ["tags"]})])
     for text in drafts(grammar, vocabulary, 5):
         tags_read = parsed(format, text, {"f": schema})[0]["arguments"]["tags"]
         assert all(isinstance(tag, int) for tag in tags_read)
     with pytest.raises(GrammarError, match=r"^Tool 'f': .*uniqueItems"):
-        compiled(format, [ToolSpec("f", schema, strict=True)])
+        compiled(format, [Tool("f", schema, strict=True)])
 
 
 PATTERNS = ["^[a-z]+$", "a|^b", "[0-9]$", "^null$|^nul", "^x|y$"]
@@ -146,7 +147,7 @@ def test_calls_follow_schemas_that_nobody_chose(format: str, schemas: int) -> No
     for seed in range(schemas):
         members = {name: random_schema(pick) for name in ("a", "b_2", "c")}
         schema = {"type": "object", "properties": members, "required": pick.sample(list(members), k=2)}
-        grammar, vocabulary = compiled(format, [ToolSpec("f", schema, strict=True)])
+        grammar, vocabulary = compiled(format, [Tool("f", schema, strict=True)])
         for n in range(3):
             text = draft(grammar, vocabulary, [seed, n], endings=ENDINGS)
             if text is not None:
@@ -159,7 +160,7 @@ def test_calls_follow_schemas_that_nobody_chose(format: str, schemas: int) -> No
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("format", ENDED)
 def test_text_and_calls_mix(format: str, special: bool) -> None:
-    tools = [ToolSpec("now", strict=True), ToolSpec("later", strict=True)]
+    tools = [Tool("now", strict=True), Tool("later", strict=True)]
     call, _ = _example(format, "now")
     free, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
     for text in ("", "Hello <b>there</b>.\n", f"Let me see.\n{call}", f"{call}\n{call} and\n{call}. Done"):
@@ -174,7 +175,7 @@ def test_text_and_calls_mix(format: str, special: bool) -> None:
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("format", ["mistral", "mistral_array", "kimi_k2", "cohere2_moe"])
 def test_calls_come_after_the_text_where_they_end_the_answer(format: str, special: bool) -> None:
-    tools = [ToolSpec("now", strict=True), ToolSpec("later", strict=True)]
+    tools = [Tool("now", strict=True), Tool("later", strict=True)]
     one, two = _example(format, "now")
     free, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
     single, _ = compiled(format, tools, mode="auto", parallel=False, special=special)
@@ -225,8 +226,8 @@ def test_the_examples_are_what_upstream_reads(format: str) -> None:
 @pytest.mark.parametrize("format", ["json_tools", "mistral", "kimi_k2", "gemma4", "harmony"])
 def test_only_strict_tools_follow_their_schema_of_their_own_accord(format: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    loose, vocabulary = compiled(format, [ToolSpec("f", schema)], mode="auto")
-    strict, _ = compiled(format, [ToolSpec("f", schema, strict=True)], mode="auto")
+    loose, vocabulary = compiled(format, [Tool("f", schema)], mode="auto")
+    strict, _ = compiled(format, [Tool("f", schema, strict=True)], mode="auto")
     arguments = "{m:true}" if format == "gemma4" else '{"m": true}'
     call = {
         "json_tools": f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>',
@@ -243,7 +244,7 @@ def test_only_strict_tools_follow_their_schema_of_their_own_accord(format: str) 
 
 def test_a_loose_tool_written_in_tags_has_any_of_its_parameters() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}, "required": ["n"]}
-    grammar, vocabulary = compiled("qwen3_coder", [ToolSpec("f", schema)], mode="auto")
+    grammar, vocabulary = compiled("qwen3_coder", [Tool("f", schema)], mode="auto")
     tag = "<parameter={}>\n{}\n</parameter>\n"
     call = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
     assert says(grammar, vocabulary, call.format(tag.format("s", "x") + tag.format("n", "no number")))
@@ -252,7 +253,7 @@ def test_a_loose_tool_written_in_tags_has_any_of_its_parameters() -> None:
 
 
 def test_a_marker_cannot_be_spelt_in_the_letters_of_free_text() -> None:
-    grammar, vocabulary = compiled("json_tools", [ToolSpec("f")], mode="auto")
+    grammar, vocabulary = compiled("json_tools", [Tool("f")], mode="auto")
     letters = [token for letter in "Use <tool_call" for token in vocabulary.tokenizer.tokenize_str(letter)]
     matcher = grammar.matcher()
     assert not any(matcher.accept(token) for token in letters)
@@ -262,7 +263,7 @@ def test_a_marker_cannot_be_spelt_in_the_letters_of_free_text() -> None:
 
 
 def test_an_answer_of_cohere_may_be_marked() -> None:
-    grammar, vocabulary = compiled("cohere2_moe", [ToolSpec("f")], mode="auto")
+    grammar, vocabulary = compiled("cohere2_moe", [Tool("f")], mode="auto")
     assert says(grammar, vocabulary, "<|START_RESPONSE|>Hello.<|END_RESPONSE|>")
 
 
@@ -271,7 +272,7 @@ def test_an_answer_of_cohere_may_be_marked() -> None:
 
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(GrammarError, match="no grammar for the tool calls of 'glm47'"):
-        tool_grammar("glm47", [ToolSpec("f")], vocabulary_with(), mode="auto", parallel=True)
+        tool_grammar("glm47", [Tool("f")], vocabulary_with(), mode="auto", parallel=True)
 
 
 def test_no_tools_are_an_error() -> None:
@@ -281,7 +282,7 @@ def test_no_tools_are_an_error() -> None:
 
 def test_the_source_does_not_depend_on_when_it_is_made() -> None:
     vocabulary = vocabulary_with(*MARKERS["qwen3_coder"])
-    tools = [ToolSpec("f", DEEP), ToolSpec("sum", custom=("lark", SUM))]
+    tools = [Tool("f", DEEP), Tool("sum", custom=CustomFormat("lark", SUM))]
     first, second = (tool_grammar("qwen3_coder", tools, vocabulary, mode="auto", parallel=True) for _ in range(2))
     assert first == second
 
@@ -291,8 +292,8 @@ def test_harmony_thinks_before_it_answers_or_calls() -> None:
     preamble = "<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant"
     call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
     final = "<|channel|>final<|message|>Hello."
-    free, vocabulary = compiled("harmony", [ToolSpec("now", strict=True)], mode="auto")
-    forced, _ = compiled("harmony", [ToolSpec("now", strict=True)])
+    free, vocabulary = compiled("harmony", [Tool("now", strict=True)], mode="auto")
+    forced, _ = compiled("harmony", [Tool("now", strict=True)])
     for text in (call, thought + call, thought + thought + call):
         assert says(free, vocabulary, text) and says(forced, vocabulary, text)
     for text in (final, thought + final, preamble + call, thought + preamble + call):
@@ -313,7 +314,7 @@ def test_a_harmony_answer_follows_a_schema_in_its_final_message() -> None:
 @pytest.mark.parametrize("format", ["json_tools", "gemma4", "harmony"])
 def test_an_answer_may_be_calls_or_a_content_of_some_form(format: str) -> None:
     vocabulary = vocabulary_with(*MARKERS[format])
-    tools = [ToolSpec("now"), ToolSpec("sum", custom=("lark", SUM))]
+    tools = [Tool("now"), Tool("sum", custom=CustomFormat("lark", SUM))]
     calls = tool_grammar(format, tools, vocabulary, mode="required", parallel=True)
     content = json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
     text = '{"a": true}'

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.tools import SUPPORTED, ToolSpec
+from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from localai_shim.grammar.tools import SUPPORTED
 from tests.grammar.drafts import drafts, says
 from tests.output.calls import ENDINGS, FORMATS, HEADERS, SUM, WITH_LARK, compiled, parsed
 
@@ -26,7 +27,7 @@ def argument(format: str, value: str) -> str:
 
 def takes(format: str, member: Any, *values: str, **more: Any) -> list[bool]:
     schema = {"type": "object", "properties": {"a": member}, "required": ["a"], **more}
-    grammar, vocabulary = compiled(format, [ToolSpec("f", schema, strict=True)])
+    grammar, vocabulary = compiled(format, [Tool("f", schema, strict=True)])
     return [says(grammar, vocabulary, argument(format, value)) for value in values]
 
 
@@ -145,10 +146,10 @@ def test_a_oneof_works_where_its_options_are_told_apart() -> None:
 def test_names_that_a_format_cannot_write_are_an_error(format: str, name: str) -> None:
     schema = {"type": "object", "properties": {name: {"type": "integer"}}}
     with pytest.raises(GrammarError, match=f'cannot write the (property|parameter) name "{name}"'):
-        compiled(format, [ToolSpec("f", schema)])
+        compiled(format, [Tool("f", schema)])
     if format == "function_gemma":
         with pytest.raises(GrammarError, match="cannot write this name"):
-            compiled(format, [ToolSpec(name)])
+            compiled(format, [Tool(name)])
 
 
 # -- Custom tools -----------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_names_that_a_format_cannot_write_are_an_error(format: str, name: str) -
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_custom_tool_is_a_function_of_one_string(format: str) -> None:
-    grammar, vocabulary = compiled(format, [ToolSpec("shell", custom=("text", ""))])
+    grammar, vocabulary = compiled(format, [Tool("shell", custom=CustomFormat("text", ""))])
     for text in drafts(grammar, vocabulary, 10, endings=ENDINGS):
         (call,) = parsed(format, text)
         assert call["name"] == "shell" and list(call["arguments"]) == ["input"]
@@ -166,7 +167,7 @@ def test_a_custom_tool_is_a_function_of_one_string(format: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("definition", [r"[a-z]{2}=\d{3}", r"^ab|c\d$", r'"x"\n?'])
 def test_a_custom_tools_input_matches_its_regular_expression_as_a_whole(format: str, definition: str) -> None:
-    grammar, vocabulary = compiled(format, [ToolSpec("set", custom=("regex", definition))])
+    grammar, vocabulary = compiled(format, [Tool("set", custom=CustomFormat("regex", definition))])
     for text in drafts(grammar, vocabulary, 10):
         assert re.fullmatch(definition, parsed(format, text)[0]["arguments"]["input"])
 
@@ -174,7 +175,7 @@ def test_a_custom_tools_input_matches_its_regular_expression_as_a_whole(format: 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 @pytest.mark.parametrize("format", WITH_LARK)
 def test_a_custom_tools_input_follows_its_lark_grammar(format: str, mode: Any) -> None:
-    grammar, vocabulary = compiled(format, [ToolSpec("sum", custom=("lark", SUM)), ToolSpec("now")], mode=mode)
+    grammar, vocabulary = compiled(format, [Tool("sum", custom=CustomFormat("lark", SUM)), Tool("now")], mode=mode)
     before, after = HEADERS[format]
     for text, good in [("1", True), ("12 + (3+4)", True), ("1+", False), ("(1", False), ("x", False)]:
         assert says(grammar, vocabulary, before + text + after) is good, text
@@ -186,4 +187,4 @@ def test_a_custom_tools_input_follows_its_lark_grammar(format: str, mode: Any) -
 @pytest.mark.parametrize("format", sorted(SUPPORTED - set(WITH_LARK)))
 def test_lark_is_refused_where_calls_are_items_of_an_array(format: str) -> None:
     with pytest.raises(GrammarError, match="Tool 'sum': Lark grammars are not possible"):
-        compiled(format, [ToolSpec("sum", custom=("lark", SUM))])
+        compiled(format, [Tool("sum", custom=CustomFormat("lark", SUM))])

@@ -10,7 +10,8 @@ import jsonschema
 
 from localai_shim.adapters.markup import tool_format
 from localai_shim.grammar.compile import Grammar
-from localai_shim.grammar.tools import SUPPORTED, ToolSpec, tool_grammar
+from localai_shim.grammar.tool_spec import Tool
+from localai_shim.grammar.tools import SUPPORTED, tool_grammar
 from localai_shim.grammar.vocabulary import Vocabulary
 from tests.grammar.drafts import vocabulary_with
 
@@ -90,7 +91,7 @@ def schema_for(format: str) -> dict[str, Any]:
 
 
 def compiled(
-    format: str, tools: Sequence[ToolSpec], *, mode: Any = "required", parallel: bool = False, special: bool = True
+    format: str, tools: Sequence[Tool], *, mode: Any = "required", parallel: bool = False, special: bool = True
 ) -> tuple[Grammar, Vocabulary]:
     vocabulary = vocabulary_with(*MARKERS[format]) if special else vocabulary_with()
     return Grammar(tool_grammar(format, tools, vocabulary, mode=mode, parallel=parallel), vocabulary), vocabulary

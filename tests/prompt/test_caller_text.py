@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from localai_shim.grammar.tool_spec import Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
-from localai_shim.prompt.tools import read_tools
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.replies import ScriptedModel
 from tests.conftest import chat_tokenizer, load_tokenizer
@@ -73,11 +73,8 @@ def conversation(**said: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]
         {"role": "assistant", "content": say("last answer")},
     ]
     properties = {say("property"): {"type": "string", "enum": [say("value")], "description": say("its description")}}
-    function = {"name": "look", "description": say("description"), "parameters": {"properties": properties}}
-    tools = read_tools(
-        [{"type": "function", "function": {**function, "parameters": {"type": "object", "properties": properties}}}]
-    )
-    return template_messages(messages), [tool.template() for tool in tools]
+    tool = Tool("look", {"type": "object", "properties": properties}, description=say("description"))
+    return template_messages(messages), [tool.template()]
 
 
 PLACES = ["system", "user", "name", "assistant", "reasoning", "call's id", "argument's name", "argument", "result"]

@@ -17,20 +17,15 @@ from mlx_lm.chat_templates import deepseek_v32
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
+from localai_shim.grammar.tool_spec import CustomFormat, Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
-from localai_shim.prompt.tools import read_tools
 from tests.conftest import chat_tokenizer
 from training import chat
 
 TOOLS = [
-    tool.template()
-    for tool in read_tools(
-        [
-            {"type": "function", "function": {"name": "weather", "description": "The weather."}},
-            {"type": "custom", "custom": {"name": "sql"}},
-        ]
-    )
+    Tool("weather", description="The weather.").template(),
+    Tool("sql", custom=CustomFormat()).template(),
 ]
 
 HERMES = """{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}

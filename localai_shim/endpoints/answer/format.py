@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
@@ -18,9 +19,11 @@ from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
 from ..fields import Fields, listed
+from ..items.fields import ItemFields
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")  # of `structured_outputs`
+_FORMATS = ("text", "json_object", "json_schema")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -34,35 +37,47 @@ class AnswerFormat:
     """The field that asked for it."""
     what: str
     """For errors: what is wrong if the grammar is."""
+    refusal: tuple[str, str | None]
+    """For errors: the param and the code if the grammar is wrong."""
 
     def refused(self, error: GrammarError) -> BadRequest:
         """The grammar cannot be used, for llguidance's reason."""
-        code = None if self.param == "response_format" else "invalid_value"
-        return BadRequest(f"Invalid {self.what}: {error}", param=self.param, code=code)
+        return _refused(self.what, self.refusal, error)
 
 
-def read_answer_format(fields: Fields) -> AnswerFormat | None:
+def _refused(what: str, refusal: tuple[str, str | None], error: GrammarError) -> BadRequest:
+    return BadRequest(f"Invalid {what}: {error}", param=refusal[0], code=refusal[1])
+
+
+def read_answer_format(
+    fields: Fields, param: Literal["response_format", "text.format"] = "response_format"
+) -> AnswerFormat | None:
     """The fields' grammar; None where the answer is free text.
+
+    Args:
+        param: the field that OpenAI's API has for it; chat.completions nests a schema in it, Responses does not.
 
     Raises:
         BadRequest: with the path of what is wrong; or two fields say what the answer has to be.
     """
-    format = _response_format(fields.mapping("response_format"))
+    value = fields.get(param)
+    format = None if value is None else _format(ItemFields(value, param), flat=param == "text.format")
     guided = {name: (name.removeprefix("guided_"), value) for name in GUIDED if (value := fields.get(name)) is not None}
     guided |= _structured_outputs(fields.mapping("structured_outputs"))
-    given = [*(["response_format"] if format is not None else []), *guided]
+    given = [*([param] if format is not None else []), *guided]
     if len(given) > 1:
         raise BadRequest(f"'{given[0]}' and '{given[1]}' cannot be combined: pass one of them.", param=given[1])
     if not guided:
         return format
     [(name, (kind, value))] = guided.items()
+    what, refusal = f"'{name}'", (name, "invalid_value")
     try:
-        return AnswerFormat(_guided(kind, name, value), name, f"'{name}'")
+        return AnswerFormat(_guided(kind, name, value), name, what, refusal)
     except GrammarError as error:
-        raise BadRequest(f"Invalid '{name}': {error}", param=name, code="invalid_value") from error
+        raise _refused(what, refusal, error) from error
 
 
-def _structured_outputs(value: dict[str, Any] | None) -> dict[str, tuple[str, Any]]:
+def _structured_outputs(value: Mapping[str, object] | None) -> dict[str, tuple[str, object]]:
     """Path -> (kind, value) of what vLLM's `structured_outputs` asks for, which is one thing."""
     if value is None:
         return {}
@@ -87,64 +102,49 @@ def _structured_outputs(value: dict[str, Any] | None) -> dict[str, tuple[str, An
     return given
 
 
-def _response_format(value: dict[str, Any] | None) -> AnswerFormat | None:
-    if value is None:
-        return None
-    kind = value.get("type")
-    if kind is None:
-        raise BadRequest.missing("response_format.type")
-    known: dict[Any, tuple[str, ...]] = {"text": (), "json_object": (), "json_schema": ("json_schema",)}
-    if not isinstance(kind, str) or kind not in known:
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'text', 'json_object', and 'json_schema'.",
-            param="response_format.type",
-            code="invalid_value",
-        )
-    _only(value, ("type", *known[kind]), "response_format")
+def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
+    path = fields.at("type")
+    kind = fields.require(path)
+    if kind not in _FORMATS:
+        what = f"Invalid value: {kind!r}. Supported values are: {listed(_FORMATS)}."
+        raise BadRequest(what, param=path, code="invalid_value")
+    if kind == "json_schema":
+        return _json_schema(fields, flat=flat)
+    fields.finish()
     if kind == "text":
         return None
-    if kind == "json_object":
-        return AnswerFormat(json_object(), "response_format", "'response_format'")
-    return _json_schema(value.get("json_schema"))
+    return AnswerFormat(json_object(), fields.path, f"'{fields.path}'", (fields.path, None))
 
 
-def _json_schema(value: Any) -> AnswerFormat:
-    path = "response_format.json_schema"
-    if value is None:
-        raise BadRequest.missing(path)
-    if not isinstance(value, dict):
-        raise BadRequest.wrong_type(path, "an object", value)
-    name, schema, strict = value.get("name"), value.get("schema"), value.get("strict")
-    if name is None:
-        raise BadRequest.missing(f"{path}.name")
-    if not isinstance(name, str):
-        raise BadRequest.wrong_type(f"{path}.name", "a string", name)
+def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
+    fields = format
+    if not flat:
+        fields = ItemFields(format.require(format.at("json_schema")), format.at("json_schema"))
+        format.finish()
+    name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
         raise BadRequest(
-            f"Invalid '{path}.name': string does not match pattern. Expected a string that matches the pattern "
+            f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]{1,64}$'.",
-            param=f"{path}.name",
+            param=fields.at("name"),
             code="invalid_value",
         )
-    if strict is not None and not isinstance(strict, bool):
-        raise BadRequest.wrong_type(f"{path}.strict", "a boolean", strict)
-    description = value.get("description")
-    if description is not None and not isinstance(description, str):
-        raise BadRequest.wrong_type(f"{path}.description", "a string", description)
-    _only(value, ("name", "schema", "strict", "description"), path)
-    if schema is None:
-        schema = {"type": "object"}
-    if not isinstance(schema, dict):
-        raise BadRequest.wrong_type(f"{path}.schema", "an object", schema)
+    strict = fields.boolean(fields.at("strict"))
+    fields.optional("description")
+    schema = fields.mapping(path)
+    fields.finish()
+    if schema is None and flat:
+        raise BadRequest.missing(path)
     what = f"schema for response_format '{name}'"
+    refusal = (path, "invalid_json_schema") if flat else (format.path, None)
     try:
-        source = _followed(schema, f"{path}.schema", strict=strict is True)
+        source = _followed({"type": "object"} if schema is None else schema, path, strict=strict is True)
     except GrammarError as error:
-        raise BadRequest(f"Invalid {what}: {error}", param="response_format") from error
-    return AnswerFormat(source, "response_format", what)
+        raise _refused(what, refusal, error) from error
+    return AnswerFormat(source, format.path, what, refusal)
 
 
-def _guided(kind: str, name: str, value: Any) -> str:
+def _guided(kind: str, name: str, value: object) -> str:
     """The grammar of one thing that is asked for.
 
     Args:
@@ -171,7 +171,7 @@ def _guided(kind: str, name: str, value: Any) -> str:
     return regex(value) if kind == "regex" else caller_lark(value)
 
 
-def _guided_schema(name: str, value: Any) -> dict[str, Any]:
+def _guided_schema(name: str, value: object) -> dict[str, object]:
     if isinstance(value, str):
         value = _parsed(name, value)
     if not isinstance(value, dict):
@@ -179,14 +179,14 @@ def _guided_schema(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _parsed(name: str, text: str) -> Any:
+def _parsed(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
         raise BadRequest(f"Invalid '{name}': not JSON: {error}", param=name, code="invalid_value") from None
 
 
-def _followed(schema: dict[str, Any], path: str, *, strict: bool) -> str:
+def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
     """The grammar of a schema whose objects have no other properties than those listed, unless it says so.
 
     OpenAI's strict mode demands that a schema says this, and vLLM's back ends read schemas so: a model that may add
@@ -208,9 +208,3 @@ def _followed(schema: dict[str, Any], path: str, *, strict: bool) -> str:
     except (TypeError, ValueError) as error:
         why = f"it cannot be written as JSON: {error}"
     raise BadRequest(f"Invalid '{path}': {why}.", param=path, code="invalid_value")
-
-
-def _only(value: dict[str, Any], known: tuple[str, ...], path: str) -> None:
-    for key, given in value.items():
-        if key not in known and given is not None:
-            raise BadRequest(f"Unknown parameter: '{path}.{key}'.", param=f"{path}.{key}", code="unknown_parameter")

@@ -1,4 +1,4 @@
-"""What an answer will look like: its parser on the consumer's side, and its guide on the engine's."""
+"""How an answer is read, on the consumer's side, and constrained by a grammar, on the engine's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .tools import Mode, ToolPlan
 
 
 class AnswerPlan:
-    """Made once per request; what it makes is one choice's.
+    """Makes the parser and the grammar constraint of each choice of a request.
 
     Args:
         model: what serves the request.
@@ -52,17 +52,17 @@ class AnswerPlan:
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
         self._state = model.markup.state_after(prompt_end)
-        self._barred = self._barred_marker()
+        self._call_start = self._forbidden_marker()
         self._grammar = self._compile()
 
     def sampling(self, params: SamplingParams) -> SamplingParams:
-        """How to sample: never the token that begins calls, where none may be made."""
-        if len(self._barred) != 1:
+        """The parameters, without the token that begins calls where none may be made."""
+        if len(self._call_start) != 1:
             return params
-        return replace(params, logit_bias={**params.logit_bias, self._barred[0]: -math.inf})
+        return replace(params, logit_bias={**params.logit_bias, self._call_start[0]: -math.inf})
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
-        """Reads the tokens."""
+        """What reads a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)
         if self._model.markup.plain:
@@ -87,11 +87,11 @@ class AnswerPlan:
         return limits.text(self._model, splitter, continuing=self._continuing)
 
     def guide(self, text: Callable[[], RowText]) -> Guide | None:
-        """Limits what may be said; None: nothing does."""
+        """A choice's grammar constraint; None: it may be any text."""
         grammar = self._grammar
         thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, guided=grammar is not None)
-        if grammar is None and len(self._barred) > 1:
-            return RowGuide(NoMarker(self._barred), thinking, from_start=True)
+        if grammar is None and len(self._call_start) > 1:
+            return RowGuide(NoMarker(self._call_start), thinking, from_start=True)
         if grammar is None and thinking is None:
             return None
         matcher = None if grammar is None else grammar.matcher()
@@ -99,10 +99,10 @@ class AnswerPlan:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _barred_marker(self) -> list[int]:
-        """The tokens of what begins a call, where none may be made."""
+    def _forbidden_marker(self) -> list[int]:
+        """The tokens that begin a call, where none may be made; none where calls are allowed."""
         markup = self._model.markup
-        if not self._tools.barred or markup.tools is None or markup.harmony:
+        if not self._tools.forbidden or markup.tools is None or markup.harmony:
             return []
         return self._model.tokenizer.encode_marker(markup.tools.start)
 
@@ -118,13 +118,13 @@ class AnswerPlan:
             raise self._format.refused(error) from error
 
     def _source(self) -> str | None:
-        """The grammar of the whole answer; of gpt-oss's channels it covers the reasoning, too."""
+        """The grammar of the whole answer; in gpt-oss's format it covers the reasoning, too."""
         tools, format = self._tools, self._format
         if tools.forced or format is None:
             mode: Mode = "required" if tools.forced else "auto"
-            if tools.barred:
+            if tools.forbidden:
                 return self._without_calls()
-            return tools.grammar(mode) if tools.held and tools.grammar is not None else None
+            return tools.grammar(mode) if tools.constrained and tools.grammar is not None else None
         if self._model.markup.initial != NORMAL:  # the grammar would have to write the header of a message, too
             raise BadRequest(
                 f"'{format.param}' cannot be used with this model: there is no grammar of the headers that it writes.",
@@ -149,6 +149,6 @@ class AnswerPlan:
     def _without_calls(self) -> str | None:
         """The grammar of free text in which no call begins; None where a token that is never sampled does."""
         markup = self._model.markup
-        if markup.tools is None or (not markup.harmony and (len(self._barred) == 1 or markup.initial != NORMAL)):
+        if markup.tools is None or (not markup.harmony and (len(self._call_start) == 1 or markup.initial != NORMAL)):
             return None
         return no_call(markup.tools.start, self._model.grammars.vocabulary, harmony=markup.harmony)

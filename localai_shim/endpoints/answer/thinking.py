@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import BadRequest
 from ...grammar.guide import Thinking
@@ -17,7 +16,7 @@ from ..request_fields import ServedModel
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _OFF = ("none", "minimal")
 _SWITCHES = ("enable_thinking", "thinking")  # what templates call it
-_LARGEST = 2**31
+MAX_BUDGET = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +25,24 @@ class ThinkingPlan:
 
     Attributes:
         variables: for the chat template.
-        off: there is to be no reasoning; templates that cannot be told are followed by a budget of none.
+        off: there is to be no reasoning; where the template has no switch for it, the budget is 0.
         budget: most tokens of reasoning; None: no limit.
     """
 
-    variables: dict[str, Any]
+    variables: dict[str, object]
     off: bool = False
     budget: int | None = None
 
 
-def read_thinking(fields: Fields, variables: dict[str, Any], model: ServedModel) -> ThinkingPlan:
+def read_thinking(fields: Fields, variables: dict[str, object], model: ServedModel, effort: str | None) -> ThinkingPlan:
     """Read the fields, on top of the template's variables that the caller gave.
+
+    Args:
+        effort: one of `EFFORTS`; chat.completions and Responses have it in different places.
 
     Raises:
         BadRequest: a field is wrong, or asks a model to think that cannot.
     """
-    effort = fields.choice("reasoning_effort", EFFORTS)
     wanted = fields.boolean("enable_thinking")
     budget = read_thinking_budget(fields)
     if wanted and not model.markup.thinks and not model.tokenizer.knows("enable_thinking"):
@@ -66,7 +67,7 @@ def read_thinking(fields: Fields, variables: dict[str, Any], model: ServedModel)
 
 def read_thinking_budget(fields: Fields) -> int | None:
     """Most tokens of reasoning; None: no limit."""
-    old, new = fields.integer("thinking_budget", 0, _LARGEST), fields.integer("thinking_token_budget", -1, _LARGEST)
+    old, new = fields.integer("thinking_budget", 0, MAX_BUDGET), fields.integer("thinking_token_budget", -1, MAX_BUDGET)
     if old is not None and new is not None:
         raise BadRequest("Pass 'thinking_token_budget' or 'thinking_budget', not both.", param="thinking_token_budget")
     return None if new == -1 else old if new is None else new
@@ -103,7 +104,7 @@ def follow_thinking(
         text=text(),
         opener=[] if markup.think is None else tokenizer.encode_marker(markup.think[0]),
         closer=tokenizer.encode_marker(markup.think_end),
-        # A model that wants to think says better things behind an empty block than without one.
+        # A model that wants to think answers better after an empty block than without one.
         allowed=not plan.off or budget == 0,
         barred=[*model.eos_token_ids, *(call if len(call) == 1 else [])],
         budget=budget,

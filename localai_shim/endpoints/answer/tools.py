@@ -1,19 +1,20 @@
-"""The tools of a request: what the model sees of them, what it may call, and the grammar that holds it to that."""
+"""The tools of a request: what the model sees of them, what it may call, and the grammar that calls have to follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.tools import SUPPORTED, ToolSpec, tool_grammar
+from ...grammar.tool_spec import Tool
+from ...grammar.tools import SUPPORTED, tool_grammar
 from ...output.tool_calls import OfferedTools
-from ...prompt.tools import Tool, ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
 from ..fields import Fields
 from ..request_fields import ServedModel
+from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
 
 Mode = Literal["auto", "required"]
 
@@ -25,25 +26,30 @@ class ToolPlan:
     Attributes:
         rendered: the tools as the chat template reads them; None: it gets none.
         offered: what the model may call.
-        barred: it may call nothing, although it is shown tools.
+        forbidden: it may call nothing, although it is shown tools.
         legacy: the caller uses `functions`, and gets a `function_call`.
         forced: the answer has to be a call.
-        held: the calls need a grammar.
+        constrained: the calls have to follow the grammar.
         grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"); None: there
             is none for this model's format.
+        strict: functions that did not say whether they are strict are.
+        namespaces: the name that the model knows -> namespace and name, of tools in namespaces.
     """
 
-    rendered: list[dict[str, Any]] | None = None
+    rendered: list[dict[str, object]] | None = None
     offered: OfferedTools = field(default_factory=OfferedTools)
-    barred: bool = False
+    forbidden: bool = False
     legacy: bool = False
     forced: bool = False
-    held: bool = False
+    constrained: bool = False
     grammar: Callable[[Mode], str] | None = None
+    strict: bool = True
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
-    """`tools`, `tool_choice`, `parallel_tool_calls`, and the deprecated `functions` and `function_call`.
+    """`tools`, `tool_choice`, `parallel_tool_calls` of chat.completions, and its deprecated `functions` and
+    `function_call`.
 
     Raises:
         BadRequest: with the path of what is wrong, or of what this model has no way to honour.
@@ -62,127 +68,152 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
             "Invalid value for 'parallel_tool_calls': it is only allowed when 'tools' are specified.",
             param="parallel_tool_calls",
         )
+    return _plan(tools, choice, parallel, model, legacy=legacy)
+
+
+def read_flat_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
+    """`tools`, `tool_choice` and `parallel_tool_calls` of Responses, where all three may be there without any tools.
+
+    Raises:
+        BadRequest: with the path of what is wrong, or of what this model has no way to honour.
+    """
+    given, choice, parallel = fields.get("tools"), fields.get("tool_choice"), fields.boolean("parallel_tool_calls")
+    tools = [] if given == [] else read_tools(given, "flat")
+    if not tools and choice in ("auto", "none"):
+        return ToolPlan()
+    return _plan(tools, read_tool_choice(choice, tools, "flat"), parallel, model)
+
+
+def _plan(
+    tools: Sequence[Tool], choice: ToolChoice, parallel: bool | None, model: ServedModel, *, legacy: bool = False
+) -> ToolPlan:
     if not tools:
         return ToolPlan(legacy=legacy)
-    rendered = [tool.template() for tool in tools]
+    rendered = {tool.name: tool.template() for tool in tools}
+    namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
+    plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces)
     if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
         shown = model.markup.tools is not None and model.tokenizer.knows("tools")
-        return ToolPlan(rendered=rendered if shown else None, barred=shown, legacy=legacy)
-    source = "functions" if legacy else "tools"
-    if model.markup.tools is None:
-        raise BadRequest(
-            f"This model's tool-call format is not known: '{source}' does not work with it.",
-            param=source,
-            code="unsupported_value",
-        )
-    allowed = [tool for tool in tools if choice.names is None or tool.name in choice.names]
-    offered = OfferedTools(
-        functions=[tool.template() for tool in allowed],
-        custom=frozenset(tool.name for tool in allowed if tool.custom is not None),
-    )
-    cause = _why_grammar(tools, allowed, choice, parallel)
-    name = _grammar_name(model)
-    if cause is not None and name is None:
-        param, what = cause
-        raise BadRequest(
-            f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
-            f"tool-call format ({model.markup.tools.name}).",
-            param=param,
-            code="unsupported_value",
-        )
+        return replace(plan, rendered=plan.rendered if shown else None, forbidden=shown)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
-    return ToolPlan(
-        rendered=rendered,
-        offered=offered,
-        legacy=legacy,
+    making = _making(model, "functions" if legacy else "tools", parallel=not single)
+    tools, strict = _decided(tools, choice, making)
+    cause = _why_grammar(tools, choice, parallel)
+    if cause is not None and making is None:
+        raise _impossible(model, *cause)
+    allowed = choice.among(tools)
+    return replace(
+        plan,
+        offered=OfferedTools(
+            functions=[rendered[tool.name] for tool in allowed],
+            custom=frozenset(tool.name for tool in allowed if tool.custom is not None),
+        ),
         forced=choice.mode == "required",
-        held=cause is not None or (single and name is not None),
-        grammar=None if name is None else partial(_grammar, _Making(name, tools, allowed, model, source, not single)),
+        constrained=cause is not None or (single and making is not None),
+        grammar=None if making is None else functools.cache(functools.partial(making.grammar, allowed)),
+        strict=strict,
     )
 
 
-def _grammar_name(model: ServedModel) -> str | None:
-    """The grammar of the model's tool-call format; Mistral's has an older form, an array, without `[ARGS]`."""
-    assert model.markup.tools is not None
-    name = model.markup.tools.name
+def _making(model: ServedModel, field: str, *, parallel: bool) -> _Making | None:
+    """How grammars of tools are made; None: there are none of the model's tool-call format."""
+    format = model.markup.tools
+    if format is None:
+        raise BadRequest(
+            f"This model's tool-call format is not known: '{field}' does not work with it.",
+            param=field,
+            code="unsupported_value",
+        )
+    name = format.name
     if name == "mistral" and "[ARGS]" not in (model.tokenizer.template_source or "[ARGS]"):
-        name = "mistral_array"
-    return name if name in SUPPORTED else None
+        name = "mistral_array"  # its older form
+    return _Making(name, model, field, parallel) if name in SUPPORTED else None
 
 
-def _why_grammar(
-    tools: Sequence[Tool], allowed: Sequence[Tool], choice: ToolChoice, parallel: bool | None
-) -> tuple[str, str] | None:
+def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making | None) -> tuple[Sequence[Tool], bool]:
+    """The tools, and whether those that did not say so are strict: all of them or none, as their grammar allows."""
+    if all(tool.strict is not None for tool in tools):
+        return tools, True
+    strict = [replace(tool, strict=True) if tool.strict is None else tool for tool in tools]
+    if making is not None:
+        try:
+            making.grammar(choice.among(strict), "required" if choice.mode == "required" else "auto")
+            return strict, True
+        except BadRequest:
+            pass
+    return [replace(tool, strict=False) if tool.strict is None else tool for tool in tools], False
+
+
+def _why_grammar(tools: Sequence[Tool], choice: ToolChoice, parallel: bool | None) -> tuple[str, str] | None:
     """The field that only a grammar can honour, and what it asks for; None if there is none."""
     if choice.mode == "required":
         return "tool_choice", "a call that has to be made"
     if parallel is False:
         return "parallel_tool_calls", "at most one call"
-    if len(allowed) < len(tools):
+    if len(choice.among(tools)) < len(tools):
         return "tool_choice", "a choice among the tools"
-    for i, tool in enumerate(tools):
+    for tool in tools:
         if tool.strict:
-            return f"tools[{i}].function.strict", "arguments that follow their schema"
+            return f"{tool.path}.strict", "arguments that follow their schema"
         if tool.custom is not None and tool.custom.kind != "text":
-            return f"tools[{i}].custom.format", "input that follows a grammar"
+            return f"{tool.path}.format", "input that follows a grammar"
     return None
+
+
+def _impossible(model: ServedModel, param: str, what: str) -> BadRequest:
+    assert model.markup.tools is not None
+    return BadRequest(
+        f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
+        f"tool-call format ({model.markup.tools.name}).",
+        param=param,
+        code="unsupported_value",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """What the grammar of a request's tools is made of."""
+    """How grammars of tools are made."""
 
     format: str
-    tools: Sequence[Tool]
-    allowed: Sequence[Tool]
     model: ServedModel
     field: str
     parallel: bool
 
-    def compiled(self, some: Sequence[Tool], mode: Mode) -> str:
+    def grammar(self, tools: Sequence[Tool], mode: Mode) -> str:
+        """The source of a grammar, which compiles.
+
+        Raises:
+            BadRequest: with the path of the tool that it cannot be made of.
+        """
+        try:
+            return self._compiled(tools, mode)
+        except GrammarError as error:
+            failure = error
+        for tool in tools:  # which of them is it?
+            try:
+                self._compiled([tool], mode)
+            except GrammarError as error:
+                raise _bad_tool(tool, error) from error
+        raise BadRequest(f"No grammar can be made of these tools: {failure}", param=self.field) from failure
+
+    def _compiled(self, tools: Sequence[Tool], mode: Mode) -> str:
         grammars = self.model.grammars
-        specs = [_spec(tool) for tool in some]
         source = tool_grammar(
-            self.format, specs, grammars.vocabulary, mode=mode, parallel=self.parallel, follow=not self.parallel
+            self.format, tools, grammars.vocabulary, mode=mode, parallel=self.parallel, follow=not self.parallel
         )
         grammars.compile(source)
         return source
 
 
-def _grammar(making: _Making, mode: Mode) -> str:
-    """The source of the grammar, which compiles.
-
-    Raises:
-        BadRequest: with the path of the tool that it cannot be made of.
-    """
-    try:
-        return making.compiled(making.allowed, mode)
-    except GrammarError as error:
-        failure = error
-    for i, tool in enumerate(making.tools):  # which of them is it?
-        if tool in making.allowed:
-            try:
-                making.compiled([tool], mode)
-            except GrammarError as error:
-                raise _bad_tool(tool, i, making.field, error) from error
-    raise BadRequest(f"No grammar can be made of these tools: {failure}", param=making.field) from failure
-
-
-def _spec(tool: Tool) -> ToolSpec:
-    custom = None if tool.custom is None else (tool.custom.kind, tool.custom.definition)
-    return ToolSpec(tool.name, tool.parameters, tool.strict, custom)
-
-
-def _bad_tool(tool: Tool, index: int, field: str, error: GrammarError) -> BadRequest:
+def _bad_tool(tool: Tool, error: GrammarError) -> BadRequest:
     why = str(error).removeprefix(f"Tool '{tool.name}': ")
     if tool.custom is not None:
         return BadRequest(
-            f"Invalid grammar for custom tool '{tool.name}': {why}",
-            param=f"{field}[{index}].custom.format.grammar.definition",
-            code="invalid_value",
+            f"Invalid grammar for custom tool '{tool.name}': {why}", param=tool.custom.path, code="invalid_value"
         )
-    path = f"{field}[{index}].parameters" if field == "functions" else f"{field}[{index}].function.parameters"
     return BadRequest(
-        f"Invalid schema for function '{tool.name}': {why}", param=path, code="invalid_function_parameters"
+        f"Invalid schema for function '{tool.name}': {why}",
+        param=f"{tool.path}.parameters",
+        code="invalid_function_parameters",
     )

@@ -14,7 +14,7 @@ from ...types import Prompt
 from .. import request_fields as common
 from ..answer.format import read_answer_format
 from ..answer.plan import AnswerPlan
-from ..answer.thinking import read_thinking
+from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
 from ..extras import read_extras
 from ..fields import Fields
@@ -51,7 +51,8 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     logprobs, top_logprobs = _read_logprobs(fields)
     sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
     limits = common.read_limits(fields, _read_max_tokens(fields, model), model)
-    thinking = read_thinking(fields, common.read_template_variables(fields, model), model)
+    variables = common.read_template_variables(fields, model, fields.choice("verbosity", common.VERBOSITIES))
+    thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
     tools = read_tool_plan(fields, model)
     format = read_answer_format(fields)
     metadata = _read_without_effect(fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ...errors import BadRequest
 from .fields import ItemFields
@@ -13,7 +12,7 @@ OUTPUT = ("output_text", "refusal")
 
 _DETAILS = ("low", "high", "auto", "original")
 _URLS = ("data:", "http://", "https://")
-_LARGEST = 2**53
+MAX_INTEGER = 2**53
 # type -> its fields
 _ANNOTATIONS: dict[str, dict[str, type]] = {
     "file_citation": {"file_id": str, "filename": str, "index": int},
@@ -29,7 +28,7 @@ _ANNOTATIONS: dict[str, dict[str, type]] = {
 }
 
 
-def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
+def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[dict[str, object]]:
     """Content that may be a string, or parts of some kinds.
 
     Raises:
@@ -43,7 +42,7 @@ def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[d
     return parts(fields, name, kinds)
 
 
-def parts(fields: ItemFields, name: str, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def parts(fields: ItemFields, name: str, kinds: Sequence[str]) -> list[dict[str, object]]:
     """Content that is an array of parts of some kinds.
 
     Raises:
@@ -52,17 +51,17 @@ def parts(fields: ItemFields, name: str, kinds: Sequence[str]) -> list[dict[str,
     return [_part(part, f"{fields.at(name)}[{i}]", kinds) for i, part in enumerate(fields.array(name))]
 
 
-def output_text(text: str) -> dict[str, Any]:
-    """A part of what the model said."""
+def output_text(text: str) -> dict[str, object]:
+    """A part of the model's output."""
     return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
 
 
-def input_text(text: str) -> dict[str, Any]:
-    """A part of what the model was told."""
+def input_text(text: str) -> dict[str, object]:
+    """A part of the model's input."""
     return {"type": "input_text", "text": text}
 
 
-def _part(part: Any, path: str, kinds: Sequence[str]) -> dict[str, Any]:
+def _part(part: object, path: str, kinds: Sequence[str]) -> dict[str, object]:
     fields = ItemFields(part, path)
     kind = fields.option("type", kinds)
     out = {"type": kind, **_READERS[kind](fields)}
@@ -70,20 +69,20 @@ def _part(part: Any, path: str, kinds: Sequence[str]) -> dict[str, Any]:
     return out
 
 
-def _text(fields: ItemFields) -> dict[str, Any]:
+def _text(fields: ItemFields) -> dict[str, object]:
     return {"text": fields.text("text")}
 
 
-def _input_text(fields: ItemFields) -> dict[str, Any]:
+def _input_text(fields: ItemFields) -> dict[str, object]:
     return {"text": fields.text("text"), **_breakpoint(fields)}
 
 
-def _refusal(fields: ItemFields) -> dict[str, Any]:
+def _refusal(fields: ItemFields) -> dict[str, object]:
     return {"refusal": fields.text("refusal")}
 
 
-def _output_text(fields: ItemFields) -> dict[str, Any]:
-    fields.get(fields.at("parsed"))  # `responses.parse` adds it to what came
+def _output_text(fields: ItemFields) -> dict[str, object]:
+    fields.get(fields.at("parsed"))  # `responses.parse` adds it to the answer
     out = output_text(fields.text("text"))
     if fields.has(fields.at("annotations")):
         out["annotations"] = _each(fields, "annotations", _annotation)
@@ -92,7 +91,7 @@ def _output_text(fields: ItemFields) -> dict[str, Any]:
     return out
 
 
-def _input_image(fields: ItemFields) -> dict[str, Any]:
+def _input_image(fields: ItemFields) -> dict[str, object]:
     url, file_id = fields.optional("image_url"), fields.optional("file_id")
     if url is None and file_id is None:
         raise BadRequest.missing(fields.at("image_url"))
@@ -108,7 +107,7 @@ def _input_image(fields: ItemFields) -> dict[str, Any]:
     return {"detail": detail, **fields.given(image_url=url, file_id=file_id), **_breakpoint(fields)}
 
 
-def _input_file(fields: ItemFields) -> dict[str, Any]:
+def _input_file(fields: ItemFields) -> dict[str, object]:
     sources = {name: fields.optional(name) for name in ("file_data", "file_id", "file_url")}
     given = [name for name, value in sources.items() if value is not None]
     if not given:
@@ -128,8 +127,8 @@ def _mutually_exclusive(fields: ItemFields, names: Sequence[str]) -> BadRequest:
     )
 
 
-def _breakpoint(fields: ItemFields) -> dict[str, Any]:
-    """A hint to OpenAI's prompt cache, which is kept; the local one finds such places by itself."""
+def _breakpoint(fields: ItemFields) -> dict[str, object]:
+    """A hint to OpenAI's prompt cache: stored with the item, but the local cache does not need it."""
     name = "prompt_cache_breakpoint"
     if not fields.has(fields.at(name)):
         return {}
@@ -139,7 +138,7 @@ def _breakpoint(fields: ItemFields) -> dict[str, Any]:
     return {name: out}
 
 
-def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, Any]]) -> list[dict[str, Any]]:
+def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, object]]) -> list[dict[str, object]]:
     out = []
     for i, value in enumerate(fields.array(name)):
         inner = ItemFields(value, f"{fields.at(name)}[{i}]")
@@ -148,21 +147,21 @@ def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, 
     return out
 
 
-def _annotation(fields: ItemFields) -> dict[str, Any]:
+def _annotation(fields: ItemFields) -> dict[str, object]:
     kind = fields.option("type", tuple(_ANNOTATIONS))
-    out: dict[str, Any] = {"type": kind}
+    out: dict[str, object] = {"type": kind}
     for name, expected in _ANNOTATIONS[kind].items():
         out[name] = fields.text(name) if expected is str else _integer(fields, name)
     return out
 
 
-def _logprob(fields: ItemFields) -> dict[str, Any]:
+def _logprob(fields: ItemFields) -> dict[str, object]:
     return {**_token(fields), "top_logprobs": _each(fields, "top_logprobs", _token)}
 
 
-def _token(fields: ItemFields) -> dict[str, Any]:
+def _token(fields: ItemFields) -> dict[str, object]:
     fields.require(fields.at("logprob"))
-    logprob = fields.number(fields.at("logprob"), -_LARGEST, _LARGEST)
+    logprob = fields.number(fields.at("logprob"), -MAX_INTEGER, MAX_INTEGER)
     values = fields.array("bytes")
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int):
@@ -172,10 +171,10 @@ def _token(fields: ItemFields) -> dict[str, Any]:
 
 def _integer(fields: ItemFields, name: str) -> int:
     fields.require(fields.at(name))
-    return fields.integer(fields.at(name), 0, _LARGEST) or 0
+    return fields.integer(fields.at(name), 0, MAX_INTEGER) or 0
 
 
-_READERS: dict[str, Callable[[ItemFields], dict[str, Any]]] = {
+_READERS: dict[str, Callable[[ItemFields], dict[str, object]]] = {
     "input_text": _input_text,
     "input_image": _input_image,
     "input_file": _input_file,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ...errors import BadRequest, NotFound
+from ...prompt.items import Item
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields
 from ..paging import check_query, list_object, read_paging, unknown_after
@@ -19,11 +20,11 @@ from .includes import read_include, shown
 from .resources import duplicate_item, item_resources
 
 _KIND: Final = "conversation"
-_MOST_ITEMS = 20
+MAX_NEW_ITEMS = 20
 
 
-def create(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, Any]:
-    """A new conversation, with or without items."""
+def create(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+    """Create a conversation, with or without items."""
     check_query(query)
     metadata = read_metadata(fields) or {}
     items = _read_items(store, fields) if fields.has("items") else []
@@ -34,14 +35,14 @@ def create(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, 
     return body
 
 
-def retrieve(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+def retrieve(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
     """The conversation."""
     _begin(fields, query, conversation_id)
     return conversation(store, conversation_id)
 
 
-def update(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
-    """The conversation with other metadata; null removes them all."""
+def update(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+    """Replace the conversation's metadata; null removes all of it."""
     metadata = read_metadata(fields) or {}
     _begin(fields, query, conversation_id)
     body = store.update(_KIND, conversation_id, lambda old: {**old, "metadata": metadata})
@@ -50,8 +51,8 @@ def update(store: Store, fields: Fields, query: Mapping[str, Any], conversation_
     return body
 
 
-def delete(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
-    """The conversation goes, and its items with it."""
+def delete(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+    """Delete the conversation and its items."""
     _begin(fields, query, conversation_id)
     if not store.delete(_KIND, conversation_id):
         raise unknown_conversation(conversation_id)
@@ -61,8 +62,8 @@ def delete(store: Store, fields: Fields, query: Mapping[str, Any], conversation_
 # -- items ----------------------------------------------------------------------------------------------------------
 
 
-def create_items(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
-    """Items that go to the conversation's end; all or none."""
+def create_items(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+    """Append items to the conversation; all or none."""
     include = read_include(query)
     items = _read_items(store, fields)
     if not items:
@@ -82,7 +83,7 @@ def create_items(store: Store, fields: Fields, query: Mapping[str, Any], convers
     return list_object(Page([shown(item, include) for item in items], has_more=False))
 
 
-def list_items(store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str) -> dict[str, Any]:
+def list_items(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
     """A page of the conversation's items, newest first unless the caller asks otherwise."""
     include = read_include(query)
     paging = read_paging(query, default_order="desc", others=("include",))
@@ -99,8 +100,8 @@ def list_items(store: Store, fields: Fields, query: Mapping[str, Any], conversat
 
 
 def retrieve_item(
-    store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str, item_id: str
-) -> dict[str, Any]:
+    store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str, item_id: str
+) -> dict[str, object]:
     """One item."""
     include = read_include(query)
     _begin(fields, query, conversation_id, "include")
@@ -111,9 +112,9 @@ def retrieve_item(
 
 
 def delete_item(
-    store: Store, fields: Fields, query: Mapping[str, Any], conversation_id: str, item_id: str
-) -> dict[str, Any]:
-    """The conversation, without the item."""
+    store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str, item_id: str
+) -> dict[str, object]:
+    """Remove an item; returns the conversation."""
     _begin(fields, query, conversation_id)
     if not store.remove_item(_KIND, conversation_id, item_id):
         raise _unknown_item(store, conversation_id, item_id)
@@ -137,7 +138,7 @@ def check_conversation_id(conversation_id: str, param: str = "conversation_id") 
         )
 
 
-def conversation(store: Store, conversation_id: str, param: str = "conversation_id") -> dict[str, Any]:
+def conversation(store: Store, conversation_id: str, param: str = "conversation_id") -> dict[str, object]:
     """The conversation of this id.
 
     Raises:
@@ -150,25 +151,25 @@ def conversation(store: Store, conversation_id: str, param: str = "conversation_
 
 
 def unknown_conversation(conversation_id: str, param: str = "conversation_id") -> NotFound:
-    """The error for a conversation that never was, or was deleted."""
+    """The error for a conversation that does not exist, or no longer does."""
     return NotFound(f"Conversation with id '{conversation_id}' not found.", param=param, code="conversation_not_found")
 
 
 # -------------------------------------------------------------------------------------------------------------------
 
 
-def _begin(fields: Fields, query: Mapping[str, Any], conversation_id: str, *known: str) -> None:
-    """What every request on a conversation checks, once its body was read."""
+def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *known: str) -> None:
+    """Check what all requests on a conversation have in common, once the body was read."""
     fields.finish()
     check_query(query, known)
     check_conversation_id(conversation_id)
 
 
-def _read_items(store: Store, fields: Fields) -> list[dict[str, Any]]:
+def _read_items(store: Store, fields: Fields) -> list[Item]:
     given = fields.require("items")
-    if isinstance(given, list | tuple) and len(given) > _MOST_ITEMS:
+    if isinstance(given, list | tuple) and len(given) > MAX_NEW_ITEMS:
         raise BadRequest(
-            f"Invalid 'items': array too long. Expected an array with maximum length {_MOST_ITEMS}, but got an array "
+            f"Invalid 'items': array too long. Expected an array with maximum length {MAX_NEW_ITEMS}, but got an array "
             f"with length {len(given)} instead.",
             param="items",
             code="array_above_max_length",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ...errors import BadRequest
 from ..fields import Fields
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-_LONGEST_ID = 64
+MAX_ID_LENGTH = 64
 
 
 class ItemFields(Fields):
@@ -24,18 +23,18 @@ class ItemFields(Fields):
         BadRequest: it is no object.
     """
 
-    def __init__(self, value: Any, path: str) -> None:
+    def __init__(self, value: object, path: str) -> None:
         if not isinstance(value, Mapping):
             raise BadRequest.wrong_type(path, "an object", value)
         self.path = path
         super().__init__({self.at(key): given for key, given in value.items()})
 
     def at(self, name: object) -> str:
-        """The path of a field, which is what the inherited methods take."""
+        """The path of a field, by which the inherited methods know it."""
         return f"{self.path}.{name}"
 
     def has_only(self, name: str) -> bool:
-        """Whether this is the only field that is not null."""
+        """Whether no other field is given."""
         return list(self._body) == [self.at(name)]
 
     def optional(self, name: str) -> str | None:
@@ -43,12 +42,12 @@ class ItemFields(Fields):
         return self.string(self.at(name))
 
     def text(self, name: str) -> str:
-        """The same, which has to be there."""
+        """A required string."""
         self.require(self.at(name))
         return self.optional(name) or ""
 
-    def word(self, name: str, longest: int | None = None) -> str:
-        """The same, which must not be empty."""
+    def word(self, name: str, max_length: int | None = None) -> str:
+        """A required string that is not empty."""
         value = self.text(name)
         if not value:
             raise BadRequest(
@@ -57,43 +56,43 @@ class ItemFields(Fields):
                 param=self.at(name),
                 code="string_below_min_length",
             )
-        if longest is not None and len(value) > longest:
-            raise _too_long(self.at(name), value, longest)
+        if max_length is not None and len(value) > max_length:
+            raise _too_long(self.at(name), value, max_length)
         return value
 
     def call_id(self) -> str:
-        """What holds a call and its output together."""
-        return self.word("call_id", _LONGEST_ID)
+        """The id that a call and its output share."""
+        return self.word("call_id", MAX_ID_LENGTH)
 
     def id(self) -> str | None:
-        """The id, if the caller gives one."""
+        """The id, where the caller gives one."""
         value = self.optional("id")
         if value is None:
             return None
         if not _ID.fullmatch(value):
             raise BadRequest(
-                f"Invalid '{self.at('id')}': '{value[:_LONGEST_ID]}'. Expected an ID that contains letters, numbers, "
+                f"Invalid '{self.at('id')}': '{value[:MAX_ID_LENGTH]}'. Expected an ID that contains letters, numbers, "
                 "underscores, or dashes, but this value contained additional characters.",
                 param=self.at("id"),
                 code="invalid_value",
             )
-        if len(value) > _LONGEST_ID:
-            raise _too_long(self.at("id"), value, _LONGEST_ID)
+        if len(value) > MAX_ID_LENGTH:
+            raise _too_long(self.at("id"), value, MAX_ID_LENGTH)
         return value
 
     def option(self, name: str, options: Collection[str]) -> str:
-        """A string out of a few, which has to be there."""
+        """A required string out of a few."""
         self.require(self.at(name))
         return self.choice(self.at(name), options) or ""
 
-    def array(self, name: str) -> list[Any]:
-        """An array, which has to be there."""
+    def array(self, name: str) -> list[object]:
+        """A required array."""
         value = self.require(self.at(name))
         if not isinstance(value, list | tuple):
             raise BadRequest.wrong_type(self.at(name), "an array of objects", value)
         return list(value)
 
-    def given(self, **values: Any) -> dict[str, Any]:
+    def given(self, **values: object) -> dict[str, object]:
         """Those that are not null."""
         return {name: value for name, value in values.items() if value is not None}
 
@@ -103,9 +102,9 @@ class ItemFields(Fields):
                 raise BadRequest(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
 
 
-def _too_long(path: str, value: str, longest: int) -> BadRequest:
+def _too_long(path: str, value: str, max_length: int) -> BadRequest:
     return BadRequest(
-        f"Invalid '{path}': string too long. Expected a string with maximum length {longest}, but got a string with "
+        f"Invalid '{path}': string too long. Expected a string with maximum length {max_length}, but got a string with "
         f"length {len(value)} instead.",
         param=path,
         code="string_above_max_length",

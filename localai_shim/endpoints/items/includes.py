@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ...errors import BadRequest
+from ...prompt.items import Item
 from ..fields import listed
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
-# What hosted tools leave behind is never there to include. Urls of images always are: items without them, sent back as
-# input, would be refused.
+# Results of hosted tools never exist here. Urls of images are always included: items without them, sent back as input,
+# would be refused.
 INCLUDABLE = (
     "file_search_call.results",
     "web_search_call.results",
@@ -24,7 +24,7 @@ INCLUDABLE = (
 )
 
 
-def read_include(fields: Mapping[str, Any]) -> frozenset[str]:
+def read_include(fields: Mapping[str, object]) -> frozenset[str]:
     """The field of a body, or the parameter of a url, where it may be one string and be called `include[]`.
 
     Raises:
@@ -50,8 +50,8 @@ def read_include(fields: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(values)
 
 
-def shown(item: dict[str, Any], include: Collection[str]) -> dict[str, Any]:
-    """A stored item as an answer has it; the stored one stays as it is."""
+def shown(item: Item, include: Collection[str]) -> Item:
+    """A copy of a stored item without what was not asked for."""
     if item["type"] == "reasoning" and ENCRYPTED not in include:
         return {key: value for key, value in item.items() if key != "encrypted_content"}
     if item["type"] == "message" and LOGPROBS not in include:
@@ -59,5 +59,5 @@ def shown(item: dict[str, Any], include: Collection[str]) -> dict[str, Any]:
     return item
 
 
-def _without_logprobs(part: dict[str, Any]) -> dict[str, Any]:
+def _without_logprobs(part: dict[str, object]) -> dict[str, object]:
     return {**part, "logprobs": []} if part.get("logprobs") else part

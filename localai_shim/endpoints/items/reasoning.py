@@ -1,7 +1,7 @@
-"""Reasoning and summaries that travel through the caller's hands as `encrypted_content`.
+"""Reasoning and summaries that the caller holds as `encrypted_content`, and sends back.
 
-A local process has nobody to hide them from: they are packed, not encrypted, so that a conversation whose items nobody
-stores can be sent back whole.
+They are compressed, not encrypted: in a local process there is nobody to hide them from. So a conversation that is not
+stored can be sent back whole.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _MARK = b"localai1"
 
 def seal(text: str) -> str:
     """The text as an opaque string."""
-    packed = zlib.compress(text.encode("utf-8", "surrogatepass"))
+    packed = zlib.compress(text.encode(errors="replace"))
     return base64.urlsafe_b64encode(_MARK + packed).decode()
 
 
 def unseal(content: str) -> str | None:
-    """What `seal` made it from; None if it was made by somebody else."""
+    """The text that `seal` was given; None if something else made the content."""
     try:
         packed = base64.urlsafe_b64decode(content)
         if not packed.startswith(_MARK):
             return None
-        return zlib.decompress(packed[len(_MARK) :]).decode("utf-8", "surrogatepass")
+        return zlib.decompress(packed[len(_MARK) :]).decode()
     except (ValueError, binascii.Error, zlib.error):
         return None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any
 
 from ...errors import BadRequest, NotFound
+from ...prompt.items import Item
 from ..fields import listed
 from . import content as content_parts
 from .fields import ItemFields
@@ -62,7 +62,18 @@ def new_item_id(kind: str) -> str:
     return f"{PREFIXES[kind]}_{secrets.token_hex(24)}"
 
 
-def item_resources(items: Any, path: str, find: Callable[[str], dict[str, Any] | None]) -> list[dict[str, Any]]:
+def user_item(text: str) -> Item:
+    """A message of the user's, as it is stored."""
+    return {
+        "id": new_item_id("message"),
+        "type": "message",
+        "status": "completed",
+        "role": "user",
+        "content": [content_parts.input_text(text)],
+    }
+
+
+def item_resources(items: object, path: str, find: Callable[[str], Item | None]) -> list[Item]:
     """A list of input items as they are stored; references are replaced by what they stand for.
 
     Args:
@@ -76,7 +87,7 @@ def item_resources(items: Any, path: str, find: Callable[[str], dict[str, Any] |
     """
     if not isinstance(items, list | tuple):
         raise BadRequest.wrong_type(path, "an array of objects", items)
-    out: list[dict[str, Any]] = []
+    out: list[Item] = []
     known: set[str] = set()
     for i, given in enumerate(items):
         item = item_resource(given, f"{path}[{i}]")
@@ -89,7 +100,7 @@ def item_resources(items: Any, path: str, find: Callable[[str], dict[str, Any] |
     return out
 
 
-def item_resource(item: Any, path: str) -> dict[str, Any]:
+def item_resource(item: object, path: str) -> Item:
     """An input item as it is stored: with an id, a status and parts. A reference is its type and its id.
 
     Args:
@@ -103,7 +114,7 @@ def item_resource(item: Any, path: str) -> dict[str, Any]:
     kind = _kind(fields)
     if kind == "item_reference":
         fields.require(fields.at("id"))
-        out = {"id": fields.id(), "type": kind}
+        out: Item = {"id": fields.id(), "type": kind}
     else:
         out = {"id": fields.id() or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
     fields.finish()
@@ -111,7 +122,7 @@ def item_resource(item: Any, path: str) -> dict[str, Any]:
 
 
 def duplicate_item(item_id: str, path: str) -> BadRequest:
-    """The error for an id that is there already."""
+    """The error for an id that is used twice."""
     return BadRequest(
         f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
         param=path,
@@ -122,7 +133,7 @@ def duplicate_item(item_id: str, path: str) -> BadRequest:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _referenced(item_id: str, path: str, find: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
+def _referenced(item_id: str, path: str, find: Callable[[str], Item | None]) -> Item:
     found = find(item_id)
     if found is None or found.get("type") not in PREFIXES:  # messages of stored chat completions have ids, too
         raise NotFound(f"Item with id '{item_id}' not found.", param=path, code="item_not_found")
@@ -160,7 +171,7 @@ def _kind(fields: ItemFields) -> str:
     return kind
 
 
-def _message(fields: ItemFields) -> dict[str, Any]:
+def _message(fields: ItemFields) -> dict[str, object]:
     role = fields.option("role", _ROLES)
     kinds = content_parts.OUTPUT if role == "assistant" else content_parts.INPUT
     content = content_parts.content(fields, "content", kinds)
@@ -172,8 +183,8 @@ def _message(fields: ItemFields) -> dict[str, Any]:
     return {"status": _status(fields), "role": role, "content": content, **fields.given(phase=phase)}
 
 
-def _function_call(fields: ItemFields) -> dict[str, Any]:
-    fields.get(fields.at("parsed_arguments"))  # `responses.parse` adds it to what came
+def _function_call(fields: ItemFields) -> dict[str, object]:
+    fields.get(fields.at("parsed_arguments"))  # `responses.parse` adds it to the answer
     return {
         "status": _status(fields),
         "call_id": fields.call_id(),
@@ -183,7 +194,7 @@ def _function_call(fields: ItemFields) -> dict[str, Any]:
     }
 
 
-def _custom_tool_call(fields: ItemFields) -> dict[str, Any]:
+def _custom_tool_call(fields: ItemFields) -> dict[str, object]:
     return {
         "status": _status(fields),
         "call_id": fields.call_id(),
@@ -193,11 +204,11 @@ def _custom_tool_call(fields: ItemFields) -> dict[str, Any]:
     }
 
 
-def _function_call_output(fields: ItemFields) -> dict[str, Any]:
+def _function_call_output(fields: ItemFields) -> dict[str, object]:
     return {**_custom_tool_call_output(fields), **fields.given(name=fields.optional("name"))}
 
 
-def _custom_tool_call_output(fields: ItemFields) -> dict[str, Any]:
+def _custom_tool_call_output(fields: ItemFields) -> dict[str, object]:
     return {
         "status": _status(fields),
         "call_id": fields.call_id(),
@@ -206,15 +217,15 @@ def _custom_tool_call_output(fields: ItemFields) -> dict[str, Any]:
     }
 
 
-def _reasoning(fields: ItemFields) -> dict[str, Any]:
-    out: dict[str, Any] = {"summary": content_parts.parts(fields, "summary", ("summary_text",))}
+def _reasoning(fields: ItemFields) -> dict[str, object]:
+    out: dict[str, object] = {"summary": content_parts.parts(fields, "summary", ("summary_text",))}
     if fields.has(fields.at("content")):
         out["content"] = content_parts.parts(fields, "content", ("reasoning_text",))
     encrypted, status = fields.optional("encrypted_content"), fields.choice(fields.at("status"), _STATUSES)
     return {**out, **fields.given(encrypted_content=encrypted, status=status)}
 
 
-def _compaction(fields: ItemFields) -> dict[str, Any]:
+def _compaction(fields: ItemFields) -> dict[str, object]:
     created_by = fields.optional("created_by")
     return {"encrypted_content": fields.text("encrypted_content"), **fields.given(created_by=created_by)}
 
@@ -223,15 +234,15 @@ def _status(fields: ItemFields) -> str:
     return fields.choice(fields.at("status"), _STATUSES) or "completed"
 
 
-def _call(fields: ItemFields) -> dict[str, Any]:
-    """What calls of both kinds may say besides; the SDK writes `async` of its own objects as `async_`."""
+def _call(fields: ItemFields) -> dict[str, object]:
+    """Optional fields of calls of both kinds; the SDK writes `async` of its own objects as `async_`."""
     flags = [fields.boolean(fields.at(name)) for name in ("async", "async_")]
     given = fields.given(**{"async": next((flag for flag in flags if flag is not None), None)})
     return {**given, **_context(fields)}
 
 
-def _context(fields: ItemFields) -> dict[str, Any]:
-    """What calls and outputs may say of where they come from."""
+def _context(fields: ItemFields) -> dict[str, object]:
+    """Optional fields of calls and outputs that say where they come from."""
     out = fields.given(created_by=fields.optional("created_by"), namespace=fields.optional("namespace"))
     at = fields.at("caller")
     if not fields.has(at):
@@ -248,7 +259,7 @@ def _context(fields: ItemFields) -> dict[str, Any]:
     return {**out, "caller": {"type": "direct"}}
 
 
-_READERS: dict[str, Callable[[ItemFields], dict[str, Any]]] = {
+_READERS: dict[str, Callable[[ItemFields], dict[str, object]]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,

@@ -1,23 +1,22 @@
-"""What a response goes on from, and what it leaves."""
+"""The items that a response continues, and how it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest, NotFound
+from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ..fields import Fields
 from ..items.conversations import unknown_conversation
-from ..items.resources import item_resource, item_resources
+from ..items.resources import item_resources, user_item
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
 
     from ...state.store import Store
-
-Item = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Context:
     """The items that a response reads."""
 
     stored: list[Item] = field(default_factory=list[Item])
-    """Those of earlier responses, or of the conversation."""
+    """Those of earlier responses, or of the conversation: they were checked before they were stored."""
     given: list[Item] = field(default_factory=list[Item])
     """Those of the request."""
     previous: str | None = None
@@ -103,7 +102,7 @@ def _conversation(store: Store, conversation: str) -> list[Item]:
 
 
 def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> Context:
-    """`input`, after what was stored.
+    """Add `input` to the stored items.
 
     Raises:
         BadRequest: with the path of what is wrong, such as `input[1].content[0].text`.
@@ -113,7 +112,7 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
     if value is None:
         return context
     if isinstance(value, str):
-        return replace(context, given=[item_resource({"role": "user", "content": encodable(value, "input")}, "input")])
+        return replace(context, given=[user_item(encodable(value, "input"))])
     if not isinstance(value, list | tuple):
         raise BadRequest.wrong_type("input", "one of a string or an array of items", value)
     if not value and not context.stored:
@@ -122,11 +121,11 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
             param="input",
             code="empty_array",
         )
-    return replace(context, given=item_resources(list(value), "input", lambda key: store().find_item(key)))
+    return replace(context, given=item_resources(value, "input", lambda key: store().find_item(key)))
 
 
 def keeper(context: Context, store: Callable[[], Store], *, kept: bool = True) -> Callable[[Response], None]:
-    """What stores a finished response, and adds its items to the conversation, if it belongs to one.
+    """A function that stores a finished response, and adds its items to its conversation, if it has one.
 
     Args:
         kept: otherwise only the conversation gets its items.

@@ -14,12 +14,11 @@ from ..answer.plan import AnswerPlan
 from ..assembler import Assembler
 from ..fields import Fields
 from ..items.reasoning import seal
-from ..items.resources import item_resource, new_item_id
+from ..items.resources import new_item_id, user_item
 from ..prepared import Prepared
 from ..request_fields import ServedModel
 from .assembler import new_response_id, response_usage
 from .create import read_plan, render
-from .tools import flat_paths
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -53,12 +52,11 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
         RequestError: as `responses.prepare`.
     """
     fields = Fields(body)
-    with flat_paths(effort=fields.has("reasoning")):
-        fields.string("model")
-        fields.string("personality")
-        plan = read_plan(fields, model, store)
-        fields.finish()
-        tokens, _ = render(plan, model, 1)
+    fields.string("model")
+    fields.string("personality")
+    plan = read_plan(fields, model, store)
+    fields.finish()
+    tokens, _ = render(plan, model, 1)
     return Prepared(_Counted(len(tokens)))
 
 
@@ -69,32 +67,31 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
         RequestError: as `responses.prepare`.
     """
     fields = Fields(body)
-    with flat_paths():
-        fields.string("model")
-        fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
-        common.read_accepted(fields)
-        fields.choice("service_tier", common.SERVICE_TIERS)
-        sampling = common.read_sampling(fields, model, top_logprobs=None)
-        limits = common.read_limits(fields, None, model)
-        salt = common.read_cache_salt(fields)
-        plan = read_plan(fields, model, store)
-        fields.finish()
-        if not plan.context.items:
-            raise BadRequest.missing("input")
-        plan.context.given.append(item_resource({"role": "user", "content": _ASK}, "input"))
-        tokens, rendered = render(plan, model, 1)
-        prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
-        answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
-        requests = common.make_requests(
-            prompt,
-            1,
-            answer.sampling(sampling),
-            limits,
-            model,
-            param="input",
-            text=answer.text,
-            guide=answer.guide,
-        )
+    fields.string("model")
+    fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
+    common.read_accepted(fields)
+    fields.choice("service_tier", common.SERVICE_TIERS)
+    sampling = common.read_sampling(fields, model, top_logprobs=None)
+    limits = common.read_limits(fields, None, model)
+    salt = common.read_cache_salt(fields)
+    plan = read_plan(fields, model, store)
+    fields.finish()
+    if not plan.context.items:
+        raise BadRequest.missing("input")
+    plan.context.given.append(user_item(_ASK))
+    tokens, rendered = render(plan, model, 1)
+    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+    answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
+    requests = common.make_requests(
+        prompt,
+        1,
+        answer.sampling(sampling),
+        limits,
+        model,
+        param="input",
+        text=answer.text,
+        guide=answer.guide,
+    )
     assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
     return Prepared(assembler, requests)
 

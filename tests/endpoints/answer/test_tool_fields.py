@@ -1,8 +1,7 @@
-"""Tools and the choice among them: what is accepted, what chat templates get to see, and where an error points."""
+"""Tools and the choice among them: what is accepted, and where an error points."""
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, get_args, get_type_hints
 
@@ -11,16 +10,15 @@ from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletionToolChoiceOptionParam, ChatCompletionToolUnionParam
 from pydantic import BaseModel, Field
 
-from localai_shim.errors import BadRequest
-from localai_shim.prompt.tools import (
-    CustomFormat,
-    Tool,
+from localai_shim.endpoints.answer.tool_fields import (
     ToolChoice,
     read_function_call,
     read_functions,
     read_tool_choice,
     read_tools,
 )
+from localai_shim.errors import BadRequest
+from localai_shim.grammar.tool_spec import CustomFormat, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
@@ -42,9 +40,9 @@ def custom(**changes: Any) -> list[dict[str, Any]]:
 
 def test_functions_and_custom_tools_are_read() -> None:
     assert read_tools(TOOLS) == [
-        Tool("get_weather", "The weather.", SCHEMA),
+        Tool("get_weather", SCHEMA, description="The weather."),
         Tool("now"),
-        Tool("sql", "A query.", custom=CustomFormat("lark", 'start: "a"+')),
+        Tool("sql", description="A query.", custom=CustomFormat("lark", 'start: "a"+')),
     ]
     assert [tool.kind for tool in read_tools(TOOLS)] == ["function", "function", "custom"]
 
@@ -79,42 +77,36 @@ def test_the_legacy_form_gives_the_same_tools() -> None:
     assert read_functions([WEATHER, {"name": "now"}]) == read_tools(TOOLS[:2])
 
 
-def test_a_template_sees_a_function_as_it_was_sent() -> None:
-    assert read_tools(TOOLS)[0].template() == TOOLS[0]
+FLAT: list[dict[str, Any]] = [
+    {"type": "function", **WEATHER, "strict": False},
+    {"type": "function", "name": "now", "strict": False, "defer_loading": True},
+    {"type": "custom", "name": "sql", "description": "A query.", "format": {"type": "grammar", **GRAMMAR["grammar"]}},
+]
 
 
-@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}], ids=str)
-def test_a_template_may_rely_on_a_description_and_on_properties(parameters: Any) -> None:
-    [tool] = read_tools(function(parameters=parameters))
-    empty = {"type": "object", "properties": {}}
-    assert tool.template()["function"] == {"name": "f", "description": "", "parameters": empty}
-    assert tool.parameters == parameters
+def test_the_flat_form_gives_the_same_tools_with_paths_of_its_own() -> None:
+    nested, flat = read_tools(TOOLS), read_tools(FLAT, "flat")
+    assert flat == nested
+    assert [tool.path for tool in nested] == ["tools[0].function", "tools[1].function", "tools[2].custom"]
+    assert [tool.path for tool in flat] == ["tools[0]", "tools[1]", "tools[2]"]
+    definitions = [tool.custom.path for tool in (nested[2], flat[2]) if tool.custom is not None]
+    assert definitions == ["tools[2].custom.format.grammar.definition", "tools[2].format.definition"]
 
 
-@pytest.mark.parametrize(
-    ("format", "words"),
-    [
-        (None, "plain text"),
-        ({"type": "text"}, "plain text"),
-        (GRAMMAR, 'this Lark grammar:\nstart: "a"+'),
-        ({"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}, "this regular expression:\na+"),
-    ],
-    ids=str,
-)
-def test_a_template_sees_a_custom_tool_as_a_function_of_one_string_that_says_its_format(
-    format: Any, words: str
-) -> None:
-    [tool] = read_tools(custom(format=format, description="Does."))
-    seen = tool.template()
-    assert (seen["type"], seen["function"]["name"], seen["function"]["description"]) == ("function", "f", "Does.")
-    parameters = seen["function"]["parameters"]
-    assert (parameters["type"], list(parameters["properties"]), parameters["required"]) == (
-        "object",
-        ["input"],
-        ["input"],
-    )
-    assert parameters["properties"]["input"]["type"] == "string"
-    assert parameters["properties"]["input"]["description"].endswith(words + ("." if words == "plain text" else ""))
+def test_only_the_flat_form_leaves_open_whether_a_function_is_strict() -> None:
+    assert [tool.strict for tool in read_tools([{"type": "function", "name": "f"}], "flat")] == [None]
+    assert [tool.strict for tool in (*read_tools(function()), *read_functions([{"name": "f"}]))] == [False, False]
+
+
+def test_tools_of_a_namespace_know_their_own_names_and_places() -> None:
+    crm = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": FLAT[:2]}
+    tools = read_tools([FLAT[2], crm], "flat")
+    assert [(tool.name, tool.namespace, tool.path) for tool in tools] == [
+        ("sql", None, "tools[0]"),
+        ("crm__get_weather", ("crm", "get_weather"), "tools[1].tools[0]"),
+        ("crm__now", ("crm", "now"), "tools[1].tools[1]"),
+    ]
+    assert [tool.description for tool in tools[1:]] == ["The weather.\ncrm: Customers.", "crm: Customers."]
 
 
 def test_as_many_tools_as_openai_allows_are_read() -> None:
@@ -242,6 +234,21 @@ def test_a_choice_is_read(value: Any, choice: ToolChoice) -> None:
     assert read_tool_choice(value, read_tools(TOOLS)) == choice
 
 
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [
+        ({"type": "function", "name": "now"}, ToolChoice("required", frozenset({"now"}))),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "sql"}]},
+            ToolChoice("auto", frozenset({"sql"})),
+        ),
+    ],
+    ids=str,
+)
+def test_a_flat_choice_is_read(value: Any, choice: ToolChoice) -> None:
+    assert read_tool_choice(value, read_tools(FLAT, "flat"), "flat") == choice
+
+
 def test_every_form_of_the_sdk_is_among_the_choices_read() -> None:
     modes, *objects = get_args(ChatCompletionToolChoiceOptionParam)
     forms = set(get_args(modes)) | {get_args(get_type_hints(form)["type"])[0] for form in objects}
@@ -342,9 +349,3 @@ def test_an_error_in_a_legacy_choice_names_the_place(value: Any, param: str, cod
 def test_a_legacy_choice_needs_functions() -> None:
     with pytest.raises(BadRequest, match="'function_call' is only allowed when 'functions' are specified"):
         read_function_call("auto", [])
-
-
-def test_what_a_template_sees_is_json() -> None:
-    assert json.loads(json.dumps([tool.template() for tool in read_tools(TOOLS)])) == [
-        tool.template() for tool in read_tools(TOOLS)
-    ]

@@ -1,0 +1,325 @@
+"""The tools that a request offers and its choice among them, checked as OpenAI's API does.
+
+chat.completions nests what a tool, a choice or a format says under the name of its kind ("nested"), Responses does not
+("flat"), and the deprecated `functions` of chat.completions have no kind. Shapes follow
+https://platform.openai.com/docs/api-reference/chat/create and https://platform.openai.com/docs/api-reference/responses/create
+(`tools`, `tool_choice`, `functions`, `function_call`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import BadRequest
+from ...grammar.tool_spec import CustomFormat, Tool
+from ...prompt.items import qualified_name
+from ..fields import listed
+from ..items.fields import ItemFields
+
+MAX_TOOLS = 128
+MAX_NAME_LENGTH = 64
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_HOSTED = ("web_search", "file_search", "code_interpreter", "mcp", "image_generation", "computer", "tool_search")
+_MODES: tuple[Literal["none", "auto", "required"], ...] = ("none", "auto", "required")
+_KINDS = ("function", "custom")
+# What else a flat tool says: when OpenAI shows it to the model, and what comes back from it.
+_HINTS = ("allowed_callers", "defer_loading", "output_schema")
+
+Form = Literal["nested", "flat", "legacy"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether tools may or have to be called, and which."""
+
+    mode: Literal["none", "auto", "required"]
+    names: frozenset[str] | None = None
+    """The tools that may be called; None: all."""
+
+    def among(self, tools: Sequence[Tool]) -> list[Tool]:
+        """Those that may be called."""
+        return [tool for tool in tools if self.names is None or tool.name in self.names]
+
+
+def read_tools(value: object, form: Form = "nested") -> list[Tool]:
+    """Check the `tools` field, untrusted. None gives none.
+
+    Raises:
+        BadRequest: with the path of what is wrong, such as `tools[0].function.name`.
+    """
+    return _checked("tools", [tool for item, path in _items(value, "tools") for tool in _tools(item, path, form)])
+
+
+def read_functions(value: object) -> list[Tool]:
+    """Check the deprecated `functions` field, untrusted. None gives none.
+
+    Raises:
+        BadRequest: with the path of what is wrong, such as `functions[0].name`.
+    """
+    items = _items(value, "functions")
+    return _checked("functions", [_tool("function", ItemFields(item, path), "legacy") for item, path in items])
+
+
+def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested") -> ToolChoice:
+    """Check the `tool_choice` field, untrusted. Where it is absent: auto if there are tools, none if not.
+
+    Raises:
+        BadRequest: with the path of what is wrong; it names a tool that is not there, or there are no tools.
+    """
+    if value is None:
+        return ToolChoice("auto" if tools else "none")
+    if not tools:
+        raise _only_with("tool_choice", "tools")
+    if isinstance(value, str):
+        for mode in _MODES:
+            if value == mode:
+                return ToolChoice(mode)
+        raise _invalid_value(value, _MODES, "tool_choice")
+    if not isinstance(value, dict):
+        raise BadRequest.wrong_type("tool_choice", "one of a string or an object", value)
+    kind, fields = _open(value, "tool_choice", (*_KINDS, "allowed_tools"), form)
+    if kind == "allowed_tools":
+        return _allowed_tools(fields, tools, form)
+    return ToolChoice("required", frozenset({_named_tool(kind, fields, "tool_choice", tools)}))
+
+
+def read_function_call(value: object, functions: Sequence[Tool]) -> ToolChoice:
+    """Check the deprecated `function_call` field, untrusted. Where it is absent: auto if there are functions.
+
+    Raises:
+        BadRequest: with the path of what is wrong; it names a function that is not there, or there are none.
+    """
+    if value is None:
+        return ToolChoice("auto" if functions else "none")
+    if not functions:
+        raise _only_with("function_call", "functions")
+    if value == "none" or value == "auto":
+        return ToolChoice("none" if value == "none" else "auto")
+    if isinstance(value, str):
+        raise _invalid_value(value, ("none", "auto"), "function_call")
+    if not isinstance(value, dict):
+        raise BadRequest.wrong_type("function_call", "one of a string or an object", value)
+    fields = ItemFields(value, "function_call")
+    name = fields.text("name")
+    fields.finish()
+    if all(function.name != name for function in functions):
+        raise _no_such("function_call", "function", name, "functions")
+    return ToolChoice("required", frozenset({name}))
+
+
+# -- Tools ------------------------------------------------------------------------------------------------------------
+
+
+def _items(value: object, path: str) -> Iterator[tuple[object, str]]:
+    """The items of an array that is not empty, each with its path; none where the array is absent."""
+    if value is None:
+        return
+    if not isinstance(value, list | tuple):
+        raise BadRequest.wrong_type(path, "an array of objects", value)
+    _check_length(value, path)
+    for i, item in enumerate(value):
+        yield item, f"{path}[{i}]"
+
+
+def _checked(field: str, tools: list[Tool]) -> list[Tool]:
+    """Tools of which no two share a name, and not too many in all their namespaces."""
+    if tools:
+        _check_length(tools, field)
+    seen: set[str] = set()
+    for tool in tools:
+        if tool.name in seen:
+            path = f"{tool.path}.name"
+            raise BadRequest(
+                f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique.",
+                param=path,
+                code="invalid_value",
+            )
+        seen.add(tool.name)
+    return tools
+
+
+def _check_length(value: Sequence[object], path: str) -> None:
+    if not value:
+        raise BadRequest(
+            f"Invalid '{path}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            param=path,
+            code="empty_array",
+        )
+    if len(value) > MAX_TOOLS:
+        raise BadRequest(
+            f"Invalid '{path}': array too long. Expected an array with maximum length {MAX_TOOLS}, but got an array "
+            f"with length {len(value)} instead.",
+            param=path,
+            code="array_above_max_length",
+        )
+
+
+def _tools(value: object, path: str, form: Form) -> list[Tool]:
+    """One tool, or those of a namespace."""
+    if form == "flat" and isinstance(value, dict) and value.get("type") == "namespace":
+        return _namespace(ItemFields(value, path))
+    kind, fields = _open(value, path, _KINDS, form)
+    return [_tool(kind, fields, form)]
+
+
+def _namespace(fields: ItemFields) -> list[Tool]:
+    """Tools under a common name; the model sees each as a tool of its own, such as `crm__list_orders`."""
+    fields.option("type", ("namespace",))
+    namespace = fields.word("name"), fields.text("description")
+    tools: list[Tool] = []
+    for item, path in _items(fields.array("tools"), fields.at("tools")):
+        inner = ItemFields(item, path)
+        tools.append(_tool(inner.option("type", _KINDS), inner, "flat", namespace))
+    fields.finish()
+    return tools
+
+
+def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, ItemFields]:
+    """The `type` of an object, and what says the rest."""
+    fields = ItemFields(value, path)
+    kind = fields.text("type")
+    if kind.startswith(_HOSTED):
+        raise BadRequest(
+            f"Tools of type '{kind}' are hosted by OpenAI; this client never uses the network. Supported values are: "
+            f"{listed(kinds)}.",
+            param=f"{path}.type",
+            code="unsupported_value",
+        )
+    fields.option("type", kinds)
+    return kind, _nested(fields, kind, form)
+
+
+def _nested(fields: ItemFields, name: str, form: Form) -> ItemFields:
+    """The object under this name, which is all that the outer one has left; in the flat form the outer one itself."""
+    if form == "flat":
+        return fields
+    inner = ItemFields(fields.require(fields.at(name)), fields.at(name))
+    fields.finish()
+    return inner
+
+
+def _tool(kind: str, fields: ItemFields, form: Form, namespace: tuple[str, str] | None = None) -> Tool:
+    """A function or a custom tool.
+
+    Args:
+        namespace: the name and the description of the one that it is in.
+    """
+    own, description = fields.text("name"), fields.optional("description")
+    name = qualified_name(namespace and namespace[0], own)
+    _check_name(own, name, fields.at("name"))
+    if namespace is not None and namespace[1]:
+        description = "\n".join(filter(None, (description, ": ".join(namespace))))
+    strict = fields.boolean(fields.at("strict")) if kind == "function" and form != "legacy" else False
+    tool = Tool(
+        name,
+        parameters=_parameters(fields, name) if kind == "function" else None,
+        strict=bool(strict) if form == "nested" else strict,
+        custom=_custom_format(fields, form) if kind == "custom" else None,
+        description=description,
+        namespace=None if namespace is None else (namespace[0], own),
+        path=fields.path,
+    )
+    if form == "flat":
+        for hint in _HINTS:
+            fields.get(fields.at(hint))
+    fields.finish()
+    return tool
+
+
+def _check_name(own: str, name: str, path: str) -> None:
+    if not own:
+        what = "empty string. Expected a string with minimum length 1, but got an empty string instead"
+        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="empty_string")
+    if len(name) > MAX_NAME_LENGTH:
+        raise BadRequest(
+            f"Invalid '{path}': string too long. Expected a string with maximum length {MAX_NAME_LENGTH}, but got a "
+            f"string with length {len(name)} instead.",
+            param=path,
+            code="string_above_max_length",
+        )
+    if not _NAME.fullmatch(name):
+        what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
+        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="invalid_value")
+
+
+def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
+    path = fields.at("parameters")
+    schema = fields.mapping(path)
+    if schema is None:
+        return None
+    if schema.get("type", "object") != "object":
+        why = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{schema['type']}\"'"
+    else:
+        try:
+            json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
+            return schema
+        except (TypeError, ValueError, RecursionError) as error:
+            why = f"it cannot be written as JSON: {error}"
+    raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
+
+
+def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:
+    path = fields.at("format")
+    value = fields.get(path)
+    if value is None:
+        return CustomFormat()
+    format = ItemFields(value, path)
+    if format.option("type", ("text", "grammar")) == "text":
+        format.finish()
+        return CustomFormat()
+    grammar = _nested(format, "grammar", form)
+    syntax, definition = grammar.option("syntax", ("lark", "regex")), grammar.text("definition")
+    grammar.finish()
+    return CustomFormat("lark" if syntax == "lark" else "regex", definition, grammar.at("definition"))
+
+
+# -- Choices ----------------------------------------------------------------------------------------------------------
+
+
+def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> ToolChoice:
+    mode = fields.option("mode", ("auto", "required"))
+    items = list(_items(fields.array("tools"), fields.at("tools")))
+    fields.finish()
+    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools) for item, path in items]
+    return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
+
+
+def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool]) -> str:
+    """What the model calls the tool of this kind that is named; one of a namespace may be named `crm.list_orders`."""
+    fields.get(fields.at("name"))
+    namespace = fields.optional("namespace") if fields.path == path else None  # which the flat form has
+    fields.finish()
+    name = fields.text("name")
+    for tool in tools:
+        names: set[tuple[str | None, str]] = {(None, tool.name)}
+        if tool.namespace is not None:
+            names |= {tool.namespace, (None, ".".join(tool.namespace))}
+        if tool.kind == kind and (namespace, name) in names:
+            return tool.name
+    raise _no_such(path, kind, name, "tools")
+
+
+# -- Errors -----------------------------------------------------------------------------------------------------------
+
+
+def _invalid_value(value: str, supported: Sequence[str], path: str) -> BadRequest:
+    return BadRequest(
+        f"Invalid value: '{value}'. Supported values are: {listed(supported)}.", param=path, code="invalid_value"
+    )
+
+
+def _only_with(field: str, other: str) -> BadRequest:
+    return BadRequest(
+        f"Invalid value for '{field}': '{field}' is only allowed when '{other}' are specified.", param=field
+    )
+
+
+def _no_such(path: str, kind: str, name: str, field: str) -> BadRequest:
+    what = "function" if kind == "function" else "custom tool"
+    return BadRequest(
+        f"Invalid value for '{path}': no {what} named '{name}' was specified in the '{field}' parameter.", param=path
+    )
