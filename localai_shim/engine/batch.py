@@ -286,8 +286,8 @@ class Batch:
             return
         places = dict(zip(self.rows, self._places, strict=True))
         for row in rows:
-            tokens = [*row.prompt_tokens, *row.said]
-            ran = tokens if self._in_flight else tokens[:-1]
+            keys = [*row.request.prompt.keys, *row.said]
+            ran = keys if self._in_flight else keys[:-1]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _keep(self, indices: list[int]) -> None:

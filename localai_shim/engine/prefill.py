@@ -42,6 +42,7 @@ class PrefillJob:
         "dependents",
         "done",
         "kept",
+        "keys",
         "priority",
         "prompt",
         "resumed",
@@ -55,6 +56,7 @@ class PrefillJob:
         self.rows, self.prompt, self.arrival = rows, prompt, arrival
         self.priority = rows[0].request.priority
         self.tokens = [*prompt.tokens, *said] if said else prompt.tokens
+        self.keys = self.tokens if prompt.keys is prompt.tokens else [*prompt.keys, *(said or ())]
         self.resumed = said is not None
         self.cache: RowCache | None = None
         self.done = 0
@@ -78,9 +80,9 @@ class PrefillJob:
         return len(self.tokens) - 1 - self.done
 
     @property
-    def key(self) -> tuple[str | None, tuple[int, ...]] | None:
+    def opening(self) -> tuple[str | None, tuple[int, ...]] | None:
         """What two jobs have in common that begin alike; None where the prompt is too short to be waited for."""
-        return (self.prompt.salt, tuple(self.tokens[:_SHARED])) if len(self.tokens) > _SHARED else None
+        return (self.prompt.salt, tuple(self.keys[:_SHARED])) if len(self.keys) > _SHARED else None
 
 
 def _wants_scores(prompt: Prompt) -> bool:
@@ -108,7 +110,7 @@ class Prefiller:
     def foresee(self, job: PrefillJob) -> None:
         """Say how far a prompt that waits will be when it begins, as far as that is known now."""
         if self._prefixes is not None and not job.begun and job.scores is None:
-            job.done = self._prefixes.match_prefix(job.prompt.salt, job.tokens[:-1])
+            job.done = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
 
     def begin(self, job: PrefillJob) -> None:
         """Start from what is known of the prompt, and say where on the way to keep it."""
@@ -118,7 +120,7 @@ class Prefiller:
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
-        found = prefixes.start(prompt.salt, job.tokens) if prefixes is not None and job.scores is None else None
+        found = prefixes.start(prompt.salt, job.keys) if prefixes is not None and job.scores is None else None
         job.cache, job.done = found or (self._model.new_cache(), 0)
         self._tell_scores(job)
         if prefixes is None:
@@ -198,12 +200,12 @@ class Prefiller:
             return False
         if job.scores is not None and job.prompt is not other.prompt:
             return False
-        at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
-        if at - prefixes.match_prefix(job.prompt.salt, job.tokens[:at]) < _SHARED:
+        at = min(common_length(other.keys, job.keys), len(job.keys) - 1, len(other.keys) - 1)
+        if at - prefixes.match_prefix(job.prompt.salt, job.keys[:at]) < _SHARED:
             return False
         if other.begun and other.done >= at:
             if prefixes.cuts_anywhere and other.cache is not None:
-                prefixes.insert(other.prompt.salt, other.tokens[: other.done], partial(copied, other.cache))
+                prefixes.insert(other.prompt.salt, other.keys[: other.done], partial(copied, other.cache))
             return False
         if at not in other.stops:
             bisect.insort(other.stops, at)
@@ -266,5 +268,5 @@ class Prefiller:
 
     def _keep(self, job: PrefillJob) -> None:
         if job.stops and job.done == job.stops[0] and self._prefixes is not None and job.cache is not None:
-            tokens = job.tokens[: job.stops.pop(0)]
-            self._prefixes.insert(job.prompt.salt, tokens, partial(copied, job.cache))
+            keys = job.keys[: job.stops.pop(0)]
+            self._prefixes.insert(job.prompt.salt, keys, partial(copied, job.cache))

@@ -154,7 +154,7 @@ class Scheduler:
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
-        key = job.key
+        key = job.opening
         if key is not None:
             other = self._last_alike.get(key)
             if other is not None and self._prefiller.depends(job, other):
@@ -179,7 +179,7 @@ class Scheduler:
         self._waiting.discard(job)
         if job in self._begun:
             self._begun.remove(job)
-        if (key := job.key) is not None and self._last_alike.get(key) is job:
+        if (key := job.opening) is not None and self._last_alike.get(key) is job:
             del self._last_alike[key]
         dependents, job.dependents = [other for _, other in job.dependents], []
         self._requeue(dependents)
