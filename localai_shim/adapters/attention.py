@@ -1,15 +1,19 @@
-"""Attention of mlx-lm's models that cannot take a batch's mask as it is."""
+"""Attention of mlx-lm's models that misread a batch's mask."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
 
 _BY_BLOCKS = ("mlx_lm.models.minimax_m3_vl", "mlx_lm.models.phi3small")
 
 
-def batch_attention(model: Any) -> int:
+def batch_attention(model: nn.Module) -> int:
     """Give attention layers that misread a batch's mask a class that does not; returns how many there were.
 
     gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
@@ -28,7 +32,7 @@ def batch_attention(model: Any) -> int:
     return len(layers)
 
 
-def takes_ends_for_positions(model: Any) -> bool:
+def takes_ends_for_positions(model: nn.Module) -> bool:
     """Whether attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
 
     Rows have to be of more blocks than are chosen before this makes a difference, some thousand tokens: no short trial
@@ -42,9 +46,11 @@ def _stacking(attention: type[Any]) -> type[Any]:
     class Stacking(attention):  # type: ignore[misc]
         """Attention with an axis for the queries that share a key head."""
 
-        def __call__(self, x: Any, mask: Any = None, cache: Any = None) -> Any:
-            per_row = mask is not None and mask.ndim == 4
-            return super().__call__(x, mask[:, :, None] if per_row else mask, cache)
+        def __call__(self, x: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
+            if mask is not None and mask.ndim == 4:  # per row
+                mask = mask[:, :, None]
+            out: mx.array = super().__call__(x, mask, cache)
+            return out
 
     Stacking.__name__ = Stacking.__qualname__ = attention.__name__
     return Stacking

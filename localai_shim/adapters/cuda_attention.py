@@ -28,7 +28,7 @@ _PLANNED_DIM = 128  # cuDNN is used for heads up to this size, in half precision
 _HALF = (mx.bfloat16, mx.float16)
 _ROWS = (1, 2, 4, 8, 16, 32)
 
-Attention = Callable[..., Any]
+Attention = Callable[..., mx.array]
 
 
 def filled(tokens: int) -> int:
@@ -95,24 +95,34 @@ def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
 _upstream: Attention = base.scaled_dot_product_attention
 
 
-def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, sinks: Any = None) -> Any:
+def attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None,
+    sinks: mx.array | None = None,
+) -> mx.array:
     """mlx-lm's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
     Batches in mlx-lm's own caches, which are padded on the left, are left to it: they are somebody else's.
     """
-    is_array = isinstance(mask, mx.array) and mask.dtype == mx.bool_
-    theirs = is_array and getattr(cache, "left_padding", None) is not None
+    array = mask if isinstance(mask, mx.array) else None
+    theirs = array is not None and (array.dtype != mx.bool_ or getattr(cache, "left_padding", None) is not None)
     if not hasattr(cache, "bits") and not theirs:
-        if (mask is None or is_array) and cuda_decode.fits(queries, keys, values):
-            return cuda_decode.attend(queries, keys, values, mask, scale, sinks)
-        if _has_plan(queries, values) and is_array:
-            return attend_masked(queries, keys, values, scale, mask, sinks)
-        if _has_plan(queries, values) and isinstance(mask, str) and mask == "causal":
+        if array is mask and cuda_decode.fits(queries, keys, values):
+            return cuda_decode.attend(queries, keys, values, array, scale, sinks)
+        if array is not None and _has_plan(queries, values):
+            return attend_masked(queries, keys, values, scale, array, sinks)
+        if array is None and mask == "causal" and _has_plan(queries, values):
             return attend_filled(queries, keys, values, scale, sinks)
     return _upstream(queries, keys, values, cache, scale, mask, sinks)
 
 
-def attend_filled(queries: Any, keys: Any, values: Any, scale: float, sinks: Any = None) -> Any:
+def attend_filled(
+    queries: mx.array, keys: mx.array, values: mx.array, scale: float, sinks: mx.array | None = None
+) -> mx.array:
     """Causal attention of the last tokens to all, `[rows, heads, tokens, dim]`, with lengths that are few.
 
     Queries are padded on the left, so that they begin at one of few positions, and on the right like keys and values.
@@ -124,7 +134,9 @@ def attend_filled(queries: Any, keys: Any, values: Any, scale: float, sinks: Any
     return out[:, :, before : before + tokens]
 
 
-def attend_masked(queries: Any, keys: Any, values: Any, scale: float, mask: Any, sinks: Any = None) -> Any:
+def attend_masked(
+    queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array, sinks: mx.array | None = None
+) -> mx.array:
     """Attention with a bool mask `[..., tokens, columns]`, made one to add: only such a mask stays in one kernel.
 
     On an H100, 2,048 tokens and 3,072 columns: 1,218 us with a bool mask, 397 so.
@@ -138,7 +150,7 @@ def attend_masked(queries: Any, keys: Any, values: Any, scale: float, mask: Any,
     return out[:, :, :tokens]
 
 
-def _padded(array: Any, before: int, after: int) -> Any:
+def _padded(array: mx.array, before: int, after: int) -> mx.array:
     """`[rows, heads, tokens, dim]` with zeros around the tokens."""
     return mx.pad(array, [(0, 0), (0, 0), (before, after), (0, 0)]) if before or after else array
 
@@ -161,5 +173,5 @@ def _grain(tokens: int) -> int:
     return max(256, 1 << (tokens - 1).bit_length() - 4)
 
 
-def _has_plan(queries: Any, values: Any) -> bool:
+def _has_plan(queries: mx.array, values: mx.array) -> bool:
     return queries.shape[2] > 1 and queries.dtype in _HALF and max(queries.shape[-1], values.shape[-1]) <= _PLANNED_DIM

@@ -33,7 +33,7 @@ _DIMS = (64, 80, 96, 128, 256)
 _TYPES = (mx.bfloat16, mx.float16)
 
 
-def fits(queries: Any, keys: Any, values: Any) -> bool:
+def fits(queries: mx.array, keys: mx.array, values: mx.array) -> bool:
     """Whether the kernel knows these shapes and types.
 
     Args:
@@ -50,7 +50,14 @@ def fits(queries: Any, keys: Any, values: Any) -> bool:
     )
 
 
-def attend(queries: Any, keys: Any, values: Any, mask: Any, scale: float, sinks: Any = None) -> Any:
+def attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    mask: mx.array | None,
+    scale: float,
+    sinks: mx.array | None = None,
+) -> mx.array:
     """`[rows, heads, 1, dim]`: what `mx.fast.scaled_dot_product_attention` computes of the same arguments.
 
     Args:
@@ -76,6 +83,7 @@ def attend(queries: Any, keys: Any, values: Any, mask: Any, scale: float, sinks:
         output_shapes=[(rows, heads, splits, dim), (rows, heads, splits, 2)],
         output_dtypes=[mx.float32, mx.float32],
     )
+    out: mx.array
     [out] = _combine(sinks is not None)(
         inputs=[sums, stats] if sinks is None else [sums, stats, sinks.astype(mx.float32)],
         template=template,

@@ -23,6 +23,7 @@ from .step_input import StepInput
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
@@ -110,7 +111,7 @@ class TextModel:
     """
 
     def __init__(
-        self, name: str, model: Any, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
     ) -> None:
         import mlx.core as mx
         from mlx.utils import tree_flatten
@@ -305,7 +306,7 @@ def _fetch(path_or_id: str) -> Path:
         ) from error
 
 
-def _widen(model: Any) -> None:
+def _widen(model: nn.Module) -> None:
     """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
     import mlx.core as mx
     from mlx.utils import tree_flatten

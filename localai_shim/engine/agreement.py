@@ -1,8 +1,8 @@
-"""Whether a model says of rows that share a pass, and of prompts in pieces, what it says of each row by itself.
+"""Whether a model gives rows that share a pass, and prompts in pieces, the logits that it gives each row by itself.
 
-A model's own code may misread what a batch gives it: gemma2's attention took the rows of a mask for key heads, afm7's
-takes the longest row's length for every row's position. Both answer, and wrongly. So this is tried when a model is
-loaded, on two short rows of different length, before anybody's request depends on it.
+A model's own code may misread a batch: gemma2's attention took the rows of a mask for key heads, afm7's takes the
+longest row's length for every row's position. Both answer, and wrongly. So each model is tried when it is loaded, on
+two short rows of different length, before any request depends on it.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ log = logging.getLogger("localai_shim")
 _ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31]]
 """Tokens that every vocabulary has."""
 _STEPS = [5, 29]
-"""Tokens that all rows get then: what is said to these differs by what came before only."""
-_PIECE = 9
-# Who misreads a mask or a position loses what came before, in part at least: this moved logits by 0.07 (afm7) to 1.0
-# (gemma2) of what another beginning does. Rounding moves them by 1e-6 of that in float32. In bfloat16 it may be as much
-# as the error (0.01 to 0.2, and 0.6 where tokens change experts): it is measured, on two equal rows that share a pass.
-_TOLERANCE = 0.05
-_TIMES_ROUNDING = 4
+"""Tokens that all rows get afterwards: their logits differ only by what came before."""
+_PIECE_TOKENS = 9
+# A model that misreads a mask or a position loses what came before, in part at least: this moved logits by 0.07 (afm7)
+# to 1.0 (gemma2) of what another prefix does. Rounding moves them by 1e-6 of that in float32. In bfloat16 it may be as
+# large as the error (0.01 to 0.2, and 0.6 where tokens change experts): it is measured, on two equal rows in one pass.
+LOGIT_TOLERANCE = 0.05
+ROUNDING_TOLERANCE = 4
 
 Logits = npt.NDArray[np.float64]
 
 
 class Agreement(NamedTuple):
-    """What a model may be asked to do."""
+    """What a model does correctly."""
 
     in_pieces: bool
-    """Running a prompt in pieces gives what running it at once does."""
+    """A prompt in pieces gives the logits of the whole prompt in one pass."""
     together: bool
-    """Rows of different lengths may share a pass."""
+    """Rows of different lengths that share a pass get the logits that each gets alone."""
 
 
 _known: dict[str, Agreement] = {}
@@ -54,7 +54,7 @@ _known: dict[str, Agreement] = {}
 
 
 def agreement(model: Model) -> Agreement:
-    """What a model may be asked to do; tried once per model, versions and options, and remembered on disk."""
+    """What a model does correctly; tried once per model, versions and options, and remembered on disk."""
     known = _known.get(model.fingerprint) or _recall(model.fingerprint)
     if known is None:
         known = _try(model)
@@ -70,8 +70,8 @@ def _try(model: Model) -> Agreement:
     if batches:
         twice = _decode(model, [_prefilled(model, [_ROWS[0]])] * 2)
         rounding = _distance(twice, alone[:1]).max(axis=0)
-    allowed = _TOLERANCE * _distance(alone[0], alone[1]) + _TIMES_ROUNDING * rounding
-    first, second = _ROWS[0][:_PIECE], _ROWS[0][_PIECE:]
+    allowed = LOGIT_TOLERANCE * _distance(alone[0], alone[1]) + ROUNDING_TOLERANCE * rounding
+    first, second = _ROWS[0][:_PIECE_TOKENS], _ROWS[0][_PIECE_TOKENS:]
     in_pieces = _agrees(alone, allowed, lambda: _decode(model, [_prefilled(model, [first, second])]))
     return Agreement(in_pieces, batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model))))
 
@@ -96,7 +96,7 @@ def _side_by_side(model: Model) -> list[RowCache]:
 
 
 def _decode(model: Model, rows: Sequence[RowCache]) -> Logits:
-    """`[rows, steps, vocabulary]`: what each row says to the same tokens."""
+    """`[rows, steps, vocabulary]`: the logits of each row after the same tokens."""
     batch, slots = kv.join(None, rows)
     steps = []
     for token in _STEPS:
@@ -107,9 +107,9 @@ def _decode(model: Model, rows: Sequence[RowCache]) -> Logits:
 
 
 def _agrees(alone: Logits, allowed: Logits, run: Callable[[], Logits]) -> bool:
-    """Whether the first rows, run in another way, say what they say alone.
+    """Whether the first rows, run in another way, get the logits that they get alone.
 
-    Rounding may send a token to another expert, and be far off at one step; what is misread is misread at each.
+    Rounding may send a token to another expert, and be far off at one step; a batch that is misread is off at each.
     """
     try:
         logits = run()
@@ -140,7 +140,7 @@ def _recall(fingerprint: str) -> Agreement | None:
 
 
 def _remember(fingerprint: str, found: Agreement) -> None:
-    """Best effort: who has no folder for it tries again."""
+    """Best effort: where the folder cannot be written to, the next process tries again."""
     words = [name for name, holds in found._asdict().items() if holds]
     with contextlib.suppress(OSError):
         folder = _folder()

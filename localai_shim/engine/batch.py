@@ -16,6 +16,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from ..types import Event, Failure, RowError, Token
 from .kv import Buckets, Place, RowCache
@@ -32,12 +33,12 @@ _async_eval: Callable[..., None] = mx.async_eval
 class _Built:
     """The graph of a step whose tokens are not known yet."""
 
-    tokens: Any
-    """A view of its input, `[rows when it was built]` int32."""
+    tokens: npt.NDArray[np.int32]
+    """A view of its input, `[rows when it was built]`."""
     places: list[int]
     """Where the tokens of the present rows go."""
-    logits: Any
-    """`[rows, vocabulary]`, nothing of which is computed yet."""
+    logits: mx.array
+    """`[rows, vocabulary]`, not computed yet."""
 
     def take(self, indices: Sequence[int]) -> _Built:
         """For these of the present rows; the others run to no purpose."""
@@ -78,7 +79,7 @@ class Batch:
         return len(self.rows)
 
     def join(self, joining: Sequence[tuple[Row, RowCache]], unkept: Sequence[Row] = ()) -> None:
-        """Let rows in: all of a row's tokens but the last one are in its cache, that one runs with the batch.
+        """Add rows: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
         Args:
             joining: rows with one prompt may bring the same cache.
@@ -95,7 +96,7 @@ class Batch:
         self._unkept += unkept
 
     def step(self, *, ahead: bool = True) -> None:
-        """Give every running row its next token. An exception here means that the model failed: see `fail`.
+        """Give every running row its next token. Whatever it raises, the model's step failed: see `fail`.
 
         Args:
             ahead: build the step after the next one, too. Rows that join have to wait until it has run.
@@ -117,7 +118,7 @@ class Batch:
         self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
-        """Remove those of these rows that run, without a word to their sinks."""
+        """Drop running rows; no event is sent. Rows that do not run are ignored."""
         if any(row in gone for row in self._unkept):
             self.keep_prompts()
         self._keep([i for i, row in enumerate(self.rows) if row not in gone])
@@ -145,7 +146,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """What the rows' caches hold, free room included."""
+        """Bytes of the rows' caches, free slots and places included."""
         return self._cache.nbytes
 
     def fail(self, error: Exception) -> None:
@@ -174,8 +175,8 @@ class Batch:
             self._logits = logits
             _async_eval(logits)
 
-    def _forward(self, tokens: Any) -> Any:
-        """Logits after one more token per row, lazy."""
+    def _forward(self, tokens: mx.array) -> mx.array:
+        """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]`, lazy."""
         parts, start = [], 0
         for part in self._cache.advance(self._places):
             end = start + len(part.slots)
@@ -286,8 +287,8 @@ class Batch:
             return
         places = dict(zip(self.rows, self._places, strict=True))
         for row in rows:
-            tokens = [*row.prompt_tokens, *row.said]
-            ran = tokens if self._in_flight else tokens[:-1]
+            keys = [*row.request.prompt.keys, *row.said]
+            ran = keys if self._in_flight else keys[:-1]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _keep(self, indices: list[int]) -> None:

@@ -13,7 +13,7 @@ from ..adapters.backend import gpu_memory, total_memory
 from ..adapters.contents import KeyValues
 from . import kv
 from .kv.row import is_packed, leaves
-from .kv.slots import bucket, rounded
+from .kv.slots import capacity_for, slots_for
 from .model import Model, StepInput
 
 GPU_SHARE = 0.9  # of a GPU's memory, weights included
@@ -94,16 +94,16 @@ class Memory:
 
     def row(self, tokens: int) -> int:
         """Most bytes of a row of so many tokens while it is prefilled."""
-        return self._of(rounded(tokens), min(tokens, self._chunk))
+        return self._of(capacity_for(tokens), min(tokens, self._chunk))
 
     def batch(self, lengths: Sequence[int]) -> int:
         """Most bytes of a batch whose rows grow to these lengths."""
         if not lengths:
             return 0
         if len(lengths) == 1:
-            return self._of(rounded(lengths[0]), 0)
-        together = bucket(len(lengths)) * self._of(rounded(int(max(lengths) * SLOT_GROWTH)), 0)
-        apart = sum(self._of(rounded(int(length * SLOT_GROWTH)), 0) for length in lengths) + self._padding
+            return self._of(capacity_for(lengths[0]), 0)
+        together = slots_for(len(lengths)) * self._of(capacity_for(int(max(lengths) * SLOT_GROWTH)), 0)
+        apart = sum(self._of(capacity_for(int(length * SLOT_GROWTH)), 0) for length in lengths) + self._padding
         apart = int(MAX_SLOTS_PER_ROW * apart)
         return min(together, apart)
 

@@ -1,4 +1,4 @@
-"""Running prompts into rows' caches: a chunk of one, or several short ones in one pass."""
+"""Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass."""
 
 from __future__ import annotations
 
@@ -18,57 +18,59 @@ from .prefix.cache import PrefixCache
 from .row import Row
 from .scores import Scorer, Scoring
 
-_SHORT = 128  # tokens; prompts up to here are run together: 8 of 32 tokens in 0.57 of the time, of 128 in 0.79 (CPU)
-_SHARED = 64  # tokens that two waiting prompts begin with alike, for which one is made to wait for the other
-_MOMENT = 0.0002  # seconds; who waits for longer has waited for a step that was in flight
-_CLOSE = 16  # tokens before the end of a prompt; a snapshot that near is as good as one at the end
+MAX_SHORT_TOKENS = 128  # of prompts that share a pass: 8 of 32 tokens take 0.57 of the time, of 128 take 0.79 (CPU)
+MIN_SHARED_TOKENS = 64  # of the prefix of two waiting prompts, for one to wait for the other
+MIN_STEP_WAIT = 0.0002  # seconds; a longer wait was one for a step in flight
+NEAR_END_TOKENS = 16  # a snapshot so near to a prompt's end serves as well as one at its end
 
 
 class PrefillJob:
     """Rows that share one prompt, and the cache that it is being prefilled into.
 
     Args:
-        rows: what joins the batch then; more may be added before it is queued.
+        rows: those that join the batch afterwards; more may be added before it is queued.
         prompt: theirs.
         arrival: smaller for those that came earlier.
-        said: what a row that was preempted has generated already, and the prompt goes on with; None for new ones.
+        output: what a preempted row has generated so far, which follows the prompt; None for new rows.
     """
 
     __slots__ = (
         "alone",
         "arrival",
+        "batch_inserts",
         "begun",
         "cache",
         "dependents",
         "done",
-        "kept",
+        "insert_at",
+        "keys",
         "priority",
         "prompt",
         "resumed",
         "rows",
         "scores",
-        "stops",
         "tokens",
     )
 
-    def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, said: Sequence[int] | None = None) -> None:
+    def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, output: Sequence[int] | None = None) -> None:
         self.rows, self.prompt, self.arrival = rows, prompt, arrival
         self.priority = rows[0].request.priority
-        self.tokens = [*prompt.tokens, *said] if said else prompt.tokens
-        self.resumed = said is not None
+        self.tokens = [*prompt.tokens, *output] if output else prompt.tokens
+        self.keys = self.tokens if prompt.keys is prompt.tokens else [*prompt.keys, *(output or ())]
+        self.resumed = output is not None
         self.cache: RowCache | None = None
         self.done = 0
-        """Tokens that have been prefilled; before it has begun, how many of them need not be."""
+        """Tokens that have been prefilled; before it has begun, those that the prefix cache is expected to give."""
         self.begun = False
-        self.scores: list[TokenScore] | None = None if said or not _wants_scores(prompt) else []
-        """How likely its tokens are, as far as is known; None: nobody wants to know. Where somebody does, all of the
-        prompt is run, whatever the prefix cache has of it."""
+        self.scores: list[TokenScore] | None = None if output or not _wants_scores(prompt) else []
+        """Those of the tokens so far; None: not wanted. Where they are, all of the prompt is run, whatever the prefix
+        cache has of it."""
         self.alone = False
-        """Running it together with others has failed."""
-        self.stops: list[int] = []
-        """Lengths at which the cache is kept, ascending."""
-        self.kept = True
-        """Its end is not left to be kept by the batch."""
+        """A pass with others has failed."""
+        self.insert_at: list[int] = []
+        """Lengths at which the row is inserted into the prefix cache, ascending."""
+        self.batch_inserts = False
+        """The batch inserts its end, once its rows have their first tokens."""
         self.dependents: list[tuple[int, PrefillJob]] = []
         """(length, job): jobs that begin when this one has run so many tokens."""
 
@@ -78,9 +80,9 @@ class PrefillJob:
         return len(self.tokens) - 1 - self.done
 
     @property
-    def key(self) -> tuple[str | None, tuple[int, ...]] | None:
-        """What two jobs have in common that begin alike; None where the prompt is too short to be waited for."""
-        return (self.prompt.salt, tuple(self.tokens[:_SHARED])) if len(self.tokens) > _SHARED else None
+    def opening(self) -> tuple[str | None, tuple[int, ...]] | None:
+        """What is equal for two jobs that share a prefix; None where the prompt is too short to be waited for."""
+        return (self.prompt.salt, tuple(self.keys[:MIN_SHARED_TOKENS])) if len(self.keys) > MIN_SHARED_TOKENS else None
 
 
 def _wants_scores(prompt: Prompt) -> bool:
@@ -88,13 +90,13 @@ def _wants_scores(prompt: Prompt) -> bool:
 
 
 class Prefiller:
-    """Runs prompts, starting from what the prefix cache has of them, and leaves them there.
+    """Runs prompts from the longest prefix that the prefix cache has, and inserts them there.
 
     Args:
-        model: what runs them.
-        meter: what counts.
-        prefixes: None: nothing is kept.
-        wait_for_step: returns when the decode step that is in flight has run.
+        model: runs them.
+        meter: counts them.
+        prefixes: the prefix cache; None: there is none.
+        wait_for_step: returns when the decode step in flight has run.
     """
 
     def __init__(
@@ -105,34 +107,34 @@ class Prefiller:
         self._scorer = Scorer(model)
         self._padding: int | None = None
 
-    def foresee(self, job: PrefillJob) -> None:
-        """Say how far a prompt that waits will be when it begins, as far as that is known now."""
+    def estimate(self, job: PrefillJob) -> None:
+        """Set how many tokens of a waiting prompt the prefix cache would give now."""
         if self._prefixes is not None and not job.begun and job.scores is None:
-            job.done = self._prefixes.match_prefix(job.prompt.salt, job.tokens[:-1])
+            job.done = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
 
     def begin(self, job: PrefillJob) -> None:
-        """Start from what is known of the prompt, and say where on the way to keep it."""
+        """Start from the longest prefix in the prefix cache, and set at which lengths the row is inserted there."""
         if job.begun:
             return
         job.begun = True
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
-        found = prefixes.start(prompt.salt, job.tokens) if prefixes is not None and job.scores is None else None
+        found = prefixes.start(prompt.salt, job.keys) if prefixes is not None and job.scores is None else None
         job.cache, job.done = found or (self._model.new_cache(), 0)
-        self._tell_scores(job)
+        self._set_scores(job)
         if prefixes is None:
             return
         if prompt.cached_tokens is None:
             prompt.cached_tokens = job.done
         end = len(job.tokens) - 1
-        stops = {*job.stops} if prefixes.cuts_anywhere else {*prompt.boundaries, *job.stops}
-        if not any(end - _CLOSE <= stop <= end for stop in stops):
-            stops.add(end)
-        job.stops = sorted(stop for stop in stops if job.done < stop <= end)
+        lengths = {*job.insert_at} if prefixes.cuts_anywhere else {*prompt.boundaries, *job.insert_at}
+        if not any(end - NEAR_END_TOKENS <= length <= end for length in lengths):
+            lengths.add(end)
+        job.insert_at = sorted(length for length in lengths if job.done < length <= end)
 
     def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool) -> tuple[int, float | None]:
-        """Run the next tokens of a prompt, at most so many: how many, and the seconds that it took, if waited for.
+        """Run the next tokens of a prompt, at most so many: how many, and the seconds, where it was waited for.
 
         Args:
             job: whose prompt.
@@ -142,7 +144,7 @@ class Prefiller:
         """
         cache = job.cache
         assert cache is not None
-        size = min(job.left, most, job.stops[0] - job.done if job.stops else job.left)
+        size = min(job.left, most, job.insert_at[0] - job.done if job.insert_at else job.left)
         step = StepInput(mx.array([job.tokens[job.done : job.done + size]]), cache)
         seconds = None
         if job.scores is not None:
@@ -152,16 +154,16 @@ class Prefiller:
         else:
             self._model.prefill(step, wait=False)
         job.done += size
-        self._tell_scores(job)
+        self._set_scores(job)
         self._meter.prefilled_tokens += size
-        if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.stops:
-            job.kept = False  # copying it would keep its first token waiting, and it can be cut off the row later
+        if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.insert_at:
+            job.batch_inserts = True  # a copy now would delay its first token, and the row can be trimmed later
         else:
-            self._keep(job)
+            self._insert(job)
         return size, seconds
 
-    def most(self, job: PrefillJob, most: int) -> int:
-        """Tokens that one pass may run of a job: their logits, where they are wanted, are only so large."""
+    def chunk_limit(self, job: PrefillJob, most: int) -> int:
+        """Most tokens of a job in one pass: fewer where it wants scores, for which all logits are held."""
         return most if job.scores is None else min(most, self._scorer.portion)
 
     def _run_scored(self, jobs: Sequence[PrefillJob], step: StepInput) -> float:
@@ -176,17 +178,17 @@ class Prefiller:
             job.scores += scores
         return seconds + time.monotonic() - start
 
-    def _tell_scores(self, job: PrefillJob) -> None:
+    def _set_scores(self, job: PrefillJob) -> None:
         if job.scores is not None and not job.left:
             job.prompt.scores = job.scores
 
     def _timed(self, launch: Callable[[], None], cache: RowCache) -> float:
-        """Run a pass and wait for it: its seconds, without what was left of the step that is in flight before it."""
+        """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
         start = time.monotonic()
         launch()
         launched = time.monotonic()
         self._wait_for_step()
-        if time.monotonic() - launched > _MOMENT:
+        if time.monotonic() - launched > MIN_STEP_WAIT:
             start = time.monotonic()
         mx.eval(cache[-1].state)  # all other layers come before
         return time.monotonic() - start
@@ -198,49 +200,50 @@ class Prefiller:
             return False
         if job.scores is not None and job.prompt is not other.prompt:
             return False
-        at = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1, len(other.tokens) - 1)
-        if at - prefixes.match_prefix(job.prompt.salt, job.tokens[:at]) < _SHARED:
+        at = min(common_length(other.keys, job.keys), len(job.keys) - 1, len(other.keys) - 1)
+        if at - prefixes.match_prefix(job.prompt.salt, job.keys[:at]) < MIN_SHARED_TOKENS:
             return False
         if other.begun and other.done >= at:
             if prefixes.cuts_anywhere and other.cache is not None:
-                prefixes.insert(other.prompt.salt, other.tokens[: other.done], partial(copied, other.cache))
+                prefixes.insert(other.prompt.salt, other.keys[: other.done], partial(copied, other.cache))
             return False
-        if at not in other.stops:
-            bisect.insort(other.stops, at)
+        if at not in other.insert_at:
+            bisect.insort(other.insert_at, at)
         other.dependents.append((at, job))
         return True
 
     # -- several in one pass ------------------------------------------------------------------------------------
 
     def is_short(self, job: PrefillJob, most: int) -> bool:
-        """Whether a prompt is better run with others."""
-        if job.alone or not 0 < job.left <= min(_SHORT, most) or (job.stops and job.stops[0] < len(job.tokens) - 1):
+        """Whether a prompt should share a pass with others."""
+        inserts_before_end = job.insert_at and job.insert_at[0] < len(job.tokens) - 1
+        if job.alone or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
         if self._padding is None:
             self._padding = takes_padding(self._model.new_cache())
         return len(job.tokens) <= self._padding
 
     def together(self, job: PrefillJob, others: Sequence[PrefillJob], most: int) -> list[PrefillJob]:
-        """Those of the others that are run in one pass with a short prompt, that one first."""
+        """The jobs of one pass: a short one, and those of the others that fit."""
         jobs = [job]
         for other in sorted(others, key=lambda other: other.left, reverse=True):
-            fits = other.done == job.done and self.is_short(other, most) and self.has_place(jobs, other.left, most)
+            fits = other.done == job.done and self.is_short(other, most) and self.worth_padding(jobs, other.left, most)
             if fits and other is not job and (other.scores is None) == (job.scores is None):
                 jobs.append(other)
         return jobs
 
-    def has_place(self, jobs: Sequence[PrefillJob], tokens: int, most: int) -> bool:
-        """Whether a prompt of so many tokens can be run with these: padding it is worth its while."""
+    def worth_padding(self, jobs: Sequence[PrefillJob], tokens: int, most: int) -> bool:
+        """Whether a prompt of so many tokens should share a pass with these, given the padding that this takes."""
         lengths = [tokens, *(job.left for job in jobs)]
         return 2 * min(lengths) >= max(lengths) and len(lengths) * max(lengths) <= most
 
     def run_together(self, jobs: Sequence[PrefillJob]) -> tuple[int, float | None]:
-        """Run short prompts that have come equally far to their ends: how many tokens that were, and the seconds.
+        """Run short prompts, of which equally many tokens are done, to their ends: how many tokens, and the seconds.
 
-        Should it fail, each is to be run alone, and the one that is to blame fails alone.
+        Where it fails, each will be run alone, so that only the one that is to blame fails.
         """
         width = max(job.left for job in jobs)
-        # Padded at the right: causal attention never looks there, and it is cut off the caches.
+        # Padded on the right: causal attention never looks there, and caches are trimmed by it.
         ends = [[*job.tokens[job.done : -1], *[0] * (width - job.left)] for job in jobs]
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
@@ -260,11 +263,11 @@ class Prefiller:
         for job, row in zip(jobs, rows, strict=True):
             self._meter.prefilled_tokens += job.left
             job.cache, job.done = row, len(job.tokens) - 1
-            self._tell_scores(job)
-            self._keep(job)
+            self._set_scores(job)
+            self._insert(job)
         return width * len(jobs), seconds
 
-    def _keep(self, job: PrefillJob) -> None:
-        if job.stops and job.done == job.stops[0] and self._prefixes is not None and job.cache is not None:
-            tokens = job.tokens[: job.stops.pop(0)]
-            self._prefixes.insert(job.prompt.salt, tokens, partial(copied, job.cache))
+    def _insert(self, job: PrefillJob) -> None:
+        if job.insert_at and job.done == job.insert_at[0] and self._prefixes is not None and job.cache is not None:
+            keys = job.keys[: job.insert_at.pop(0)]
+            self._prefixes.insert(job.prompt.salt, keys, partial(copied, job.cache))

@@ -154,13 +154,13 @@ class Scheduler:
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
-        key = job.key
+        key = job.opening
         if key is not None:
             other = self._last_alike.get(key)
             if other is not None and self._prefiller.depends(job, other):
                 return
             self._last_alike[key] = job
-        self._prefiller.foresee(job)
+        self._prefiller.estimate(job)
         self._waiting.add(job)
 
     def _release(self) -> None:
@@ -179,7 +179,7 @@ class Scheduler:
         self._waiting.discard(job)
         if job in self._begun:
             self._begun.remove(job)
-        if (key := job.key) is not None and self._last_alike.get(key) is job:
+        if (key := job.opening) is not None and self._last_alike.get(key) is job:
             del self._last_alike[key]
         dependents, job.dependents = [other for _, other in job.dependents], []
         self._requeue(dependents)
@@ -272,7 +272,7 @@ class Scheduler:
     def _advance(self, job: PrefillJob, left: float | None) -> None:
         """Run one chunk of a prompt, sized to take the seconds that are `left`; None: no row waits for a token."""
         pace = self._pace if job.scores is None else self._scoring_pace
-        most = self._prefiller.most(job, self._prefill_chunk)
+        most = self._prefiller.chunk_limit(job, self._prefill_chunk)
         if left is not None:
             most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
         self._prefiller.begin(job)
@@ -296,7 +296,7 @@ class Scheduler:
             return together
         while (other := self._waiting.shortest()) is not None:
             oldest = self._waiting.oldest()
-            fits = prefiller.is_short(other, most) and prefiller.has_place(together, other.left, most)
+            fits = prefiller.is_short(other, most) and prefiller.worth_padding(together, other.left, most)
             if (
                 not (fits or other.left <= 0)
                 or (other.scores is None) != (job.scores is None)
@@ -329,7 +329,7 @@ class Scheduler:
             del self._jobs[row]
         self._steps_planned = 0
         try:
-            self._batch.join(joined, [row for job in joining for row in job.rows if not job.kept])
+            self._batch.join(joined, [row for job in joining for row in job.rows if job.batch_inserts])
         except Exception as error:
             # Some layers of the batch's cache may hold the rows and others not: no row in it can go on.
             failure = _row_error("joining the batch failed", error)

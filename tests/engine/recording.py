@@ -121,7 +121,7 @@ class World:
 
     def ask(
         self,
-        tokens: Sequence[int],
+        prompt: Sequence[int] | Prompt,
         max_tokens: int = 1,
         *,
         n: int = 1,
@@ -130,7 +130,9 @@ class World:
         sampling: SamplingParams = GREEDY,
     ) -> list[Row]:
         """Queue a request of so many choices; its rows."""
-        one = GenerationRequest(Prompt(tokens, salt=salt), sampling, max_tokens, priority=priority)
+        if not isinstance(prompt, Prompt):
+            prompt = Prompt(prompt, salt=salt)
+        one = GenerationRequest(prompt, sampling, max_tokens, priority=priority)
         rows = [Row(one, SyncSink(), i, self.model) for i in range(n)]
         self.events.update((row, []) for row in rows)
         self.scheduler.add(rows)

@@ -1,7 +1,7 @@
 """The caches of rows that share a forward pass.
 
-They are kept in one of three ways: a row that is alone stays where it is, several are kept in slots, and caches of
-unknown kinds are merged by their own means.
+There are three forms: a row that is alone stays in its own cache, several rows are held in slots, and caches of
+unknown kinds are merged by the methods of their classes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BatchCache(Protocol):
         ...
 
     def join(self, rows: Sequence[RowCache]) -> list[int]:
-        """Let prefilled rows in; returns their slots, ascending. What is in flight should be finished."""
+        """Add prefilled rows; returns their slots, ascending. No step should be in flight."""
         ...
 
     def leave(self, slots: Sequence[int]) -> None:
@@ -39,34 +39,34 @@ class BatchCache(Protocol):
         ...
 
     def advance(self) -> RowCache:
-        """Begin a step in which every row gets one token. Returns what the model is to be called with."""
+        """Begin a step in which every row gets one token. Returns the layers that the model is called with."""
         ...
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether `compact` is worth its while now."""
+        """Whether `compact` would save more than it costs."""
         ...
 
     def compact(self) -> dict[int, int]:
-        """Close freed slots. What is in flight should be finished. Returns old slot -> new slot where rows moved."""
+        """Move rows into free slots. No step should be in flight. Returns old slot -> new slot where rows moved."""
         ...
 
     def read(self, slot: int, start: int = 0) -> list[Contents]:
         """A copy of one row, the step in flight included; of layers with one position per token, only the tokens from
-        `start` on. Raises ValueError for kinds of caches that are not known.
+        `start` on. Raises ValueError for kinds of caches that slots cannot hold.
         """
         ...
 
     def rollback(self, slot: int, tokens: int) -> None:
-        """Forget a row's last tokens. Raises ValueError where the model's caches cannot."""
+        """Remove a row's last tokens. Raises ValueError where the model's caches cannot."""
         ...
 
 
 def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache, list[int]]:
-    """Let prefilled rows into a batch; None is an empty one.
+    """Add prefilled rows to a batch; None is an empty one.
 
     Args:
-        cache: the batch's; not to be used any more. Rows keep their slots.
+        cache: the batch's; must not be used any more. Its rows keep their slots.
         rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
             from now on, not copied, unless its keys and values are quantised: only slots read these as they are.
 
@@ -82,7 +82,7 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache
         return cache, cache.join(rows)
     rows = [*([cache.row] if cache is not None else []), *rows]
     if not can_batch(rows[0]):
-        raise ValueError(f"{type(rows[0][0]).__name__} holds one row at a time")
+        raise ValueError(f"a {type(rows[0][0]).__name__} holds one row at a time")
     joined: BatchCache = SlotCache() if fits_slots(rows[0]) else MergedCache()
     slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]

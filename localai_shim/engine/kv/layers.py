@@ -1,7 +1,7 @@
-"""One layer's slots. Towards the model they behave like mlx-lm's own caches, at one token per row and step.
+"""One layer's slots. To the model they look like mlx-lm's own caches, at one token per row and step.
 
 Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes a token of any number of slots.
-MLX does it in place as long as nothing else holds the buffer: what is read of a slot to be kept is always copied.
+MLX does it in place as long as nothing else holds the buffer: what is read of a slot is always copied.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .step import Step
 
 @dataclass(slots=True)
 class Current:
-    """What all layers of a cache share."""
+    """What all layers of a cache have in common."""
 
     slots: int = 0
-    """Slots that buffers have."""
+    """Slots of each buffer."""
     capacity: int = 0
-    """Tokens that a slot has room for; rings have less."""
+    """Places of each slot; rings have less."""
     step: Step | None = None
-    """The step that the model is in, or was in last."""
+    """The step that runs, or ran last."""
 
 
 class LayerSlots(Protocol):
-    """What a cache does with each layer."""
+    """One layer of `SlotCache`."""
 
     @property
     def layer(self) -> Any:
@@ -40,11 +40,11 @@ class LayerSlots(Protocol):
         ...
 
     def resize(self) -> None:
-        """Give the buffers the current number of slots and capacity; what fits stays."""
+        """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
         ...
 
     def begin(self, width: int) -> None:
-        """A step with so many slots follows."""
+        """Prepare for a step of so many slots."""
         ...
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
@@ -52,32 +52,34 @@ class LayerSlots(Protocol):
         ...
 
     def read(self, slot: int, length: int, start: int = 0) -> Contents:
-        """A lazy copy of the row of this length in a slot; from a token on, where there is one position per token.
+        """A lazy copy of a slot's row of this length; of layers with one position per token, from `start` on.
 
-        To be evaluated before the slots are written to or run again.
+        It has to be evaluated before slots are written to or run again.
         """
         ...
 
     def can_roll_back(self, length: int) -> bool:
-        """Whether the last tokens of a row of this length can be taken back."""
+        """Whether the last tokens of a row of this length can be removed."""
         ...
 
-    def arrays(self) -> list[Any]: ...
+    def arrays(self) -> list[mx.array]: ...
 
 
-Writing = Iterator[list[Any]]
-"""Work in stages: evaluates nothing itself, and gives out what has to be before it goes on."""
+Writing = Iterator[list[mx.array]]
+"""A write in stages: yields the arrays to be evaluated before it goes on."""
+Fetched = tuple[mx.array, mx.array] | tuple[tuple[mx.array, ...], tuple[mx.array, ...]]
+"""Keys and values for attention, `[width, heads, columns, dim]`; quantised, each is (packed, scales, biases)."""
 
 
 def abreast(writings: Iterable[Writing]) -> Writing:
-    """The same stages of several at once: waiting for a device once per layer takes longer than the copies."""
-    going = list(writings)
-    while going:
+    """Several writes stage by stage: to wait for a device once per layer takes longer than the copies."""
+    unfinished = list(writings)
+    while unfinished:
         arrays = []
-        for writing in list(going):
+        for writing in list(unfinished):
             stage = next(writing, None)
             if stage is None:
-                going.remove(writing)
+                unfinished.remove(writing)
             else:
                 arrays += stage
         if arrays:
@@ -99,8 +101,8 @@ class KeyValueSlots:
     def __init__(self, like: KeyValues, current: Current) -> None:
         self._ring, self._how, self._current = like.ring, like.quantised, current
         self._written: Step | None = None
-        self._flat: list[Any] = []
-        self._slots = self._allocated = 0  # what the buffers have room for
+        self._flat: list[mx.array] = []
+        self._slots = self._allocated = 0  # slots, and places of each, of the buffers
         self._shapes: list[tuple[int, int]] = []  # (heads, dim) of each
 
     @property
@@ -110,13 +112,13 @@ class KeyValueSlots:
     # -- what models use ----------------------------------------------------------------------------------------
 
     @property
-    def offset(self) -> Any:
-        """Each row's position, also after it was written to: as in a plain cache, one further then."""
+    def offset(self) -> int | mx.array:
+        """Each row's position; as in a plain cache, the next one once this step's token is written."""
         step = self._step
         return step.next_offset if self._written is step else step.offset
 
-    def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """Write a token per slot, `[width, heads, 1, dim]`; returns what there is, `[width, heads, columns, dim]`."""
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Fetched:
+        """Write a token per slot, `[width, heads, 1, dim]`; returns what attention reads."""
         step, ring = self._step, self._ring
         parts = self._stored(keys, values)
         if not self._flat:
@@ -132,32 +134,32 @@ class KeyValueSlots:
         self._written = step
         return self.keys_and_values()
 
-    def keys_and_values(self) -> tuple[Any, Any]:
-        """What `update_and_fetch` returned."""
+    def keys_and_values(self) -> Fetched:
+        """What attention reads in this step."""
         step = self._step
         columns = step.columns(self._capacity, self._ring)
         keys, values = (self._grid(i)[: step.width, :, :columns] for i in range(2))
         return keys, values
 
-    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> Any:
+    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | None:
         """The mask of this step: see `Step.mask`."""
         return self._step.mask(self._capacity, self._ring, window_size)
 
     @property
-    def keys(self) -> Any:
-        """The buffer itself. A few models replace it by one that depends on more, or that holds nothing."""
+    def keys(self) -> mx.array | None:
+        """The buffer itself. A few models replace it by one that depends on more, or that is empty."""
         return self._flat[0] if self._flat else None
 
     @keys.setter
-    def keys(self, buffer: Any) -> None:
+    def keys(self, buffer: mx.array) -> None:
         self._flat[0] = buffer
 
     @property
-    def values(self) -> Any:
+    def values(self) -> mx.array | None:
         return self._flat[1] if self._flat else None
 
     @values.setter
-    def values(self, buffer: Any) -> None:
+    def values(self, buffer: mx.array) -> None:
         self._flat[1] = buffer
 
     # -- what the cache uses ------------------------------------------------------------------------------------
@@ -172,8 +174,7 @@ class KeyValueSlots:
         kept = (slice(0, min(slots, old_slots)), slice(None), slice(0, min(capacity, old_capacity)))
         for i, (heads, dim) in enumerate(self._shapes):
             old = self._grid(i)
-            self._flat[i] = None
-            grid = mx.zeros((slots, heads, capacity, dim), dtype=old.dtype)
+            grid = self._flat[i] = mx.zeros((slots, heads, capacity, dim), dtype=old.dtype)
             grid[kept] = old[kept]
             mx.eval(grid)
             self._flat[i] = _flattened(grid)
@@ -219,8 +220,8 @@ class KeyValueSlots:
     def can_roll_back(self, length: int) -> bool:
         return self._ring is None or length < self._ring.size
 
-    def arrays(self) -> list[Any]:
-        return [array for array in self._flat if array is not None]  # None while it grows
+    def arrays(self) -> list[mx.array]:
+        return list(self._flat)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -235,10 +236,11 @@ class KeyValueSlots:
         capacity = self._current.capacity
         return capacity if self._ring is None else min(capacity, self._ring.size)
 
-    def _stored(self, keys: Any, values: Any) -> Sequence[Any]:
+    def _stored(self, keys: mx.array, values: mx.array) -> Sequence[mx.array]:
+        """The arrays that are written, of one token per slot."""
         return keys, values
 
-    def _allocate(self, parts: Sequence[Any]) -> None:
+    def _allocate(self, parts: Sequence[mx.array]) -> None:
         self._slots, self._allocated = self._current.slots, self._capacity
         self._shapes = [(part.shape[1], part.shape[3]) for part in parts]
         self._flat = [
@@ -246,13 +248,13 @@ class KeyValueSlots:
             for part, (heads, dim) in zip(parts, self._shapes, strict=True)
         ]
 
-    def _grid(self, i: int) -> Any:
+    def _grid(self, i: int) -> mx.array:
         """A buffer as `[slots, heads, capacity, dim]`."""
         heads, dim = self._shapes[i]
         return self._flat[i].reshape(self._slots, heads, self._allocated, dim)
 
-    def _turned(self, array: Any, length: int) -> Any:
-        """A row's tokens in the order of their places."""
+    def _turned(self, array: mx.array, length: int) -> mx.array:
+        """A row's tokens, oldest first, in the order of their places."""
         ring = self._ring
         if ring is None or length <= ring.size:
             return array
@@ -263,7 +265,7 @@ class QuantisedSlots(KeyValueSlots):
     """An attention layer with quantised keys and values.
 
     Models that find `bits` multiply with packed keys and values. Where MLX cannot do that they are unpacked at each
-    step: this costs time, and still saves what the other layers hold.
+    step, one layer at a time: this costs time and still saves memory.
     """
 
     def __init__(self, like: KeyValues, current: Current) -> None:
@@ -274,7 +276,7 @@ class QuantisedSlots(KeyValueSlots):
         if not self._unpacks:
             self.bits, self.group_size = how.bits, how.group_size
 
-    def keys_and_values(self) -> tuple[Any, Any]:
+    def keys_and_values(self) -> Fetched:
         step, how = self._step, self._quantised
         columns = step.columns(self._capacity, self._ring)
         parts = [self._grid(i)[: step.width, :, :columns] for i in range(6)]
@@ -286,14 +288,14 @@ class QuantisedSlots(KeyValueSlots):
         )
         return keys, values
 
-    def _stored(self, keys: Any, values: Any) -> Sequence[Any]:
+    def _stored(self, keys: mx.array, values: mx.array) -> Sequence[mx.array]:
         how = self._quantised
         quantised = (mx.quantize(a, group_size=how.group_size, bits=how.bits) for a in (keys, values))
         return [part for parts in quantised for part in parts]
 
 
 class StateSlots:
-    """A recurrent layer: the model replaces all rows' states at each step, in mlx-lm's own `ArraysCache`."""
+    """A recurrent layer, in mlx-lm's own `ArraysCache`: the model replaces all rows' states at each step."""
 
     def __init__(self, like: States) -> None:
         self.layer: Any = caches.write(States((None,) * len(like.arrays)))
@@ -302,7 +304,7 @@ class StateSlots:
         pass
 
     def begin(self, width: int) -> None:
-        """Rows that were never written have the state of an empty row: zeros."""
+        """Slots that were never written have the state of an empty row: zeros."""
         self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
@@ -327,7 +329,7 @@ class StateSlots:
     def can_roll_back(self, length: int) -> bool:
         return False
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[mx.array]:
         return [state for state in self.layer.cache if state is not None]
 
 
@@ -356,23 +358,22 @@ class ListSlots:
     def can_roll_back(self, length: int) -> bool:
         return all(part.can_roll_back(length) for part in self._parts)
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[mx.array]:
         return [array for part in self._parts for array in part.arrays()]
 
 
-def _flattened(grid: Any) -> Any:
+def _flattened(grid: mx.array) -> mx.array:
     slots, heads, capacity, dim = grid.shape
     return grid.reshape(slots * heads * capacity, dim)
 
 
-def _rolled(array: Any, keep: int, by: int) -> Any:
+def _rolled(array: mx.array, keep: int, by: int) -> mx.array:
     """Roll the tokens behind the first `keep`, `[1, heads, tokens, dim]`."""
-    roll: Any = mx.roll  # its stub lacks the axis
-    rolled = roll(array[:, :, keep:], by, axis=2)
+    rolled = mx.roll(array[:, :, keep:], by, 2)
     return rolled if not keep else mx.concatenate([array[:, :, :keep], rolled], axis=2)
 
 
-def _with_rows(state: Any, rows: int) -> Any:
+def _with_rows(state: mx.array | None, rows: int) -> mx.array | None:
     if state is None or state.shape[0] == rows:
         return state
     if state.shape[0] > rows:

@@ -1,4 +1,4 @@
-"""The decode batch's caches for kinds that slots do not know: the cache classes' own `merge`, `extend` and `filter`.
+"""The decode batch's caches for kinds that slots cannot hold: the classes' own `merge`, `extend` and `filter`.
 
 They copy the whole batch at each join and leave.
 """
@@ -30,7 +30,7 @@ class MergedCache:
         return [0] * sum(self._live)
 
     def join(self, rows: Sequence[RowCache]) -> list[int]:
-        """Append rows, all at once: the batch is copied once however many join."""
+        """Append rows. The batch is copied once, however many join."""
         joined = [type(layers[0]).merge(list(layers)) for layers in zip(*rows, strict=True)]
         if not self._layers:
             self._layers = joined

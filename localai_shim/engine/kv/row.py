@@ -12,11 +12,11 @@ from ...adapters import caches
 from ...adapters.contents import Contents, KeyValues, Parts, States
 
 RowCache = list[Any]
-"""One row's cache: an object per layer."""
+"""One row's cache: an object of mlx-lm per layer."""
 
 
 def fits_slots(row: RowCache) -> bool:
-    """Whether rows of this kind of cache can be kept in slots, and in the prefix cache."""
+    """Whether slots and the prefix cache can hold rows of this kind of cache."""
     return all(caches.read(layer) is not None for layer in row)
 
 
@@ -34,7 +34,7 @@ def read_row(row: RowCache) -> list[Contents]:
     """What a row's cache holds.
 
     Raises:
-        ValueError: it is of a kind that slots cannot hold.
+        ValueError: slots cannot hold this kind of cache.
     """
     contents = []
     for layer in row:
@@ -65,12 +65,12 @@ def copied(row: RowCache, start: int = 0) -> list[Contents]:
         ValueError: as `read_row`.
     """
     contents = [_copied(layer, start) for layer in read_row(row)]
-    # Waited for: a buffer that is still to be read is copied as a whole when the row goes on.
+    # Evaluated here: MLX would copy a whole buffer that is still to be read when the row goes on.
     mx.eval([array for layer in leaves(contents) for array in layer.arrays if array is not None])
     return contents
 
 
-def copy_of(array: Any) -> Any:
+def copy_of(array: mx.array) -> mx.array:
     """A lazy copy that shares nothing: `mx.contiguous` would share a view that is contiguous already."""
     return array * 1
 
@@ -85,7 +85,7 @@ def _copied(layer: Contents, start: int) -> Contents:
 
 
 class OneRow:
-    """A row that is alone in the batch decodes on its own plain cache: nothing is copied, nothing is faster."""
+    """A row that is alone in the batch: it decodes on its own plain cache, without a copy."""
 
     def __init__(self, row: RowCache) -> None:
         self.row = row
@@ -102,7 +102,7 @@ class OneRow:
         return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
 
     def join(self, rows: Sequence[RowCache]) -> list[int]:
-        raise ValueError("there is one row at a time here")
+        raise ValueError("a plain cache takes one row")
 
     def leave(self, slots: Sequence[int]) -> None:
         pass

@@ -12,22 +12,22 @@ from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import RowCache, leaves, read_row
 from .step import Step
 
-_TOKENS = 256  # capacity is a multiple of this
-_PATIENCE = 4  # steps for which a freed slot waits for a row that takes it, before a row behind is moved there
+SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this
+FREE_SLOT_STEPS = 4  # for which a slot may be free among live ones, before a row behind it is moved there
 
 
 class SlotCache:
     """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has a length of its own.
 
-    Slots are numbered from 0. Dead ones among the live are part of the batch until a row takes them or `compact`
-    closes them; those behind the last live one are not.
+    Slots are numbered from 0. A step runs all up to the last live one: free ones among them, too, until a row takes
+    them or `compact` closes them.
     """
 
     def __init__(self) -> None:
         self._current = Current()
         self._layers: list[LayerSlots] = []
         self._lengths: dict[int, int] = {}  # of the live slots
-        self._waited = 0
+        self._steps_with_free = 0
 
     @property
     def width(self) -> int:
@@ -47,7 +47,7 @@ class SlotCache:
         """Copy prefilled rows into free slots, the lowest first. Returns their slots, ascending.
 
         Raises:
-            ValueError: a row's cache is of another kind; the cache is of no use any more.
+            ValueError: a row's cache is of another kind; the batch's cache must not be used any more.
         """
         contents = [read_row(row) for row in rows]
         lengths = [length_of(row) for row in contents]
@@ -56,7 +56,7 @@ class SlotCache:
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
-        self._make_room()
+        self._grow()
         self._resize()
         self._write(joined, contents)
         return joined
@@ -67,15 +67,14 @@ class SlotCache:
             del self._lengths[slot]
 
     def advance(self) -> RowCache:
-        """Begin a step in which every live row gets one token. Returns what the model is to be called with."""
+        """Begin a step in which every live row gets one token. Returns the layers that the model is called with."""
         width = self.width
-        dead = width - len(self._lengths)
-        self._waited = self._waited + 1 if dead else 0
-        if self._make_room():
+        has_free = width > len(self._lengths)
+        self._steps_with_free = self._steps_with_free + 1 if has_free else 0
+        if self._grow():
             self._resize()
-        self._current.step = Step(
-            np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64), bool(dead)
-        )
+        lengths = np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64)
+        self._current.step = Step(lengths, has_free)
         for slot in self._lengths:
             self._lengths[slot] += 1
         for layer in self._layers:
@@ -84,11 +83,12 @@ class SlotCache:
 
     @property
     def wants_compaction(self) -> bool:
-        """A freed slot was taken by nobody, or buffers are far too large."""
-        return (self._waited >= _PATIENCE and self.width > len(self._lengths)) or self._is_roomy()
+        """No row has taken a free slot among live ones, or buffers are far too large."""
+        has_free = self._steps_with_free >= FREE_SLOT_STEPS and self.width > len(self._lengths)
+        return has_free or self._is_oversized()
 
     def compact(self) -> dict[int, int]:
-        """Close freed slots with the last rows, by one copy of each, and give back buffers that are far too large.
+        """Move the last rows into free slots, by one copy of each, and shrink buffers that are far too large.
 
         Returns:
             Old slot -> new slot of the rows that moved.
@@ -100,25 +100,25 @@ class SlotCache:
             self._write([target], [self.read(source)])
         for source, target in moves.items():
             self._lengths[target] = self._lengths.pop(source)
-        self._waited = 0
-        if self._is_roomy():
+        self._steps_with_free = 0
+        if self._is_oversized():
             now = self._current
-            now.slots, now.capacity = bucket(len(live)), rounded(self._needed())
+            now.slots, now.capacity = slots_for(len(live)), capacity_for(self._needed())
             self._resize()
         return moves
 
     def read(self, slot: int, start: int = 0) -> list[Contents]:
-        """A copy of a row, the step in flight included: what is in flight is waited for."""
+        """A copy of a row, the step in flight included, which is waited for."""
         length = self._lengths[slot]
         row = [layer.read(slot, length, start) for layer in self._layers]
         mx.eval([array for layer in leaves(row) for array in layer.arrays if array is not None])
         return row
 
     def rollback(self, slot: int, tokens: int) -> None:
-        """Forget a row's last tokens, at no cost.
+        """Remove a row's last tokens, at no cost.
 
         Raises:
-            ValueError: it has not so many, or some layer cannot take tokens back.
+            ValueError: it has fewer, or some layer cannot be rolled back.
         """
         length = self._lengths[slot]
         if not 0 <= tokens <= length:
@@ -130,22 +130,22 @@ class SlotCache:
     # -----------------------------------------------------------------------------------------------------------
 
     def _needed(self) -> int:
-        """Places that the next step takes."""
+        """Places that a slot has to have for the next step."""
         return max(self._lengths.values(), default=0) + 1
 
-    def _make_room(self) -> bool:
-        """Say how large buffers have to be; whether they have to grow."""
+    def _grow(self) -> bool:
+        """Set the size that buffers need for the next step; whether it has changed."""
         now, grows = self._current, False
         if self.width > now.slots:
-            now.slots, grows = bucket(self.width), True
+            now.slots, grows = slots_for(self.width), True
         if self._needed() > now.capacity:
-            now.capacity, grows = rounded(max(self._needed(), now.capacity + now.capacity // 4)), True
+            now.capacity, grows = capacity_for(max(self._needed(), now.capacity + now.capacity // 4)), True
         return grows
 
-    def _is_roomy(self) -> bool:
+    def _is_oversized(self) -> bool:
         now = self._current
-        few = bucket(len(self._lengths)) * 4 <= now.slots
-        return few or (now.capacity > 16 * _TOKENS and self._needed() * 4 <= now.capacity)
+        few = slots_for(len(self._lengths)) * 4 <= now.slots
+        return few or (now.capacity > 16 * SLOT_STEP_TOKENS and self._needed() * 4 <= now.capacity)
 
     def _resize(self) -> None:
         for layer in self._layers:  # one after another, so that no more than one is there twice
@@ -157,8 +157,8 @@ class SlotCache:
             mx.eval(arrays)
 
 
-def bucket(rows: int) -> int:
-    """Slots to have for so many rows: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, ..."""
+def slots_for(rows: int) -> int:
+    """Slots that are allocated for so many rows: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, ..."""
     size = 1
     while size < rows:
         size *= 2
@@ -177,5 +177,6 @@ def length_of(row: Sequence[Contents]) -> int:
     return lengths.pop() if lengths else 0
 
 
-def rounded(tokens: int) -> int:
-    return -(-tokens // _TOKENS) * _TOKENS
+def capacity_for(tokens: int) -> int:
+    """Places that are allocated for a row of so many tokens."""
+    return -(-tokens // SLOT_STEP_TOKENS) * SLOT_STEP_TOKENS

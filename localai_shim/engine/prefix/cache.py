@@ -24,7 +24,7 @@ PREFIX_GPU_SHARE = 0.25  # of the memory that the weights leave
 
 
 class PrefixCache:
-    """Holds rows by their tokens and evicts the least recently used. Runs on the engine thread; never raises.
+    """Holds rows by keys (see `Prompt`) and evicts the least recently used. Runs on the engine thread; never raises.
 
     Args:
         model: what makes empty rows.
@@ -95,12 +95,12 @@ class PrefixCache:
             self._saving = None
         self._tree.clear()
 
-    def start(self, salt: str | None, tokens: list[int]) -> tuple[RowCache, int] | None:
+    def start(self, salt: str | None, keys: list[int]) -> tuple[RowCache, int] | None:
         """A row with the longest prefix of a prompt that was found, and its length, which is less than the prompt's."""
         try:
-            found = self._find(salt, tokens[:-1])
+            found = self._find(salt, keys[:-1])
             if found is not None and found.length >= MIN_PREFIX_TOKENS:
-                row = build_row(self._like, found.segments, found.snapshot, found.length, len(tokens))
+                row = build_row(self._like, found.segments, found.snapshot, found.length, len(keys))
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
@@ -109,9 +109,9 @@ class PrefixCache:
         self.misses += 1
         return None
 
-    def match_prefix(self, salt: str | None, tokens: Sequence[int]) -> int:
-        """How many of these tokens, from the first on, a row could start with, as far as they are in memory."""
-        found = self._tree.match_prefix(salt, tokens)
+    def match_prefix(self, salt: str | None, keys: Sequence[int]) -> int:
+        """How many tokens with these keys, from the first on, a row could start with, as far as they are in memory."""
+        found = self._tree.match_prefix(salt, keys)
         return found.length if found is not None else 0
 
     def limit(self, budget: int) -> None:
@@ -119,63 +119,63 @@ class PrefixCache:
         self._limit = min(self._budget, max(0, budget))
         self._tree.evict(self._limit)
 
-    def insert(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+    def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Insert what a row holds, as far as it is not there yet.
 
         Args:
             salt: see `Prompt`.
-            tokens: all that have run through the row.
+            keys: of all tokens that have run through the row.
             read: gives a copy of what the row holds; of layers with one position per token, from this token on.
         """
-        if len(tokens) < MIN_PREFIX_TOKENS:
+        if len(keys) < MIN_PREFIX_TOKENS:
             return
         try:
-            self._insert(salt, tokens, read)
+            self._insert(salt, keys, read)
         except Exception as error:
             self._report(error)
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _insert(self, salt: str | None, tokens: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+    def _insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         tree = self._tree
-        if tree.covers(salt, tokens):
+        if tree.covers(salt, keys):
             return
-        _, start = tree.walk(salt, tokens)
+        _, start = tree.walk(salt, keys)
         row = read(start)
-        segment = take_segment(row, start, len(tokens)) if start < len(tokens) else []
-        snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
+        segment = take_segment(row, start, len(keys)) if start < len(keys) else []
+        snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
         arrays = segment + (snapshot.arrays if snapshot is not None else [])
         if sum(array.nbytes for array in arrays) > self._limit:
             return
-        tree.insert(salt, tokens, start, segment, snapshot)
+        tree.insert(salt, keys, start, segment, snapshot)
         tree.evict(self._limit)
 
-    def _find(self, salt: str | None, tokens: list[int]) -> Match | None:
+    def _find(self, salt: str | None, keys: list[int]) -> Match | None:
         """The longest prefix in memory, or on disk where that has more."""
-        found = self._tree.match_prefix(salt, tokens)
+        found = self._tree.match_prefix(salt, keys)
         if self._store is None:
             return found
         try:
-            if not self._load(self._store, salt, tokens, found.length if found is not None else 0):
+            if not self._load(self._store, salt, keys, found.length if found is not None else 0):
                 return found
         except Exception as error:
             self._abandon_folder(error)
         self._tree.evict(self._limit)
-        return self._tree.match_prefix(salt, tokens)
+        return self._tree.match_prefix(salt, keys)
 
-    def _load(self, store: PrefixStore, salt: str | None, tokens: list[int], in_memory: int) -> bool:
-        """Load what is on disk of these tokens into the tree; False where it is not worth it."""
+    def _load(self, store: PrefixStore, salt: str | None, keys: list[int], in_memory: int) -> bool:
+        """Load what is on disk of a prompt into the tree; False where it is not worth it."""
         while True:
-            chain, length = store.match_prefix(salt, tokens, needs_snapshot=not self.cuts_anywhere)
+            chain, length = store.match_prefix(salt, keys, needs_snapshot=not self.cuts_anywhere)
             if length < in_memory + MIN_PREFIX_TOKENS or sum(stored.bytes for stored in chain) > self._limit:
                 return False
-            if all(self._load_file(store, salt, [*tokens[: s.start], *s.tokens], s) for s in chain):
+            if all(self._load_file(store, salt, [*keys[: s.start], *s.keys], s) for s in chain):
                 return True  # otherwise one is damaged or gone, and others may do
 
-    def _load_file(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
+    def _load_file(self, store: PrefixStore, salt: str | None, keys: list[int], stored: Stored) -> bool:
         """Load a file's tokens into the tree, which has those before; False where that fails."""
-        _, start = self._tree.walk(salt, tokens)
-        if start == len(tokens) and (stored.min_length is None or self._tree.covers(salt, tokens)):
+        _, start = self._tree.walk(salt, keys)
+        if start == len(keys) and (stored.min_length is None or self._tree.covers(salt, keys)):
             return True
         loaded = store.load(stored)
         if loaded is None:
@@ -185,7 +185,7 @@ class PrefixCache:
             segment = (
                 [copy_of(array[..., start - stored.start :, :]) for array in segment] if start < stored.end else []
             )
-        self._tree.insert(salt, tokens, start, segment, snapshot).saved = True
+        self._tree.insert(salt, keys, start, segment, snapshot).saved = True
         return True
 
     def _save_node(self, store: PrefixStore) -> Generator[None]:
@@ -194,11 +194,11 @@ class PrefixCache:
         if node is None:
             return
         node.saved = True
-        tokens = node.path()
-        if store.match_prefix(node.salt, tokens, needs_snapshot=node.snapshot is not None)[1] == len(tokens):
+        keys = node.path()
+        if store.match_prefix(node.salt, keys, needs_snapshot=node.snapshot is not None)[1] == len(keys):
             return  # in a file that another process wrote, or in that of a node which was split
-        _, length = store.match_prefix(node.salt, tokens, needs_snapshot=False)
-        for each in self._tree.walk(node.salt, tokens)[0]:
+        _, length = store.match_prefix(node.salt, keys, needs_snapshot=False)
+        for each in self._tree.walk(node.salt, keys)[0]:
             if each is node or each.end > length:
                 each.saved = True
                 yield from store.write(each.salt, each.path(), each.start, each.segment, each.snapshot)

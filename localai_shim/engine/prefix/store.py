@@ -1,9 +1,9 @@
 """Nodes of a prefix tree as files, so that they survive the process; several processes may share the folder.
 
-A file holds some tokens after others. Its name is `KEY.DIGEST.safetensors`: the key stands for the salt and all tokens
-up to the file's end, the digest for its content. Files are written under another name and renamed, and never change
-afterwards, so that nobody sees half of one. Processes may split the same tokens differently: files that hold a prefix
-together are concatenated.
+A file holds some tokens after others. Its name is `PREFIX.DIGEST.safetensors`: the first is a hash of the salt and the
+keys of all tokens up to the file's end, the second one of its content. Files are written under another name and
+renamed, and never change afterwards, so that nobody sees half of one. Processes may split the same tokens differently:
+files that hold a prefix together are concatenated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from . import file as prefix_file
 
 log = logging.getLogger("localai_shim")
 
-FORMAT = "localai_shim prefix 2"
+FORMAT = "localai_shim prefix 3"
 STALE_SECONDS = 3600.0  # after which an unfinished file was left by a process that died
 MTIME_TICK_NS = 2 * 10**9  # no file system's times are coarser
 _NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}\.safetensors")
@@ -41,18 +41,19 @@ class Stored:
     """A node on disk."""
 
     path: Path
-    key: str
+    prefix_id: str
+    """The first half of its name."""
     parent: str
-    """Key of the tokens before."""
+    """The `prefix_id` of the tokens before."""
     start: int
-    tokens: array[int]
+    keys: array[int]
     min_length: int | None
     """The shortest length that its snapshot can be trimmed to; None: it has no snapshot."""
     bytes: int
 
     @property
     def end(self) -> int:
-        return self.start + len(self.tokens)
+        return self.start + len(self.keys)
 
 
 class PrefixStore:
@@ -80,22 +81,20 @@ class PrefixStore:
         self._evict()
         self._refresh()
 
-    def match_prefix(
-        self, salt: str | None, tokens: Sequence[int], *, needs_snapshot: bool
-    ) -> tuple[list[Stored], int]:
-        """The files that hold the longest prefix of these tokens, in order, and its length; marks them as used.
+    def match_prefix(self, salt: str | None, keys: Sequence[int], *, needs_snapshot: bool) -> tuple[list[Stored], int]:
+        """The files that hold the longest prefix of a prompt, in order, and its length; marks them as used.
 
         Args:
             salt: see `Prompt`.
-            tokens: what to find a prefix of.
+            keys: the prompt's, see `Prompt`.
             needs_snapshot: rows cannot be trimmed, so that the last file has to have a snapshot for the length.
 
         Raises:
             OSError: the folder cannot be read.
         """
         self._refresh()
-        found = list(self._overlapping(salt, tokens))
-        chain, length = _cover(found, len(tokens))
+        found = list(self._overlapping(salt, keys))
+        chain, length = _cover(found, len(keys))
         if needs_snapshot:
             chain, length = [], 0
             for stored, end in sorted(found, key=lambda pair: -pair[1]):
@@ -125,7 +124,7 @@ class PrefixStore:
         return None
 
     def write(
-        self, salt: str | None, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
+        self, salt: str | None, keys: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
     ) -> Iterator[None]:
         """Write a row's tokens from `start` on; a piece of a few MB per iteration.
 
@@ -135,13 +134,13 @@ class PrefixStore:
         arrays = [*segment, *(snapshot.arrays if snapshot is not None else [])]
         if sum(array.nbytes for array in arrays) > self._budget:
             return
-        parent, key = _keys(salt, tokens, (start, len(tokens)))
+        parent, prefix_id = _prefix_ids(salt, keys, (start, len(keys)))
         metadata = {
             "format": FORMAT,
             "kind": self._kind,
             "parent": parent,
             "start": str(start),
-            "tokens": base64.b64encode(array("i", tokens[start:]).tobytes()).decode(),
+            "keys": base64.b64encode(_packed(keys[start:]).tobytes()).decode(),
         }
         digest = hashlib.sha256()
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -152,29 +151,31 @@ class PrefixStore:
                     file.write(piece)
                     digest.update(piece)
                     yield
-            name = f"{key}.{_digest(digest)}.safetensors"
+            name = f"{prefix_id}.{_digest(digest)}.safetensors"
             with contextlib.suppress(FileNotFoundError):  # another process took it for one that was left
                 unfinished.replace(self._folder / name)
         finally:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
-        for other in [other for other in self._after.get(parent, ()) if other.key == key and other.path.name != name]:
-            with contextlib.suppress(OSError):
-                other.path.unlink()  # the same tokens, without the snapshot
+        same = [other for other in self._after.get(parent, ()) if other.prefix_id == prefix_id]
+        for other in same:
+            if other.path.name != name:
+                with contextlib.suppress(OSError):
+                    other.path.unlink()  # the same tokens, without the snapshot
         self._forget(name)
-        self.match_prefix(salt, tokens, needs_snapshot=snapshot is not None)
+        self.match_prefix(salt, keys, needs_snapshot=snapshot is not None)
         yield
         self._evict()
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _overlapping(self, salt: str | None, tokens: Sequence[int]) -> Iterator[tuple[Stored, int]]:
+    def _overlapping(self, salt: str | None, keys: Sequence[int]) -> Iterator[tuple[Stored, int]]:
         """All files that have tokens in common with these, and up to where, by their start."""
-        starts = [start for start in self._starts if start < len(tokens)]
-        packed = array("i", tokens)
-        for start, key in zip(starts, _keys(salt, tokens, starts), strict=True):
-            for stored in self._after.get(key, ()):
-                common = common_length(stored.tokens, packed[start : start + len(stored.tokens)])
+        starts = [start for start in self._starts if start < len(keys)]
+        packed = _packed(keys)
+        for start, prefix_id in zip(starts, _prefix_ids(salt, keys, starts), strict=True):
+            for stored in self._after.get(prefix_id, ()):
+                common = common_length(stored.keys, packed[start : start + len(stored.keys)])
                 if common:
                     yield stored, start + common
 
@@ -210,11 +211,11 @@ class PrefixStore:
             size = os.fstat(file.fileno()).st_size
         if metadata["format"] != FORMAT or metadata["kind"] != self._kind:
             raise ValueError("it was written for another model or by another version")
-        tokens = array("i", base64.b64decode(metadata["tokens"]))
+        keys = array("q", base64.b64decode(metadata["keys"]))
         start, min_length = int(metadata["start"]), prefix_file.min_length(metadata)
         if start < 0:
             raise ValueError("its header is damaged")
-        return Stored(path, path.name[:32], metadata["parent"], start, tokens, min_length, size)
+        return Stored(path, path.name[:32], metadata["parent"], start, keys, min_length, size)
 
     def _forget(self, name: str) -> None:
         stored = self._listed.pop(name, None)
@@ -283,15 +284,19 @@ def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Store
     return chain, min(at, length)
 
 
-def _keys(salt: str | None, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-    """The keys of the first so many tokens, for each of these ascending lengths."""
+def _prefix_ids(salt: str | None, keys: Sequence[int], lengths: Sequence[int]) -> list[str]:
+    """What identifies the first so many tokens, for each of these ascending lengths."""
     digest = hashlib.sha256(json.dumps(salt).encode())
     at, out = 0, []
     for length in lengths:
-        digest.update(array("i", tokens[at:length]).tobytes())
+        digest.update(_packed(keys[at:length]).tobytes())
         at = length
         out.append(digest.hexdigest()[:32])
     return out
+
+
+def _packed(keys: Sequence[int]) -> array[int]:
+    return array("q", keys)  # content hashes of media take 64 bits
 
 
 def _digest(digest: hashlib._Hash) -> str:

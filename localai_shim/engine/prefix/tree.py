@@ -1,4 +1,4 @@
-"""A radix tree of token sequences whose nodes hold what their tokens left in a row's cache.
+"""A radix tree of prompts, by their keys (see `Prompt`), whose nodes hold what their tokens left in a row's cache.
 
 A node holds the keys and values of its own tokens only, so that rows share what they have in common. Where a model's
 layers cannot be trimmed (see `kv/segments.py`), nodes may also hold a snapshot of these, taken at their end.
@@ -26,6 +26,7 @@ class Node:
     __slots__ = (
         "bytes",
         "children",
+        "keys",
         "parent",
         "queued",
         "salt",
@@ -34,18 +35,17 @@ class Node:
         "served",
         "snapshot",
         "start",
-        "tokens",
         "used",
     )
 
     def __init__(
-        self, salt: Salt, parent: Node | None, tokens: list[int], segment: Segment, snapshot: Snapshot | None = None
+        self, salt: Salt, parent: Node | None, keys: list[int], segment: Segment, snapshot: Snapshot | None = None
     ) -> None:
-        self.salt, self.parent, self.tokens = salt, parent, tokens
+        self.salt, self.parent, self.keys = salt, parent, keys
         self.start: int = 0 if parent is None else parent.end
         self.segment, self.snapshot = segment, snapshot
         self.children: dict[int, Node] = {}
-        """By first token."""
+        """By first key."""
         self.used = self.served = 0
         """When tokens of the node were last used, and when its snapshot was, on the tree's clock."""
         self.queued = _NEVER
@@ -57,16 +57,16 @@ class Node:
 
     @property
     def end(self) -> int:
-        return self.start + len(self.tokens)
+        return self.start + len(self.keys)
 
     def path(self) -> list[int]:
-        """All tokens up to the node's end."""
+        """The keys of all tokens up to the node's end."""
         runs: list[list[int]] = []
         node: Node | None = self
         while node is not None:
-            runs.append(node.tokens)
+            runs.append(node.keys)
             node = node.parent
-        return [token for run in reversed(runs) for token in run]
+        return [key for run in reversed(runs) for key in run]
 
     def update_bytes(self) -> int:
         """Count `bytes` anew; returns by how much they changed."""
@@ -87,7 +87,7 @@ class Match:
 
 
 class PrefixTree:
-    """Segments and snapshots of rows, by salt and tokens.
+    """Segments and snapshots of rows, by salt and keys.
 
     Args:
         needs_snapshot: rows have layers that cannot be trimmed, so that only prefixes with a snapshot of these match.
@@ -108,9 +108,9 @@ class PrefixTree:
         """All nodes, oldest first."""
         return iter(self._nodes)
 
-    def match_prefix(self, salt: Salt, tokens: Sequence[int]) -> Match | None:
-        """The longest prefix of these tokens that a row can be made of; marks it as used."""
-        path, length = self.walk(salt, tokens)
+    def match_prefix(self, salt: Salt, keys: Sequence[int]) -> Match | None:
+        """The longest prefix of these keys that a row can be made of; marks it as used."""
+        path, length = self.walk(salt, keys)
         snapshot = None
         if self._needs_snapshot:
             length, holder = _usable_length(path, length)
@@ -124,47 +124,45 @@ class PrefixTree:
         segments = [_segment_of(node, 0, length - node.start) for node in path]
         return Match(length, segments, snapshot)
 
-    def covers(self, salt: Salt, tokens: Sequence[int]) -> bool:
-        """Whether there is nothing to `insert` for these tokens; marks them as used."""
-        path, length = self.walk(salt, tokens)
+    def covers(self, salt: Salt, keys: Sequence[int]) -> bool:
+        """Whether there is nothing to `insert` for these keys; marks them as used."""
+        path, length = self.walk(salt, keys)
         self._touch(path)
-        return length == len(tokens) and (not self._needs_snapshot or _usable_length(path, length)[0] == length)
+        return length == len(keys) and (not self._needs_snapshot or _usable_length(path, length)[0] == length)
 
-    def walk(self, salt: Salt, tokens: Sequence[int]) -> tuple[list[Node], int]:
-        """The nodes along these tokens, of which the last may match in part, and how many tokens match."""
+    def walk(self, salt: Salt, keys: Sequence[int]) -> tuple[list[Node], int]:
+        """The nodes along these keys, of which the last may match in part, and how many keys match."""
         path: list[Node] = []
         at, children = 0, self._roots[salt].children if salt in self._roots else {}
-        while at < len(tokens) and (node := children.get(tokens[at])) is not None:
+        while at < len(keys) and (node := children.get(keys[at])) is not None:
             path.append(node)
-            common = common_length(node.tokens, tokens[at : at + len(node.tokens)])
+            common = common_length(node.keys, keys[at : at + len(node.keys)])
             at += common
-            if common < len(node.tokens):
+            if common < len(node.keys):
                 break
             children = node.children
         return path, at
 
-    def insert(
-        self, salt: Salt, tokens: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None
-    ) -> Node:
-        """Insert what the tree lacks of these tokens; returns the node at their end.
+    def insert(self, salt: Salt, keys: Sequence[int], start: int, segment: Segment, snapshot: Snapshot | None) -> Node:
+        """Insert what the tree lacks of a row; returns the node at its end.
 
         Args:
             salt: prompts with another one do not match.
-            tokens: from the first one on.
+            keys: of all its tokens.
             start: how many of them match already, as `walk` says.
             segment: keys and values of the others.
             snapshot: taken at the end of the tokens.
         """
         _async_eval(segment, snapshot.arrays if snapshot is not None else [])
-        path, length = self.walk(salt, tokens)
+        path, length = self.walk(salt, keys)
         assert length == start
         parent = path[-1] if path else self._roots.setdefault(salt, Node(salt, None, [], []))
         if length < parent.end:
             parent = self._split(parent, length - parent.start)
             path[-1] = parent
-        if length < len(tokens):
-            node = Node(salt, parent, list(tokens[length:]), segment, snapshot)
-            parent.children[tokens[length]] = node
+        if length < len(keys):
+            node = Node(salt, parent, list(keys[length:]), segment, snapshot)
+            parent.children[keys[length]] = node
             self._nodes[node] = None
             self.bytes += node.bytes
             self._enqueue(parent)
@@ -223,13 +221,13 @@ class PrefixTree:
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node in two; returns the first half."""
         assert node.parent is not None
-        halves = _segment_of(node, 0, at), _segment_of(node, at, len(node.tokens))
+        halves = _segment_of(node, 0, at), _segment_of(node, at, len(node.keys))
         first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
         _async_eval(first, rest)
-        upper = Node(node.salt, node.parent, node.tokens[:at], first)
-        upper.used, upper.children = node.used, {node.tokens[at]: node}
-        node.parent.children[node.tokens[0]] = upper
-        node.parent, node.tokens, node.start = upper, node.tokens[at:], upper.end
+        upper = Node(node.salt, node.parent, node.keys[:at], first)
+        upper.used, upper.children = node.used, {node.keys[at]: node}
+        node.parent.children[node.keys[0]] = upper
+        node.parent, node.keys, node.start = upper, node.keys[at:], upper.end
         node.segment, node.saved = rest, False
         self._nodes[upper] = None
         self.bytes += upper.bytes + node.update_bytes()
@@ -240,7 +238,7 @@ class PrefixTree:
         while True:
             parent = node.parent
             assert parent is not None and not node.children
-            del self._nodes[node], parent.children[node.tokens[0]]
+            del self._nodes[node], parent.children[node.keys[0]]
             self.bytes -= node.bytes
             if parent.children:
                 return
@@ -280,7 +278,7 @@ def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]
 
 def _segment_of(node: Node, start: int, stop: int) -> Segment:
     """Keys and values of some of a node's tokens, as views."""
-    if start == 0 and stop >= len(node.tokens):
+    if start == 0 and stop >= len(node.keys):
         return node.segment
     return [array[..., start:stop, :] for array in node.segment]
 

@@ -101,7 +101,7 @@ class World:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Capacity in steps of 16 tokens, so that it grows often."""
-    monkeypatch.setattr(slots, "_TOKENS", 16)
+    monkeypatch.setattr(slots, "SLOT_STEP_TOKENS", 16)
 
 
 SEEDS = {(20, False): 1, (20, True): 8, (40, False): 3, (40, True): 3}
@@ -326,7 +326,7 @@ def test_a_freed_slot_waits_a_few_steps_for_a_row_to_take_it() -> None:
 
 
 def test_slots_come_in_buckets() -> None:
-    assert [slots.bucket(n) for n in (1, 2, 3, 5, 9, 17, 25, 33, 49, 65)] == [1, 2, 3, 6, 12, 24, 32, 48, 64, 96]
+    assert [slots.slots_for(n) for n in (1, 2, 3, 5, 9, 17, 25, 33, 49, 65)] == [1, 2, 3, 6, 12, 24, 32, 48, 64, 96]
 
 
 def test_one_row_can_be_rolled_back_and_copied() -> None:
