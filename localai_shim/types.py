@@ -15,7 +15,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one row draws its tokens.
+    """How one row samples its tokens.
 
     Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
     `repetition_penalty`, `allowed_token_ids`, `bad_words`).
@@ -35,12 +35,12 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """-inf rules a token out."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """The only tokens that may be drawn; None: all. A guide goes before it where both together leave nothing."""
+    """The only tokens that may be sampled; None: all. A guide goes before it where both together leave nothing."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Sequences of tokens whose last one is not drawn where the output ends with those before it."""
+    """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
     seed: int = 0
     top_logprobs: int | None = None
-    """None: no logprobs. 0: the drawn token's only. n: those of the n likeliest tokens as well."""
+    """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
 
 
 class Prompt:
@@ -126,7 +126,7 @@ class Guide(Protocol):
 
     @property
     def escape(self) -> int | None:
-        """A token that is drawn in spite of `mask` where it is the likeliest of all, for the next token only."""
+        """A token that is sampled in spite of `mask` where it is the likeliest of all, for the next token only."""
         ...
 
     def mask(self, out: Any) -> bool:
@@ -138,7 +138,7 @@ class Guide(Protocol):
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Take the token that was drawn; True when nothing may follow it, and the row ends."""
+        """Take the token that was sampled; True when nothing may follow it, and the row ends."""
         ...
 
 

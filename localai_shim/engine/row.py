@@ -1,14 +1,42 @@
-"""One running request."""
+"""One running request, and what of it the sampler needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
-from ..types import FinishReason, GenerationRequest, Guide, RowError, Sink
-from .masks import grammar_failed
+from ..types import FinishReason, GenerationRequest, Guide, RowError, SamplingParams, Sink
+from .masks import Array, grammar_failed
 from .model import Model
 from .uniform import stream_key
+
+
+class SampledRow(Protocol):
+    """What the sampler needs of a row."""
+
+    sampling: SamplingParams
+    key: int
+    sampled: int
+    """Tokens sampled so far: the position of the next uniform."""
+    counts: Array | None
+    """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
+    recent: Array | None
+    """The last tokens, once bad words asked for them: see `Bans`."""
+    guide: Guide | None
+    """The grammar constraint, while it limits anything."""
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens to sample before an end of sequence may come."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Tokens that end the row, as ends of sequence do."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> Sequence[int]: ...
 
 
 class Row:
@@ -17,7 +45,6 @@ class Row:
     __slots__ = (
         "arrival",
         "counts",
-        "drawn",
         "generated",
         "guide",
         "index",
@@ -26,6 +53,7 @@ class Row:
         "request",
         "room",
         "said",
+        "sampled",
         "sampling",
         "sink",
     )
@@ -39,12 +67,12 @@ class Row:
         """Smaller for rows that came earlier."""
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
-        self.drawn = 0
+        self.sampled = 0
         self.generated = 0
         self.said: list[int] = []
         """The tokens generated."""
-        self.counts: Any = None
-        self.recent: Any = None
+        self.counts: Array | None = None
+        self.recent: Array | None = None
         guide = request.guide
         self.guide: Guide | None = None if guide is None or guide.idle else guide
         """Forgotten once it is idle."""
