@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from . import sample_device, sample_host
 from .masks import LOGIT_FLOOR, Array
-from .row import SampledRow
+from .row import Row
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class Bans:
         xp: numpy or mlx.core, of which the logits are arrays.
     """
 
-    def __init__(self, rows: Sequence[SampledRow], eos: Sequence[int], xp: ModuleType) -> None:
+    def __init__(self, rows: Sequence[Row], eos: Sequence[int], xp: ModuleType) -> None:
         self._rows, self._xp = rows, xp
         held = [
             (i, token_id, row.min_tokens)

@@ -3,8 +3,8 @@
 While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built, unless rows are about to
 join. Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that
 nobody has read yet. Otherwise the host samples token t as soon as its logits are there, and writes it into the graph of
-step t+1 before it does anything else. Rows with a guide are sampled so on all back ends, and on a GPU nothing is
-built ahead for them; what may come next is asked while the forward pass runs.
+step t+1 before it does anything else. Rows with a grammar constraint are sampled so on all back ends, and on a GPU
+nothing is built ahead for them; their logits masks are made while the forward pass runs.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Batch:
         """
         self._settle()
         places = self._cache.join([cache for _, cache in joining])
-        last = mx.array([(row.said or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
+        last = mx.array([(row.output_tokens or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
         self.rows = self.rows + [row for row, _ in joining]
         self._places = self._places + places
@@ -236,7 +236,7 @@ class Batch:
         self._hand_over(self.rows, sample)
 
     def _prepare(self) -> None:
-        """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
+        """Have the masks of the logits in flight, and end the rows whose constraint fails."""
         while self._logits is not None:
             assert self._sampler is not None
             failures = self._sampler.prepare(self._logits.shape[-1])
@@ -252,7 +252,7 @@ class Batch:
             self._finish()
 
     def _all_end_now(self) -> bool:
-        return all(row.generated + 1 >= row.room for row in self.rows)
+        return all(row.generated + 1 >= row.max_tokens for row in self.rows)
 
     def _hand_over(self, rows: Sequence[Row], sample: Sample) -> None:
         """Read a sample, tell the sinks, and drop the rows that it finished."""
@@ -277,7 +277,7 @@ class Batch:
             self._give([row for row in ended if row in self.rows])
         if ended or failed:
             self.drop({*ended, *failed})
-        elif self._sampler is not None and any(rows[i].guide is None for i in self._sampler.guided):
+        elif self._sampler is not None and any(rows[i].constraint is None for i in self._sampler.constrained):
             self._renew_sampler()
 
     def _give(self, rows: Sequence[Row]) -> None:
@@ -286,7 +286,7 @@ class Batch:
             return
         places = dict(zip(self.rows, self._places, strict=True))
         for row in rows:
-            tokens = [*row.prompt_tokens, *row.said]
+            tokens = [*row.prompt_tokens, *row.output_tokens]
             ran = tokens if self._in_flight else tokens[:-1]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..types import Guide, RowError
+from ..types import GrammarConstraint, RowError
 
 Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
@@ -30,24 +30,26 @@ class Masks:
     has one."""
 
 
-def make_masks(guides: Sequence[tuple[int, Guide]], vocabulary: int) -> tuple[Masks | None, dict[int, RowError]]:
+def make_masks(
+    constraints: Sequence[tuple[int, GrammarConstraint]], vocabulary: int
+) -> tuple[Masks | None, dict[int, RowError]]:
     """Have each grammar constraint say which tokens it allows next.
 
     Args:
-        guides: (place in the batch, grammar constraint), by place.
+        constraints: (place in the batch, grammar constraint), by place.
         vocabulary: size of the logits.
 
     Returns:
         The masks, None when no row is limited at this step, and by place the errors of the constraints that failed.
     """
-    words = np.zeros((len(guides), -(-vocabulary // WORD_BITS)), dtype=np.int32)
+    words = np.zeros((len(constraints), -(-vocabulary // WORD_BITS)), dtype=np.int32)
     limited: list[tuple[int, int]] = []
     failures: dict[int, RowError] = {}
-    for at, (row, guide) in enumerate(guides):
+    for at, (row, constraint) in enumerate(constraints):
         try:
-            if not guide.mask(words[at]):
+            if not constraint.mask(words[at]):
                 continue
-            escape = guide.escape
+            escape = constraint.escape
         except Exception as error:
             failures[row] = grammar_failed(error)
             continue
@@ -58,10 +60,10 @@ def make_masks(guides: Sequence[tuple[int, Guide]], vocabulary: int) -> tuple[Ma
     kept = [(at, escape) for at, escape in limited if at in allowing]
     for at, _ in limited:
         if at not in allowing:
-            failures[guides[at][0]] = grammar_failed(ValueError("it allows no token here"))
+            failures[constraints[at][0]] = grammar_failed(ValueError("it allows no token here"))
     if not kept:
         return None, failures
-    rows = np.array([guides[at][0] for at, _ in kept], dtype=np.int64)
+    rows = np.array([constraints[at][0] for at, _ in kept], dtype=np.int64)
     packed = words[[at for at, _ in kept]].view(np.uint8)
     escapes = np.array([escape for _, escape in kept], dtype=np.int64)
     return Masks(rows, packed, escapes if (escapes >= 0).any() else None), failures

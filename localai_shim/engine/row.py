@@ -1,42 +1,13 @@
-"""One running request, and what of it the sampler needs."""
+"""One running request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from ..types import FinishReason, GenerationRequest, Guide, RowError, SamplingParams, Sink
+from ..types import FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink
 from .masks import Array, grammar_failed
 from .model import Model
 from .uniform import stream_key
-
-
-class SampledRow(Protocol):
-    """What the sampler needs of a row."""
-
-    sampling: SamplingParams
-    key: int
-    sampled: int
-    """Tokens sampled so far: the position of the next uniform."""
-    counts: Array | None
-    """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
-    recent: Array | None
-    """The last tokens, once bad words asked for them: see `Bans`."""
-    guide: Guide | None
-    """The grammar constraint, while it limits anything."""
-
-    @property
-    def min_tokens(self) -> int:
-        """Tokens to sample before an end of sequence may come."""
-        ...
-
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        """Tokens that end the row, as ends of sequence do."""
-        ...
-
-    @property
-    def prompt_tokens(self) -> Sequence[int]: ...
 
 
 class Row:
@@ -44,15 +15,15 @@ class Row:
 
     __slots__ = (
         "arrival",
+        "constraint",
         "counts",
         "generated",
-        "guide",
         "index",
         "key",
+        "max_tokens",
+        "output_tokens",
         "recent",
         "request",
-        "room",
-        "said",
         "sampled",
         "sampling",
         "sink",
@@ -68,18 +39,20 @@ class Row:
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.sampled = 0
+        """Tokens sampled so far, also those that the host has not seen yet: the position of the next uniform."""
         self.generated = 0
-        self.said: list[int] = []
-        """The tokens generated."""
+        self.output_tokens: list[int] = []
         self.counts: Array | None = None
+        """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
         self.recent: Array | None = None
-        guide = request.guide
-        self.guide: Guide | None = None if guide is None or guide.idle else guide
-        """Forgotten once it is idle."""
-        self.room = request.max_tokens
-        """Tokens that this row may generate in all."""
+        """The last tokens, once bad words asked for them: see `Bans`."""
+        constraint = request.constraint
+        self.constraint: GrammarConstraint | None = None if constraint is None or constraint.idle else constraint
+        """The grammar constraint, until it is idle."""
+        self.max_tokens = request.max_tokens
+        """Output tokens in all."""
         if model.context_length is not None:
-            self.room = min(self.room, model.context_length - len(request.prompt.tokens))
+            self.max_tokens = min(self.max_tokens, model.context_length - len(request.prompt.tokens))
 
     @property
     def prompt_tokens(self) -> Sequence[int]:
@@ -97,10 +70,10 @@ class Row:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
 
         Raises:
-            RowError: the row's guide or stop check failed.
+            RowError: the row's grammar constraint or stop check failed.
         """
         self.generated += 1
-        self.said.append(token_id)
+        self.output_tokens.append(token_id)
         request = self.request
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
@@ -111,19 +84,19 @@ class Row:
                 ends = request.stop.feed(token_id)
             except Exception as error:
                 raise RowError(f"the stop check of this request failed: {error!r}") from error
-        if self.guide is not None:
-            ends = self._guide_ends(self.guide, token_id) or ends
+        if self.constraint is not None:
+            ends = self._constraint_ends(self.constraint, token_id) or ends
         if ends:
             return "stop", is_eos
-        if self.generated >= self.room:
+        if self.generated >= self.max_tokens:
             return "length", is_eos
         return None, is_eos
 
-    def _guide_ends(self, guide: Guide, token_id: int) -> bool:
+    def _constraint_ends(self, constraint: GrammarConstraint, token_id: int) -> bool:
         try:
-            ends = guide.accept(token_id)
-            if guide.idle:
-                self.guide = None
+            ends = constraint.accept(token_id)
+            if constraint.idle:
+                self.constraint = None
         except Exception as error:
             raise grammar_failed(error) from error
         return ends

@@ -27,7 +27,7 @@ from ..types import RowError, SamplingParams
 from . import sample_device, sample_host
 from .bans import Bans
 from .masks import Array, Masks, make_masks
-from .row import SampledRow
+from .row import Row
 from .uniform import uniforms
 
 Ints = npt.NDArray[np.int64]
@@ -98,20 +98,20 @@ class Sampler:
         on_device: keep the work on MLX's device; False samples on the host with NumPy.
     """
 
-    def __init__(self, rows: Sequence[SampledRow], eos: Sequence[int], *, on_device: bool) -> None:
+    def __init__(self, rows: Sequence[Row], eos: Sequence[int], *, on_device: bool) -> None:
         self._rows = tuple(rows)
         params = [row.sampling for row in rows]
         self._counts: Array = None
         self._seen: Array = None
         self._sampled = np.array([row.sampled for row in rows], dtype=np.uint64)
         self._logprob_rows = np.empty(0, dtype=np.int64)
-        self.guided = [i for i, row in enumerate(rows) if row.guide is not None]
-        """Places of the rows that had a guide when this was made."""
+        self.constrained = [i for i, row in enumerate(rows) if row.constraint is not None]
+        """Places of the rows that had a grammar constraint when this was made."""
         self._masks: Masks | None = None
         self._asked = False
         self._on_device = on_device
-        self._greedy = not self.guided and not any(_is_more_than_argmax(row) for row in rows)
-        self.queues_ahead = (on_device or self._greedy) and not self.guided
+        self._greedy = not self.constrained and not any(_is_more_than_argmax(row) for row in rows)
+        self.queues_ahead = (on_device or self._greedy) and not self.constrained
         """Sampling can be queued behind the forward pass, before the host knows the tokens before."""
         if not self._greedy:
             self._gather(params, eos)
@@ -147,11 +147,13 @@ class Sampler:
         Returns:
             By place, the errors of grammar constraints; the rows of those sample as if they had none.
         """
-        if self._asked or not self.guided:
+        if self._asked or not self.constrained:
             return {}
         self._asked = True
-        guides = [(i, guide) for i in self.guided if (guide := self._rows[i].guide) is not None]
-        self._masks, failures = make_masks(guides, vocabulary)
+        constraints = [
+            (i, constraint) for i in self.constrained if (constraint := self._rows[i].constraint) is not None
+        ]
+        self._masks, failures = make_masks(constraints, vocabulary)
         return failures
 
     def sample(self, logits: Array) -> Sample:
@@ -298,7 +300,7 @@ def _portions(which: Ints, vocabulary: int) -> list[Ints]:
     return [which[start : start + size] for start in range(0, len(which), size)]
 
 
-def _is_more_than_argmax(row: SampledRow) -> bool:
+def _is_more_than_argmax(row: Row) -> bool:
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
     return not plain or _has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)

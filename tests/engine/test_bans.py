@@ -31,7 +31,7 @@ class FakeRow:
     prompt_tokens: tuple[int, ...] = ()
     counts: Any = None
     recent: Any = None
-    guide: Any = None
+    constraint: Any = None
     history: list[int] = field(default_factory=list)
 
 

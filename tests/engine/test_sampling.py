@@ -27,7 +27,7 @@ class FakeRow:
     counts: Any = None
     recent: Any = None
     stop_token_ids: frozenset[int] = frozenset()
-    guide: Any = None
+    constraint: Any = None
     history: list[int] = field(default_factory=list)
 
 
@@ -36,7 +36,7 @@ def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
 
 
 class Allowing:
-    """A guide that lets the same tokens come all the time."""
+    """A constraint that allows the same tokens all the time."""
 
     idle = False
 
@@ -52,7 +52,7 @@ class Allowing:
         return False
 
     def limit(self, raw: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """What the engine is to draw from, as `core.Guide` and `min_tokens` have it."""
+        """What the engine is to sample from, as `types.GrammarConstraint` and `min_tokens` have it."""
         escapes = np.argmax(raw) == self.escape and np.isfinite(logits[self.escape])
         allowed = [self.escape] if escapes else self.allowed
         limited = np.full(len(logits), -np.inf)
@@ -78,7 +78,7 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
         if count or token in row.prompt_tokens:
             out[token] = out[token] / p.repetition_penalty if out[token] > 0 else out[token] * p.repetition_penalty
         out[token] -= p.frequency_penalty * count + p.presence_penalty * (count > 0)
-    return out if row.guide is None else row.guide.limit(logits, out)
+    return out if row.constraint is None else row.constraint.limit(logits, out)
 
 
 def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +151,7 @@ def random_params(rng: np.random.Generator, n: int) -> list[SamplingParams]:
     return out
 
 
-def random_guide(rng: np.random.Generator, vocabulary: int) -> Allowing | None:
+def random_constraint(rng: np.random.Generator, vocabulary: int) -> Allowing | None:
     """None, all tokens, some, one, or ends of sequence only; some with a token that may escape."""
     share = rng.choice([0.0, 0.1, 0.5, 1.0])
     some = np.union1d(np.flatnonzero(rng.random(vocabulary) < share), [rng.integers(vocabulary)]).tolist()
@@ -169,7 +169,7 @@ def test_every_mixture_of_parameters_draws_what_the_reference_draws(
     rows = rows_of(random_params(rng, 24), min_tokens=2)
     for row in rows:
         row.stop_token_ids = frozenset({0, 3}) if rng.random() < 0.5 else frozenset()
-        row.guide = random_guide(rng, vocabulary) if guided else None
+        row.constraint = random_constraint(rng, vocabulary) if guided else None
     sampler = Sampler(rows, EOS, on_device=on_device)
     compared = 0
     for _ in range(6):
@@ -289,7 +289,7 @@ def test_free_rows_draw_the_same_bits_beside_guided_ones_and_without(vocabulary:
     params = random_params(rng, 16)
     beside, alone = rows_of(params), rows_of(params[::2])
     for row in beside[1::2]:
-        row.guide = Allowing([int(rng.integers(vocabulary)), 0])
+        row.constraint = Allowing([int(rng.integers(vocabulary)), 0])
     samplers = Sampler(beside, [], on_device=on_device), Sampler(alone, [], on_device=on_device)
     assert not samplers[0].queues_ahead
     for _ in range(8):
@@ -303,7 +303,7 @@ def test_free_rows_draw_the_same_bits_beside_guided_ones_and_without(vocabulary:
         for i, (logprob, top) in expected_details.items():
             assert free[i][0] == logprob
             assert free[i][1][: len(top)] == top[:asked]
-        assert all(token in row.guide.allowed for row, token in zip(beside[1::2], tokens[1::2], strict=True))
+        assert all(token in row.constraint.allowed for row, token in zip(beside[1::2], tokens[1::2], strict=True))
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
@@ -314,7 +314,7 @@ def test_an_escape_is_drawn_where_the_model_itself_wants_it_most_and_nowhere_els
     params = [SamplingParams(temperature, seed=i, logit_bias={4: -100.0} if i % 2 else {}) for i in range(4)]
     rows = rows_of(params)
     for row in rows:
-        row.guide = Allowing([1, 2], escape=4)
+        row.constraint = Allowing([1, 2], escape=4)
     sampler = Sampler(rows, EOS, on_device=on_device)
     wanted = np.array([[0.0, 1.0, 1.1, 2.0, 2.5, 0.0]] * 4, dtype=np.float32)
     second = wanted.copy()
@@ -329,7 +329,7 @@ def test_a_row_that_may_only_end_ends_before_its_min_tokens_with_the_model_s_own
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature, top_k=3, top_logprobs=1, seed=3)
         rows = rows_of([params, params], min_tokens=10)
-        rows[0].guide = Allowing(EOS)
+        rows[0].constraint = Allowing(EOS)
         logits = np.full((2, 8), -1.0, dtype=np.float32)
         logits[:, 2] = 40.0  # of the two ends, the one that the model prefers
         logits[:, 6] = 50.0
@@ -359,8 +359,8 @@ def test_no_masked_token_is_drawn_where_a_parallel_sum_grows_over_it() -> None:
 def test_bits_behind_the_vocabulary_allow_nothing(on_device: bool) -> None:
     rows = rows_of([SamplingParams(temperature=2.0, seed=i) for i in range(6)])
     for row in rows[:5]:
-        row.guide = Allowing([3, 11, 12, 20, 31])
-    rows[5].guide = Allowing([12, 20, 31])
+        row.constraint = Allowing([3, 11, 12, 20, 31])
+    rows[5].constraint = Allowing([12, 20, 31])
     sampler = Sampler(rows, EOS, on_device=on_device)
     failures = sampler.prepare(11)
     assert list(failures) == [5] and "grammar" in str(failures[5])

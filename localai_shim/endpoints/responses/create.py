@@ -121,7 +121,14 @@ def _prepare(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> 
         keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
     requests = common.make_requests(
-        prompt, 1, answer.sampling(sampling), limits, model, param="input", text=answer.text, guide=answer.guide
+        prompt,
+        1,
+        answer.sampling(sampling),
+        limits,
+        model,
+        param="input",
+        text=answer.text,
+        constraint=answer.constraint,
     )
     return ResponseCall(requests, stream, assembler, background, plan.context)
 
