@@ -1,6 +1,6 @@
 """The decode batch: every running row gets one token per step.
 
-While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built, unless rows are about to
+While step t+1 runs, the tokens of step t are emitted and the graph of step t+2 is built, unless rows are about to
 join. Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that
 nobody has read yet. Otherwise the host samples token t as soon as its logits are there, and writes it into the graph of
 step t+1 before it does anything else. Rows with a grammar constraint are sampled so on all back ends, and on a GPU
@@ -135,7 +135,7 @@ class Batch:
             mx.eval(self._logits)
 
     def take(self, row: Row) -> bool:
-        """Remove a row that is to go on later: what it has said is known then. False if it has ended meanwhile."""
+        """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
         self._settle()
         self.keep_prompts()
         if row not in self.rows:
@@ -205,7 +205,7 @@ class Batch:
             self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
-        """Have the tokens of the step in flight, launch the one that was built behind it, hand over."""
+        """Have the tokens of the step in flight, launch the one that was built behind it, emit."""
         if self._logits is not None:
             self._sample_on_host()
             return
@@ -217,10 +217,10 @@ class Batch:
         else:
             self._sample = following
             _async_eval(*following.arrays())
-        self._hand_over(self.rows, sample)
+        self._emit_tokens(self.rows, sample)
 
     def _sample_on_host(self) -> None:
-        """Sample from the logits in flight, launch the step that was built for these tokens if one was, hand over."""
+        """Sample from the logits in flight, launch the step that was built for these tokens if one was, emit."""
         self._prepare()
         if self._logits is None:
             return
@@ -233,7 +233,7 @@ class Batch:
             built.tokens[built.places] = sample.tokens
             self._logits = built.logits
             _async_eval(self._logits)
-        self._hand_over(self.rows, sample)
+        self._emit_tokens(self.rows, sample)
 
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose constraint fails."""
@@ -254,8 +254,8 @@ class Batch:
     def _all_end_now(self) -> bool:
         return all(row.generated + 1 >= row.max_tokens for row in self.rows)
 
-    def _hand_over(self, rows: Sequence[Row], sample: Sample) -> None:
-        """Read a sample, tell the sinks, and drop the rows that it finished."""
+    def _emit_tokens(self, rows: Sequence[Row], sample: Sample) -> None:
+        """Emit the tokens of a sample, and drop the rows that it finished."""
         tokens, details = sample.read()
         eos = self._model.eos_token_ids
         ended: list[Row] = []

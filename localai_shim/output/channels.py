@@ -189,7 +189,7 @@ class ChannelSplitter:
         yield from self._emit(text[at:])
 
     def _opens(self, text: str) -> bool | None:
-        """Whether a call begins so; None: not to be told yet."""
+        """Whether a call begins so; None: not known yet."""
         tools = self._markup.tools
         openings = () if tools is None else tools.openings
         text = text.lstrip()
