@@ -17,7 +17,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one row draws its tokens.
+    """How one row samples its tokens.
 
     Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
     `repetition_penalty`, `allowed_token_ids`, `bad_words`).
@@ -37,12 +37,12 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """-inf rules a token out."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """The only tokens that may be drawn; None: all. A guide goes before it where both together leave nothing."""
+    """The only tokens that may be sampled; None: all. A grammar constraint that allows none of them counts alone."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Sequences of tokens whose last one is not drawn where the output ends with those before it."""
+    """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
     seed: int = 0
     top_logprobs: int | None = None
-    """None: no logprobs. 0: the drawn token's only. n: those of the n likeliest tokens as well."""
+    """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
 
 
 class Prompt:
@@ -114,33 +114,33 @@ class StopChecker(Protocol):
     """Says when a row's output has one of its stop strings. One per row; called on the engine thread only."""
 
     def feed(self, token_id: int) -> bool:
-        """Take the next output token, before the row's guide does; True when the row ends with it."""
+        """Take the next output token, before the row's constraint does; True when the row ends with it."""
         ...
 
 
-class Guide(Protocol):
-    """Limits what one row may say next, such as a grammar. Stateful: one per row; called on the engine thread only."""
+class GrammarConstraint(Protocol):
+    """Which tokens may follow one row's output. Stateful: one per row; called on the engine thread only."""
 
     @property
     def idle(self) -> bool:
-        """It limits nothing from here on, whatever comes."""
+        """It allows every token from here on, whatever the output."""
         ...
 
     @property
     def escape(self) -> int | None:
-        """A token that is drawn in spite of `mask` where it is the likeliest of all, for the next token only."""
+        """A token that is sampled in spite of `mask` where it is the likeliest of all, for the next token only."""
         ...
 
     def mask(self, out: Any) -> bool:
-        """Say which tokens may come next; False when all may. Has no effect of its own and may be asked again.
+        """Fill the logits mask of the next token; False when every token is allowed. Changes nothing but `out`.
 
         Args:
-            out: `[words]` int32, NumPy, zeroed: token i may come where bit i % 32 of word i // 32 is set.
+            out: `[words]` int32, NumPy, zeroed: token i is allowed where bit i % 32 of word i // 32 is set.
         """
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Take the token that was drawn; True when nothing may follow it, and the row ends."""
+        """Take the token that was sampled; True when nothing may follow it, and the row ends."""
         ...
 
 
@@ -157,7 +157,7 @@ class GenerationRequest:
     stop_token_ids: frozenset[int] = frozenset()
     """Tokens that end the row, whether or not `ignore_eos`."""
     stop: StopChecker | None = None
-    guide: Guide | None = None
+    constraint: GrammarConstraint | None = None
     priority: int = 0
     """Lower ones are served first, as in vLLM."""
 

@@ -166,7 +166,7 @@ def too_wide() -> str:
 
 
 class Fails:
-    """A guide that breaks at its third token, in one of the two places where it can."""
+    """A constraint that breaks at its third token, in one of the two places where it can."""
 
     idle, escape = False, None
 
@@ -222,7 +222,7 @@ def test_a_guide_that_raises_ends_its_own_row_only(
     streams = [client.chat.completions.create(**(guided, free)[k](i), stream=True) for k in (0, 1) for i in range(3)]
     begun = [[next(stream).choices[0], next(stream).choices[0]] for stream in streams]
     with pytest.raises(RowError, match="no way on"):
-        Running(engine, request([5, 6], guide=Fails(where))).finish()
+        Running(engine, request([5, 6], constraint=Fails(where))).finish()
     rest = [[chunk.choices[0] for chunk in stream] for stream in streams]
     said = [tokens([*first, *more]) for first, more in zip(begun, rest, strict=True)]
     assert said == [*alone[0][:3], *alone[1][:3]]

@@ -11,14 +11,14 @@ from openai.types.completion_choice import Logprobs
 
 from ..errors import BadRequest
 from ..grammar import GrammarError
-from ..grammar.guide import RowGuide
+from ..grammar.constraint import RowConstraint
 from ..output.channels import ChannelSplitter
 from ..output.markup import REASONING
 from ..output.row_text import RowText
 from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from ..types import GenerationRequest, Guide, Prompt, Token
+from ..types import GenerationRequest, GrammarConstraint, Prompt, Token
 from . import request_fields as common
 from .answer.format import read_answer_format
 from .answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
@@ -63,7 +63,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     salt = common.read_cache_salt(fields)
     extras = read_extras(fields, stream, continuous_usage=options.continuous_usage)
     truncation = read_truncation(fields)
-    texts, guides = _read_guides(fields, model)
+    texts, constraints = _read_constraints(fields, model)
     fields.finish()
     top = scored(extras.prompt_logprobs, logprobs if echo else None)
     prompts: list[Prompt] = []
@@ -80,7 +80,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
             model,
             param="prompt",
             text=partial(texts, prompt),
-            guide=partial(guides, prompt),
+            constraint=partial(constraints, prompt),
         )
     echoes = [make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo]
     rules = limits.rules(model)
@@ -109,10 +109,11 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     return Prepared(assembler, requests, stream)
 
 
-def _read_guides(
+def _read_constraints(
     fields: Fields, model: ServedModel
-) -> tuple[Callable[[Prompt, Limits], RowText], Callable[[Prompt, Callable[[], RowText]], Guide | None]]:
-    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a row's text and its guide.
+) -> tuple[Callable[[Prompt, Limits], RowText], Callable[[Prompt, Callable[[], RowText]], GrammarConstraint | None]]:
+    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a row's text and
+    its grammar constraint.
 
     A grammar begins where the prompt ends, unless that is amid reasoning.
     """
@@ -131,19 +132,19 @@ def _read_guides(
             splitter = ChannelSplitter(model.markup, state=state, offered=False)
         return limits.text(model, splitter, continuing=True, all_content=True)
 
-    def guide(prompt: Prompt, row_text: Callable[[], RowText]) -> Guide | None:
+    def constraint(prompt: Prompt, row_text: Callable[[], RowText]) -> GrammarConstraint | None:
         if not follows:
             return None
         end = model.tokenizer.prompt_end(prompt.tokens)
         thinking = None
         if grammar is None or model.markup.state_after(end) == REASONING:
             plan = ThinkingPlan({}, budget=budget)
-            thinking = follow_thinking(plan, model, end, row_text, guided=grammar is not None)
+            thinking = follow_thinking(plan, model, end, row_text, has_grammar=grammar is not None)
         if grammar is None and thinking is None:
             return None
-        return RowGuide(None if grammar is None else grammar.matcher(), thinking)
+        return RowConstraint(None if grammar is None else grammar.matcher(), thinking)
 
-    return text, guide
+    return text, constraint
 
 
 def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:

@@ -21,7 +21,7 @@ from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from ..types import GenerationRequest, Guide, Prompt, SamplingParams
+from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields
 from .token_fields import read_bad_words, read_token_ids
 
@@ -319,14 +319,14 @@ def make_requests(
     *,
     param: str,
     text: Callable[[Limits], RowText],
-    guide: Callable[[Callable[[], RowText]], Guide | None],
+    constraint: Callable[[Callable[[], RowText]], GrammarConstraint | None],
 ) -> list[GenerationRequest]:
     """One request per choice, over one prefill.
 
     Args:
         param: the field that the prompt came from.
         text: makes what the engine reads of a choice's text.
-        guide: makes a choice's guide, of what makes that text.
+        constraint: makes a choice's grammar constraint, of what makes that text.
 
     Raises:
         BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
@@ -353,7 +353,7 @@ def make_requests(
             ignore_eos=limits.ignore_eos,
             stop_token_ids=limits.stop_token_ids,
             stop=StopStrings(row_text(), limits.stop, limits.min_tokens) if limits.stop else None,
-            guide=guide(row_text),
+            constraint=constraint(row_text),
             priority=limits.priority,
         )
 

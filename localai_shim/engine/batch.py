@@ -1,10 +1,10 @@
 """The decode batch: every running row gets one token per step.
 
-While step t+1 runs, the tokens of step t are handed over and the graph of step t+2 is built, unless rows are about to
+While step t+1 runs, the tokens of step t are emitted and the graph of step t+2 is built, unless rows are about to
 join. Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that
-nobody has read yet. Otherwise the host draws token t as soon as its logits are there, and writes it into the graph of
-step t+1 before it does anything else. Rows with a guide are drawn for so on all back ends, and on a GPU nothing is
-built ahead for them; what may come next is asked while the forward pass runs.
+nobody has read yet. Otherwise the host samples token t as soon as its logits are there, and writes it into the graph of
+step t+1 before it does anything else. Rows with a grammar constraint are sampled so on all back ends, and on a GPU
+nothing is built ahead for them; their logits masks are made while the forward pass runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .kv import Buckets, Place, RowCache
 from .model import Model, StepInput
 from .prefix.cache import PrefixCache
 from .row import Row
-from .sampling import Draw, Sampler
+from .sampling import Sample, Sampler
 
 Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
@@ -66,11 +66,11 @@ class Batch:
         self._cache = Buckets(model.weight_bytes)
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
-        # One of three is there for the next step: its inputs, the draw that gives them, or the logits to draw from.
+        # One of three is there for the next step: its inputs, the sample that gives them, or the logits to sample from.
         self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
-        self._draw: Draw | None = None  # tokens queued on the device, not read yet
-        self._next: Draw | None = None  # the draw after that one, not queued yet
-        self._logits: Any = None  # logits, nothing drawn yet
+        self._sample: Sample | None = None  # tokens queued on the device, not read yet
+        self._next: Sample | None = None  # the sample after that one, not queued yet
+        self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
@@ -87,7 +87,7 @@ class Batch:
         """
         self._settle()
         places = self._cache.join([cache for _, cache in joining])
-        last = mx.array([(row.said or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
+        last = mx.array([(row.output_tokens or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
         self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
         self.rows = self.rows + [row for row, _ in joining]
         self._places = self._places + places
@@ -130,13 +130,13 @@ class Batch:
 
     def wait(self) -> None:
         """Wait for the step that is in flight, if one is."""
-        if self._draw is not None:
-            mx.eval(*self._draw.arrays())
+        if self._sample is not None:
+            mx.eval(*self._sample.arrays())
         elif self._logits is not None:
             mx.eval(self._logits)
 
     def take(self, row: Row) -> bool:
-        """Remove a row that is to go on later: what it has said is known then. False if it has ended meanwhile."""
+        """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
         self._settle()
         self.keep_prompts()
         if row not in self.rows:
@@ -160,17 +160,17 @@ class Batch:
 
     @property
     def _in_flight(self) -> bool:
-        return self._draw is not None or self._logits is not None
+        return self._sample is not None or self._logits is not None
 
     def _launch(self) -> None:
-        """Queue the next forward pass, and the draw behind it where that needs nothing from the host."""
+        """Queue the next forward pass, and the sample behind it where that needs nothing from the host."""
         sampler = self._sampler
         assert sampler is not None
         logits = self._forward(self._inputs)
         self._inputs = None
         if sampler.queues_ahead:
-            self._draw = sampler.draw(logits)
-            _async_eval(*self._draw.arrays())
+            self._sample = sampler.sample(logits)
+            _async_eval(*self._sample.arrays())
         else:
             self._logits = logits
             _async_eval(logits)
@@ -197,8 +197,8 @@ class Batch:
         sampler = self._sampler
         if sampler is None or self._all_end_now() or self._cache.wants_compaction:
             return
-        if self._draw is not None:
-            self._next = sampler.draw(self._forward(self._draw.tokens))
+        if self._sample is not None:
+            self._next = sampler.sample(self._forward(self._sample.tokens))
         elif self._logits is not None and not (sampler.queues_ahead or self._model.samples_on_device):
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
@@ -206,38 +206,38 @@ class Batch:
             self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
-        """Have the tokens of the step in flight, launch the one that was built behind it, hand over."""
+        """Have the tokens of the step in flight, launch the one that was built behind it, emit."""
         if self._logits is not None:
-            self._draw_on_host()
+            self._sample_on_host()
             return
-        draw, following = self._draw, self._next
-        assert draw is not None
-        self._draw = self._next = None
+        sample, following = self._sample, self._next
+        assert sample is not None
+        self._sample = self._next = None
         if following is None:
-            self._inputs = draw.tokens
+            self._inputs = sample.tokens
         else:
-            self._draw = following
+            self._sample = following
             _async_eval(*following.arrays())
-        self._hand_over(self.rows, draw)
+        self._emit_tokens(self.rows, sample)
 
-    def _draw_on_host(self) -> None:
-        """Draw from the logits in flight, launch the step that was built for these tokens if one was, hand over."""
+    def _sample_on_host(self) -> None:
+        """Sample from the logits in flight, launch the step that was built for these tokens if one was, emit."""
         self._prepare()
         if self._logits is None:
             return
         assert self._sampler is not None
-        draw, built = self._sampler.draw(self._logits), self._built
+        sample, built = self._sampler.sample(self._logits), self._built
         self._logits = self._built = None
         if built is None:
-            self._inputs = draw.inputs
+            self._inputs = sample.inputs
         else:
-            built.tokens[built.places] = draw.tokens
+            built.tokens[built.places] = sample.tokens
             self._logits = built.logits
             _async_eval(self._logits)
-        self._hand_over(self.rows, draw)
+        self._emit_tokens(self.rows, sample)
 
     def _prepare(self) -> None:
-        """Have the masks of the logits in flight, and end the rows whose guide fails at it."""
+        """Have the masks of the logits in flight, and end the rows whose constraint fails."""
         while self._logits is not None:
             assert self._sampler is not None
             failures = self._sampler.prepare(self._logits.shape[-1])
@@ -253,11 +253,11 @@ class Batch:
             self._finish()
 
     def _all_end_now(self) -> bool:
-        return all(row.generated + 1 >= row.room for row in self.rows)
+        return all(row.generated + 1 >= row.max_tokens for row in self.rows)
 
-    def _hand_over(self, rows: Sequence[Row], draw: Draw) -> None:
-        """Read a draw, tell the sinks, and drop the rows that it finished."""
-        tokens, details = draw.read()
+    def _emit_tokens(self, rows: Sequence[Row], sample: Sample) -> None:
+        """Emit the tokens of a sample, and drop the rows that it finished."""
+        tokens, details = sample.read()
         eos = self._model.eos_token_ids
         ended: list[Row] = []
         failed: list[Row] = []
@@ -278,7 +278,7 @@ class Batch:
             self._give([row for row in ended if row in self.rows])
         if ended or failed:
             self.drop({*ended, *failed})
-        elif self._sampler is not None and any(rows[i].guide is None for i in self._sampler.guided):
+        elif self._sampler is not None and any(rows[i].constraint is None for i in self._sampler.constrained):
             self._renew_sampler()
 
     def _give(self, rows: Sequence[Row]) -> None:
@@ -287,7 +287,7 @@ class Batch:
             return
         places = dict(zip(self.rows, self._places, strict=True))
         for row in rows:
-            keys = [*row.request.prompt.keys, *row.said]
+            keys = [*row.request.prompt.keys, *row.output_tokens]
             ran = keys if self._in_flight else keys[:-1]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
@@ -324,8 +324,8 @@ class Batch:
             self._inputs = self._inputs[at]
         if self._logits is not None:
             self._logits = self._logits[at]
-        if self._draw is not None:
-            self._draw = self._draw.take(indices)
+        if self._sample is not None:
+            self._sample = self._sample.take(indices)
         if self._next is not None:
             self._next = self._next.take(indices)
         if self._built is not None:
@@ -339,4 +339,4 @@ class Batch:
 
     def _forget(self) -> None:
         self._cache, self._places, self._unkept = Buckets(self._model.weight_bytes), [], []
-        self._inputs = self._draw = self._next = self._logits = self._built = self._sampler = None
+        self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = None

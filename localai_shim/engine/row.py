@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from ..types import FinishReason, GenerationRequest, Guide, RowError, Sink
-from .masks import grammar_failed
+from ..types import FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink
+from .masks import Array, grammar_failed
 from .model import Model
 from .uniform import stream_key
 
@@ -16,16 +15,16 @@ class Row:
 
     __slots__ = (
         "arrival",
+        "constraint",
         "counts",
-        "drawn",
         "generated",
-        "guide",
         "index",
         "key",
+        "max_tokens",
+        "output_tokens",
         "recent",
         "request",
-        "room",
-        "said",
+        "sampled",
         "sampling",
         "sink",
     )
@@ -39,19 +38,21 @@ class Row:
         """Smaller for rows that came earlier."""
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
-        self.drawn = 0
+        self.sampled = 0
+        """Tokens sampled so far, also those that the host has not seen yet: the position of the next uniform."""
         self.generated = 0
-        self.said: list[int] = []
-        """The tokens generated."""
-        self.counts: Any = None
-        self.recent: Any = None
-        guide = request.guide
-        self.guide: Guide | None = None if guide is None or guide.idle else guide
-        """Forgotten once it is idle."""
-        self.room = request.max_tokens
-        """Tokens that this row may generate in all."""
+        self.output_tokens: list[int] = []
+        self.counts: Array | None = None
+        """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
+        self.recent: Array | None = None
+        """The last tokens, once bad words asked for them: see `Bans`."""
+        constraint = request.constraint
+        self.constraint: GrammarConstraint | None = None if constraint is None or constraint.idle else constraint
+        """The grammar constraint, until it is idle."""
+        self.max_tokens = request.max_tokens
+        """Output tokens in all."""
         if model.context_length is not None:
-            self.room = min(self.room, model.context_length - len(request.prompt.tokens))
+            self.max_tokens = min(self.max_tokens, model.context_length - len(request.prompt.tokens))
 
     @property
     def prompt_tokens(self) -> Sequence[int]:
@@ -69,10 +70,10 @@ class Row:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
 
         Raises:
-            RowError: the row's guide or stop check failed.
+            RowError: the row's grammar constraint or stop check failed.
         """
         self.generated += 1
-        self.said.append(token_id)
+        self.output_tokens.append(token_id)
         request = self.request
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
@@ -83,19 +84,19 @@ class Row:
                 ends = request.stop.feed(token_id)
             except Exception as error:
                 raise RowError(f"the stop check of this request failed: {error!r}") from error
-        if self.guide is not None:
-            ends = self._guide_ends(self.guide, token_id) or ends
+        if self.constraint is not None:
+            ends = self._constraint_ends(self.constraint, token_id) or ends
         if ends:
             return "stop", is_eos
-        if self.generated >= self.room:
+        if self.generated >= self.max_tokens:
             return "length", is_eos
         return None, is_eos
 
-    def _guide_ends(self, guide: Guide, token_id: int) -> bool:
+    def _constraint_ends(self, constraint: GrammarConstraint, token_id: int) -> bool:
         try:
-            ends = guide.accept(token_id)
-            if guide.idle:
-                self.guide = None
+            ends = constraint.accept(token_id)
+            if constraint.idle:
+                self.constraint = None
         except Exception as error:
             raise grammar_failed(error) from error
         return ends

@@ -1,103 +1,76 @@
 """Per-row sampling of a whole batch in one vectorised pass.
 
-Rows differ freely in every parameter, and what a row draws depends on its own logits, parameters, seed and position
+Rows differ freely in every parameter, and what a row samples depends on its own logits, parameters, seed and position
 only. Parameters are arrays, so no kernel is ever compiled for a value.
 
 On the GPU back ends everything stays on the device and is queued behind the forward pass. On MLX's CPU back end NumPy
 is several times as fast (32 rows of 6,000: exp 0.28 against 5.0 ms, partition 0.37 against 2.0 ms), so there
-logits are drawn from on the host; an all-greedy batch is an argmax on the device everywhere.
+logits are sampled from on the host; an all-greedy batch is an argmax on the device everywhere.
 
 Inverse-CDF sampling needs one uniform per row, which falls among the kept tokens in order of their ids; on the host a
 second one, made of it, where the first falls outside the nucleus. Filters apply in vLLM's order: min_p, top_k, top_p.
 
-A row's guide says what may come after token t once it knows t, so that with such a row nothing is queued ahead. Only
-the guided rows' logits are copied, masked and put in the place of theirs.
+A row's grammar constraint has a logits mask for token t+1 once it knows token t, so that with such a row nothing is
+queued ahead. Only the logits of constrained rows are copied and masked, and take the place of theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from types import ModuleType
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ..types import Guide, RowError, SamplingParams
-from . import draw_device, draw_host
+from ..types import RowError, SamplingParams
+from . import sample_device, sample_host
 from .bans import Bans
-from .masks import Masks, ask
+from .masks import Array, Masks, make_masks
+from .row import Row
 from .uniform import uniforms
 
 Ints = npt.NDArray[np.int64]
 
-_CACHED = 2**19  # logits: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
+CACHED_LOGITS = 2**19  # sampled from at once: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
 
 
-class SampledRow(Protocol):
-    """What the sampler needs of a row."""
-
-    sampling: SamplingParams
-    key: int
-    drawn: int
-    """Tokens drawn so far: the position of the next uniform."""
-    counts: Any
-    """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
-    recent: Any
-    """The last tokens, once bad words asked for them: see `Bans`."""
-    guide: Guide | None
-    """What limits the row's tokens, while it does."""
-
-    @property
-    def min_tokens(self) -> int:
-        """Tokens to draw before an end of sequence may come."""
-        ...
-
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        """Tokens that end the row, as ends of sequence do."""
-        ...
-
-    @property
-    def prompt_tokens(self) -> Sequence[int]: ...
-
-
-class Draw:
-    """The tokens that one pass drew, possibly still being computed."""
+class Sample:
+    """The tokens that one pass sampled, possibly still being computed."""
 
     def __init__(
         self,
-        tokens: Any,
+        tokens: Array,
         logprob_rows: Ints,
-        logprobs: Any = None,
-        top_ids: Any = None,
-        top: Any = None,
-        later: Callable[[], tuple[Any, Any, Any]] | None = None,
+        logprobs: Array | None = None,
+        top_ids: Array | None = None,
+        top: Array | None = None,
+        later: Callable[[], tuple[Array, Array | None, Array | None]] | None = None,
     ) -> None:
-        """`later` computes the last three on the host, when they are read: the next step is on its way then."""
+        """`later` computes the last three on the host when they are read: the next step runs by then."""
         self.tokens = tokens
-        """`[rows]` int32: an MLX array, or NumPy's where the host drew. MLX would let go of the GIL to look at one."""
+        """`[rows]` int32: an MLX array, or NumPy's where the host sampled. MLX would let go of the GIL to read one."""
         self._logprob_rows = logprob_rows
         self._logprobs, self._top_ids, self._top = logprobs, top_ids, top
         self._later = later
 
     @property
-    def inputs(self) -> Any:
+    def inputs(self) -> mx.array:
         """The tokens as a model takes them."""
         return self.tokens if isinstance(self.tokens, mx.array) else mx.array(self.tokens)
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[mx.array]:
         """What has to be evaluated before `read`."""
         return [a for a in (self.tokens, self._logprobs, self._top_ids, self._top) if isinstance(a, mx.array)]
 
-    def take(self, indices: Sequence[int]) -> Draw:
-        """The draw of these rows only, still without waiting for it."""
-        assert self._later is None, "what the host drew is read at once"
+    def take(self, indices: Sequence[int]) -> Sample:
+        """The tokens of these rows only, still without waiting for them."""
+        assert self._later is None, "what the host sampled is read at once"
         wanted = np.isin(self._logprob_rows, indices)
         rows = np.searchsorted(np.array(indices, dtype=np.int64), self._logprob_rows[wanted])
         kept = mx.array(np.flatnonzero(wanted))
         details = (None if a is None else a[kept] for a in (self._logprobs, self._top_ids, self._top))
-        return Draw(self.tokens[mx.array(list(indices))], rows, *details)
+        return Sample(self.tokens[mx.array(list(indices))], rows, *details)
 
     def read(self) -> tuple[list[int], dict[int, tuple[float, list[tuple[int, float]]]]]:
         """Token ids, and for the rows that want them (logprob, [(token id, logprob), ...])."""
@@ -117,29 +90,29 @@ class Draw:
 
 
 class Sampler:
-    """Draws for a fixed sequence of rows; made anew when a row joins or leaves.
+    """Samples one token at a time for a fixed sequence of rows; made anew when a row joins or leaves.
 
     Args:
         rows: in batch order.
-        eos: token ids that a row may not draw before its `min_tokens`.
-        on_device: keep the work on MLX's device; False draws on the host with NumPy.
+        eos: token ids that a row may not sample before its `min_tokens`.
+        on_device: keep the work on MLX's device; False samples on the host with NumPy.
     """
 
-    def __init__(self, rows: Sequence[SampledRow], eos: Sequence[int], *, on_device: bool) -> None:
+    def __init__(self, rows: Sequence[Row], eos: Sequence[int], *, on_device: bool) -> None:
         self._rows = tuple(rows)
         params = [row.sampling for row in rows]
-        self._counts: Any = None
-        self._seen: Any = None
-        self._drawn = np.array([row.drawn for row in rows], dtype=np.uint64)
+        self._counts: Array = None
+        self._seen: Array = None
+        self._sampled = np.array([row.sampled for row in rows], dtype=np.uint64)
         self._logprob_rows = np.empty(0, dtype=np.int64)
-        self.guided = [i for i, row in enumerate(rows) if row.guide is not None]
-        """Places of the rows that had a guide when this was made."""
+        self.constrained = [i for i, row in enumerate(rows) if row.constraint is not None]
+        """Places of the rows that had a grammar constraint when this was made."""
         self._masks: Masks | None = None
         self._asked = False
         self._on_device = on_device
-        self._greedy = not self.guided and not any(_is_more_than_argmax(row) for row in rows)
-        self.queues_ahead = (on_device or self._greedy) and not self.guided
-        """The draw can be queued behind the forward pass, before the tokens before it are known on the host."""
+        self._greedy = not self.constrained and not any(_is_more_than_argmax(row) for row in rows)
+        self.queues_ahead = (on_device or self._greedy) and not self.constrained
+        """Sampling can be queued behind the forward pass, before the host knows the tokens before."""
         if not self._greedy:
             self._gather(params, eos)
 
@@ -169,39 +142,41 @@ class Sampler:
         self._adjusts = bool(len(self._bias) or self._bans or len(self._penalised))
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
-        """Ask the guides what may come next, unless this was done since the last draw.
+        """Make the logits masks of the next tokens, unless this was done since the last ones were sampled.
 
         Returns:
-            By place, what the guides failed with; the rows of those draw as if they had none.
+            By place, the errors of grammar constraints; the rows of those sample as if they had none.
         """
-        if self._asked or not self.guided:
+        if self._asked or not self.constrained:
             return {}
         self._asked = True
-        guides = [(i, guide) for i in self.guided if (guide := self._rows[i].guide) is not None]
-        self._masks, failures = ask(guides, vocabulary)
+        constraints = [
+            (i, constraint) for i in self.constrained if (constraint := self._rows[i].constraint) is not None
+        ]
+        self._masks, failures = make_masks(constraints, vocabulary)
         return failures
 
-    def draw(self, logits: Any) -> Draw:
-        """Draw one token per row.
+    def sample(self, logits: Array) -> Sample:
+        """Sample one token per row.
 
         Args:
             logits: `[rows, vocabulary]` float32, an MLX array.
         """
         self.prepare(logits.shape[-1])
         if self._greedy:
-            draw = Draw(mx.argmax(logits, axis=-1).astype(mx.int32), self._logprob_rows)
+            sample = Sample(mx.argmax(logits, axis=-1).astype(mx.int32), self._logprob_rows)
         elif self._on_device:
-            draw = self._draw_on_device(logits)
+            sample = self._sample_on_device(logits)
         else:
-            draw = self._draw_on_host(np.asarray(logits))
-        self._drawn += np.uint64(1)
+            sample = self._sample_on_host(np.asarray(logits))
+        self._sampled += np.uint64(1)
         self._masks, self._asked = None, False
-        return draw
+        return sample
 
     def retire(self) -> None:
         """Give the rows back what they need to go on in another sampler."""
-        for row, drawn in zip(self._rows, self._drawn.tolist(), strict=True):
-            row.drawn = drawn
+        for row, sampled in zip(self._rows, self._sampled.tolist(), strict=True):
+            row.sampled = sampled
         if self._counts is not None:
             for at, i in enumerate(self._penalised):
                 self._rows[i].counts = self._counts[at]
@@ -211,9 +186,9 @@ class Sampler:
     # -- both ---------------------------------------------------------------------------------------------------
 
     def _uniforms(self, which: Ints) -> npt.NDArray[np.float64]:
-        return uniforms(self._keys[which], self._drawn[which])
+        return uniforms(self._keys[which], self._sampled[which])
 
-    def _adjust(self, logits: Any, xp: Any) -> Any:
+    def _adjust(self, logits: Array, xp: ModuleType) -> Array:
         """Bans, bias and penalties. `xp` is numpy or mlx.core; the array given is not changed."""
         if not self._adjusts:
             return logits
@@ -225,14 +200,14 @@ class Sampler:
         if len(self._penalised):
             if self._counts is None:
                 self._load_counts(logits.shape[-1], xp)
-            penalise = draw_host.penalise if xp is np else draw_device.penalise
+            penalise = sample_host.penalise if xp is np else sample_device.penalise
             part = logits[xp.array(self._penalised)]
             logits[xp.array(self._penalised)] = penalise(
                 part, self._counts, self._seen, self._repetition, self._presence, self._frequency
             )
-        return self._bans.apply(logits, self._drawn)
+        return self._bans.apply(logits, self._sampled)
 
-    def _load_counts(self, vocabulary: int, xp: Any) -> None:
+    def _load_counts(self, vocabulary: int, xp: ModuleType) -> None:
         """Gather the penalised rows' counts into one matrix, of which each row keeps a view."""
         seen = np.zeros((len(self._penalised), vocabulary), dtype=bool)
         counts = []
@@ -243,24 +218,24 @@ class Sampler:
             counts.append(row.counts if row.counts is not None else xp.zeros(vocabulary, dtype=xp.float32))
         self._seen, self._counts = xp.array(seen), xp.stack(counts)
 
-    def _count(self, tokens: Any, xp: Any) -> None:
+    def _count(self, tokens: Array, xp: ModuleType) -> None:
         self._bans.note(tokens)
         if len(self._penalised):
-            which, drawn = xp.arange(len(self._penalised)), tokens[xp.array(self._penalised)]
-            self._counts[which, drawn] = self._counts[which, drawn] + 1
+            which, sampled = xp.arange(len(self._penalised)), tokens[xp.array(self._penalised)]
+            self._counts[which, sampled] = self._counts[which, sampled] + 1
 
-    def _mask(self, logits: Any, raw: Any, tokens: Any, xp: Any) -> Any:
+    def _mask(self, logits: Array, raw: Array, tokens: Array, xp: ModuleType) -> Array:
         """The masked rows' logits, `[masked, vocabulary]`, of which the likeliest go into `tokens`; None: no masks."""
         masks = self._masks
         if masks is None:
             return None
-        apply = draw_host.mask if xp is np else draw_device.mask
+        apply = sample_host.mask if xp is np else sample_device.mask
         likeliest = tokens if logits is raw or masks.escapes is None else xp.argmax(raw, axis=-1)
         masked = apply(logits, raw, masks, likeliest)
         tokens[xp.array(masks.rows)] = xp.argmax(masked, axis=-1)
         return masked
 
-    def _scaled(self, logits: Any, masked: Any, which: Ints, xp: Any) -> Any:
+    def _scaled(self, logits: Array, masked: Array, which: Ints, xp: ModuleType) -> Array:
         """Some rows' logits over their temperature, those of the masked ones in their places; nobody else's array."""
         if self._masks is None and len(which) == len(self._rows):
             return logits / xp.array(self._temperature[:, None])
@@ -274,29 +249,29 @@ class Sampler:
 
     # -- host ---------------------------------------------------------------------------------------------------
 
-    def _draw_on_host(self, raw: npt.NDArray[np.float32]) -> Draw:
+    def _sample_on_host(self, raw: npt.NDArray[np.float32]) -> Sample:
         logits = self._adjust(raw, np)
         needs_likeliest = self._masks is not None or len(self._plain) + len(self._filtered) < len(self._rows)
         tokens = np.argmax(logits, axis=-1) if needs_likeliest else np.empty(len(self._rows), dtype=np.int64)
         masked = self._mask(logits, raw, tokens, np)
         for which in _portions(self._plain, logits.shape[-1]):
             scaled = self._scaled(logits, masked, which, np)
-            tokens[which] = draw_host.draw_plain(scaled, self._uniforms(which))
+            tokens[which] = sample_host.sample_plain(scaled, self._uniforms(which))
         for which in _portions(self._filtered, logits.shape[-1]):
             scaled = self._scaled(logits, masked, which, np)
-            tokens[which] = draw_host.draw_filtered(
+            tokens[which] = sample_host.sample_filtered(
                 scaled, self._top_k[which], self._top_p[which], self._min_p[which], self._uniforms(which)
             )
         self._count(tokens, np)
-        drawn = tokens.astype(np.int32)
+        sampled = tokens.astype(np.int32)
         if not len(self._logprob_rows):
-            return Draw(drawn, self._logprob_rows)
+            return Sample(sampled, self._logprob_rows)
         rows, top_n = self._logprob_rows, self._top_n
-        return Draw(drawn, rows, later=lambda: draw_host.logprobs(raw[rows], tokens[rows], top_n))
+        return Sample(sampled, rows, later=lambda: sample_host.logprobs(raw[rows], tokens[rows], top_n))
 
     # -- device -------------------------------------------------------------------------------------------------
 
-    def _draw_on_device(self, raw: Any) -> Draw:
+    def _sample_on_device(self, raw: Array) -> Sample:
         logits = self._adjust(raw, mx)
         tokens = mx.argmax(logits, axis=-1)
         masked = self._mask(logits, raw, tokens, mx)
@@ -308,24 +283,24 @@ class Sampler:
             u = mx.array(self._uniforms(which).astype(np.float32))
             if filtered:
                 top_k, top_p, min_p = (mx.array(a[which, None]) for a in (self._top_k, self._top_p, self._min_p))
-                tokens[at] = draw_device.draw_filtered(scaled, top_k, top_p, min_p, u)
+                tokens[at] = sample_device.sample_filtered(scaled, top_k, top_p, min_p, u)
             else:
-                tokens[at] = draw_device.draw_plain(scaled, u)
+                tokens[at] = sample_device.sample_plain(scaled, u)
         self._count(tokens, mx)
-        drawn = tokens.astype(mx.int32)
+        sampled = tokens.astype(mx.int32)
         if not len(self._logprob_rows):
-            return Draw(drawn, self._logprob_rows)
+            return Sample(sampled, self._logprob_rows)
         at = mx.array(self._logprob_rows)
-        return Draw(drawn, self._logprob_rows, *draw_device.logprobs(raw[at], tokens[at], self._top_n))
+        return Sample(sampled, self._logprob_rows, *sample_device.logprobs(raw[at], tokens[at], self._top_n))
 
 
 def _portions(which: Ints, vocabulary: int) -> list[Ints]:
-    """Rows to draw for at once: as many as leave the processor's caches room."""
-    size = max(1, _CACHED // vocabulary)
+    """Rows to sample for at once: as many as leave the processor's caches room."""
+    size = max(1, CACHED_LOGITS // vocabulary)
     return [which[start : start + size] for start in range(0, len(which), size)]
 
 
-def _is_more_than_argmax(row: SampledRow) -> bool:
+def _is_more_than_argmax(row: Row) -> bool:
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
     return not plain or _has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)

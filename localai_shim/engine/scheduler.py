@@ -143,7 +143,7 @@ class Scheduler:
             victim = max(self._batch.rows, key=lambda row: (row.request.priority, row.arrival))
             if self._batch.take(victim):
                 self._meter.preempted += 1
-                self._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.said))
+                self._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
         self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
         self._shrink_prefixes(self._lengths())
 
@@ -359,7 +359,7 @@ def _reserved(row: Row) -> int:
     output = RESERVED_TOKENS
     if row.generated >= RESERVED_TOKENS:
         output = (row.generated // FURTHER_TOKENS + 1) * FURTHER_TOKENS
-    return len(row.prompt_tokens) + min(row.room, output)
+    return len(row.prompt_tokens) + min(row.max_tokens, output)
 
 
 def _row_error(what: str, cause: Exception) -> RowError:

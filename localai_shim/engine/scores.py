@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..types import TokenScore
-from . import draw_device, draw_host
+from . import sample_device, sample_host
 from .model import Model, StepInput
 
 _async_eval: Callable[..., None] = mx.async_eval
@@ -37,19 +37,19 @@ class Scoring:
         self._top, self._on_device = top, on_device
         self._found: tuple[Any, ...] = ()
         if on_device:
-            self._found = self._look(self._logits, mx.array(self._targets), draw_device)
+            self._found = self._look(self._logits, mx.array(self._targets), sample_device)
             _async_eval(*(array for array in self._found if array is not None))
         else:
             _async_eval(self._logits)
 
-    def _look(self, logits: Any, targets: Any, draw: Any) -> tuple[Any, ...]:
-        return (draw.ranks(logits, targets), *draw.logprobs(logits, targets, self._top))
+    def _look(self, logits: Any, targets: Any, backend: Any) -> tuple[Any, ...]:
+        return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top))
 
     def read(self) -> list[list[TokenScore]]:
         """The scores of each row's tokens."""
         if not self._on_device:
             targets = np.array(self._targets, dtype=np.int64)
-            self._found = self._look(np.asarray(self._logits), targets, draw_host)
+            self._found = self._look(np.asarray(self._logits), targets, sample_host)
         none: list[Any] = [[]] * len(self._targets)
         ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
         scores = [

@@ -1,4 +1,4 @@
-"""Counter-based uniforms: what a seeded row draws depends on its seed and position, never on its neighbours."""
+"""Counter-based uniforms: what a seeded row samples depends on its seed and position, never on its neighbours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def uniforms(keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]) ->
 
     Args:
         keys: `[rows]`, from `stream_key`.
-        positions: `[rows]`, how many tokens each row has drawn before.
+        positions: `[rows]`, how many tokens each row has sampled before.
     """
     with np.errstate(over="ignore"):
         return _uniform(keys + (positions + np.uint64(1)) * np.uint64(_GOLDEN))

@@ -166,15 +166,15 @@ class ChannelSplitter:
             if match is None:
                 tail = range(max(at, len(text) - longest + 1), len(text))
                 cut = next((n for n in tail if text[n:] in beginnings), len(text))
-                yield from self._say(text[at:cut])
+                yield from self._emit(text[at:cut])
                 self._held = text[cut:]
                 return
             marker, target = match.group(), dict(edges)[match.group()]
-            yield from self._say(text[at : match.start()])
+            yield from self._emit(text[at : match.start()])
             at = match.end()
             if self.state == TOOL and self._strings.inside:
                 self.in_reasoning &= target != NORMAL or marker not in dict(self._edges[REASONING])
-                yield from self._say(marker)
+                yield from self._emit(marker)
                 continue
             opens = target != TOOL or self._opens(text[at:])
             if opens is None:
@@ -183,13 +183,13 @@ class ChannelSplitter:
             if opens:
                 yield from self._cross(marker, target)
             elif self.state == TOOL:
-                yield from self._say(marker)
+                yield from self._emit(marker)
             else:
                 yield self._piece("stray", marker)
-        yield from self._say(text[at:])
+        yield from self._emit(text[at:])
 
     def _opens(self, text: str) -> bool | None:
-        """Whether a call begins so; None: not to be told yet."""
+        """Whether a call begins so; None: not known yet."""
         tools = self._markup.tools
         openings = () if tools is None else tools.openings
         text = text.lstrip()
@@ -206,12 +206,12 @@ class ChannelSplitter:
         if held and cut and self.state == NORMAL and len(held) > 1:
             yield self._piece("stray", held)
         else:
-            yield from self._say(held)
+            yield from self._emit(held)
         if self.state == TOOL:
             yield self._piece("close", "")
             self.state = self._outer
 
-    def _say(self, text: str) -> Iterator[Piece]:
+    def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
         if not text:
             return

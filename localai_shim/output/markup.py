@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 NORMAL = "normal"
 REASONING = "reasoning"
@@ -17,7 +17,7 @@ Edges = tuple[tuple[str, str], ...]
 """(marker, next state) pairs."""
 
 Style = Literal["json", "header", "closed", "whole"]
-ParseCalls = Callable[[str, list[dict[str, Any]] | None], Any]
+ParseCalls = Callable[[str, Sequence[Mapping[str, object]] | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class ToolFormat:
         start, end: markers around a call; `end` is empty where the call ends with the turn.
         parse: upstream's parser: (what is between the markers, tools) -> a call or a list of calls, each a dict with
             `name` and `arguments`. Raises what it likes.
-        style: how arguments can be told before the call is complete: `json`, an object with the name and the
+        style: how arguments can be read before the call is complete: `json`, an object with the name and the
             arguments; `header`, the name and then the arguments' JSON; `closed`, by closing what is there and parsing
             it; `whole`, not at all.
         header: for `header`: what comes before the arguments; its group `name` is the function's.
         boundary: for `closed`: what ends an argument, after which `suffix` closes the call.
         quote: what stands on both sides of a string, in which a boundary is text.
         openings: what a call can begin with; nothing: anything.
-        untyped: upstream's parser gives arguments as the text that was written where it is told of no tools.
+        untyped: upstream's parser, given no tools, gives arguments as the text that was written.
         lenient: upstream's parser finds a call in any text; only functions that were offered are taken for calls.
     """
 

@@ -61,7 +61,7 @@ class OfferedTools:
         return {}
 
 
-def _unreadable(body: str, tools: list[dict[str, Any]] | None) -> Any:
+def _unreadable(body: str, tools: Sequence[Mapping[str, object]] | None) -> object:
     raise ValueError("the model's tool-call format is not known")
 
 

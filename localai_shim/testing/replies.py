@@ -124,7 +124,7 @@ class PlayedRow:
         self.reply = script.reply
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
-        self._guide = request.guide if obey_guide else None
+        self._constraint = request.constraint if obey_guide else None
         self._banned = (
             {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obey_guide else set[int]()
         )
@@ -154,17 +154,17 @@ class PlayedRow:
         if token_id in self._banned:
             self._refuse(token_id)
         stopped = request.stop is not None and request.stop.feed(token_id)
-        guide_ended = self._guide is not None and self._advance_guide(token_id)
+        constraint_ended = self._constraint is not None and self._advance_constraint(token_id)
         self._output.append(token_id)
         self._at = 0 if position is None else position + 1
         is_eos = token_id in self._eos
         ends = is_eos and not request.ignore_eos and len(self._output) > request.min_tokens
         ends = ends or token_id in request.stop_token_ids
         ends = ends or stopped
-        if guide_ended and not ends and 0 < self._at < len(script.ids):
+        if constraint_ended and not ends and 0 < self._at < len(script.ids):
             self._refuse(script.ids[self._at])
         reason: FinishReason | None = None
-        if ends or guide_ended:
+        if ends or constraint_ended:
             reason = "stop"
         elif len(self._output) >= self._max_tokens or self._ends_here(position):
             reason = "length"
@@ -181,7 +181,7 @@ class PlayedRow:
     def _ends_here(self, position: int | None) -> bool:
         return self._script.reply.finish_reason == "length" and position == len(self._script.ids) - 1
 
-    def _advance_guide(self, token_id: int) -> bool:
+    def _advance_constraint(self, token_id: int) -> bool:
         """Pass a token to the grammar constraint; where that does not allow it as it is, byte by byte, since the token
         may be newer than the constraint's vocabulary.
 
@@ -191,22 +191,22 @@ class PlayedRow:
         Raises:
             RowError: it is not allowed.
         """
-        assert self._guide is not None
+        assert self._constraint is not None
         if self._allows(token_id):
-            return self._guide.accept(token_id)
+            return self._constraint.accept(token_id)
         over = False
         for byte in self._tokenizer.spelling(token_id):
             if over or not self._allows(byte):
                 self._refuse(token_id)
-            over = self._guide.accept(byte)
+            over = self._constraint.accept(byte)
         return over
 
     def _allows(self, token_id: int) -> bool:
-        assert self._guide is not None
-        import numpy as np  # here, since only guides need it
+        assert self._constraint is not None
+        import numpy as np  # here, since only constraints need it
 
         mask = np.zeros((len(self._tokenizer) + 31) // 32, np.int32)
-        if not self._guide.mask(mask) or token_id == self._guide.escape:
+        if not self._constraint.mask(mask) or token_id == self._constraint.escape:
             return True
         return bool(int(mask[token_id // 32]) >> (token_id % 32) & 1)
 

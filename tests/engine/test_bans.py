@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.bans import Bans
-from localai_shim.engine.masks import LEAST
+from localai_shim.engine.masks import LOGIT_FLOOR
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import stream_key
 from localai_shim.types import SamplingParams
@@ -25,13 +25,13 @@ class FakeRow:
 
     sampling: SamplingParams
     key: int = 0
-    drawn: int = 0
+    sampled: int = 0
     min_tokens: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     prompt_tokens: tuple[int, ...] = ()
     counts: Any = None
     recent: Any = None
-    guide: Any = None
+    constraint: Any = None
     history: list[int] = field(default_factory=list)
 
 
@@ -51,7 +51,7 @@ def test_bad_words_are_known_across_changes_of_neighbours(on_device: bool) -> No
         for _ in range(int(rng.integers(1, 4))):
             logits = rng.standard_normal((len(there), 12)).astype(np.float32)
             logits[:, 5:9] += 2.0  # so that words begin
-            drawn, _ = sampler.draw(mx.array(logits)).read()
+            drawn, _ = sampler.sample(mx.array(logits)).read()
             for at, i in enumerate(there):
                 expected, history = logits[at].copy(), rows[i].history
                 for *before, last in words[i]:
@@ -70,7 +70,7 @@ def test_words_of_a_row_that_end_alike_are_banned_if_one_of_them_would_be_comple
     for drawn in (5, 6, 8):
         bans.note(xp.array([drawn, drawn]))
         logits = np.array(bans.apply(xp.zeros((2, 10), dtype=xp.float32), np.zeros(2, np.uint64)))
-        assert [np.flatnonzero(row == LEAST).tolist() for row in logits] == [
+        assert [np.flatnonzero(row == LOGIT_FLOOR).tolist() for row in logits] == [
             [9] if drawn != 8 else [],
             [4, 9] if drawn == 6 else [4],
         ]
@@ -84,11 +84,11 @@ def test_tokens_that_the_logits_do_not_have_are_nobody_s_concern(on_device: bool
     row = FakeRow(params, key=stream_key(1))
     sampler = Sampler([row], EOS, on_device=on_device)
     for _ in range(5):
-        assert sampler.draw(mx.zeros((1, 10))).read()[0] == [3]
+        assert sampler.sample(mx.zeros((1, 10))).read()[0] == [3]
     stops = FakeRow(params, key=1, min_tokens=3, stop_token_ids=frozenset({50_000, 3}))
     others = FakeRow(SamplingParams(temperature, allowed_token_ids=(50_000,)), key=2)
     sampler = Sampler([stops, others], EOS, on_device=on_device)
-    assert sampler.draw(mx.zeros((2, 10))).read()[0][0] in (3, 4), "all that is allowed is banned"
+    assert sampler.sample(mx.zeros((2, 10))).read()[0][0] in (3, 4), "all that is allowed is banned"
 
 
 def test_rows_without_bans_have_none_gathered() -> None:

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine import draw_device
+from localai_shim.engine import sample_device
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import again, stream_key, uniforms
 from localai_shim.types import SamplingParams
@@ -21,13 +21,13 @@ EOS = [2, 5]
 class FakeRow:
     sampling: SamplingParams
     key: int = 0
-    drawn: int = 0
+    sampled: int = 0
     min_tokens: int = 0
     prompt_tokens: tuple[int, ...] = (1, 3, 3, 7)
     counts: Any = None
     recent: Any = None
     stop_token_ids: frozenset[int] = frozenset()
-    guide: Any = None
+    constraint: Any = None
     history: list[int] = field(default_factory=list)
 
 
@@ -36,7 +36,7 @@ def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
 
 
 class Allowing:
-    """A guide that lets the same tokens come all the time."""
+    """A constraint that allows the same tokens all the time."""
 
     idle = False
 
@@ -52,7 +52,7 @@ class Allowing:
         return False
 
     def limit(self, raw: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """What the engine is to draw from, as `core.Guide` and `min_tokens` have it."""
+        """What the engine is to sample from, as `types.GrammarConstraint` and `min_tokens` have it."""
         escapes = np.argmax(raw) == self.escape and np.isfinite(logits[self.escape])
         allowed = [self.escape] if escapes else self.allowed
         limited = np.full(len(logits), -np.inf)
@@ -66,7 +66,7 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
     p = row.sampling
     for token, bias in p.logit_bias.items():
         out[token] += bias
-    if row.drawn < row.min_tokens:
+    if row.sampled < row.min_tokens:
         out[[*EOS, *row.stop_token_ids]] = -np.inf
     if p.allowed_token_ids is not None:
         out[np.setdiff1d(np.arange(len(out)), p.allowed_token_ids)] = -np.inf
@@ -78,7 +78,7 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
         if count or token in row.prompt_tokens:
             out[token] = out[token] / p.repetition_penalty if out[token] > 0 else out[token] * p.repetition_penalty
         out[token] -= p.frequency_penalty * count + p.presence_penalty * (count > 0)
-    return out if row.guide is None else row.guide.limit(logits, out)
+    return out if row.constraint is None else row.constraint.limit(logits, out)
 
 
 def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +101,7 @@ def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.
     return ids[order], np.where(keep, weights, 0)[order]
 
 
-def reference_draw(logits: np.ndarray, row: FakeRow, on_device: bool) -> tuple[int, float]:
+def reference_sample(logits: np.ndarray, row: FakeRow, on_device: bool) -> tuple[int, float]:
     """(token, distance of the uniform from the nearest boundary between two tokens).
 
     On the host a nucleus is first tried without being known: the whole distribution is drawn from, and once more, with
@@ -112,7 +112,7 @@ def reference_draw(logits: np.ndarray, row: FakeRow, on_device: bool) -> tuple[i
         two = np.sort(values)[-2:]
         return int(np.argmax(values)), float(two[1] - two[0])
     ids, weights = reference_weights(logits, row)
-    u = uniforms(np.array([row.key], np.uint64), np.array([row.drawn], np.uint64))
+    u = uniforms(np.array([row.key], np.uint64), np.array([row.sampled], np.uint64))
     if on_device or row.sampling.top_p == 1 or 0 < row.sampling.top_k < len(logits):
         return invert(ids, weights, u[0])
     whole = replace(row.sampling, top_p=1.0)
@@ -151,7 +151,7 @@ def random_params(rng: np.random.Generator, n: int) -> list[SamplingParams]:
     return out
 
 
-def random_guide(rng: np.random.Generator, vocabulary: int) -> Allowing | None:
+def random_constraint(rng: np.random.Generator, vocabulary: int) -> Allowing | None:
     """None, all tokens, some, one, or ends of sequence only; some with a token that may escape."""
     share = rng.choice([0.0, 0.1, 0.5, 1.0])
     some = np.union1d(np.flatnonzero(rng.random(vocabulary) < share), [rng.integers(vocabulary)]).tolist()
@@ -169,15 +169,15 @@ def test_every_mixture_of_parameters_draws_what_the_reference_draws(
     rows = rows_of(random_params(rng, 24), min_tokens=2)
     for row in rows:
         row.stop_token_ids = frozenset({0, 3}) if rng.random() < 0.5 else frozenset()
-        row.guide = random_guide(rng, vocabulary) if guided else None
+        row.constraint = random_constraint(rng, vocabulary) if guided else None
     sampler = Sampler(rows, EOS, on_device=on_device)
     compared = 0
     for _ in range(6):
         logits = (rng.standard_normal((24, vocabulary)) * rng.choice([0.1, 2.0, 5.0])).astype(np.float32)
-        tokens, _ = sampler.draw(mx.array(logits)).read()
+        tokens, _ = sampler.sample(mx.array(logits)).read()
         for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
-            row.drawn = len(row.history)
-            expected, margin = reference_draw(logits[i], row, on_device)
+            row.sampled = len(row.history)
+            expected, margin = reference_sample(logits[i], row, on_device)
             if margin > 1e-5:  # nearer to a boundary, float32 may fall on either side
                 assert token == expected, (i, row.sampling)
                 compared += 1
@@ -194,7 +194,7 @@ def test_logprobs_are_those_of_the_raw_distribution_best_first(on_device: bool) 
         SamplingParams(temperature=0.0, top_logprobs=0),
     ]
     logits = rng.standard_normal((3, 50)).astype(np.float32)
-    tokens, details = Sampler(rows_of(params), EOS, on_device=on_device).draw(mx.array(logits)).read()
+    tokens, details = Sampler(rows_of(params), EOS, on_device=on_device).sample(mx.array(logits)).read()
     raw = logits - np.log(np.exp(logits.astype(np.float64)).sum(axis=-1, keepdims=True))
     assert set(details) == {0, 2}
     assert tokens[0] == 3
@@ -210,15 +210,15 @@ def test_a_bias_for_a_token_that_the_model_has_no_logit_of_is_of_no_effect(on_de
     params = [SamplingParams(temperature=0.0, logit_bias=bias) for bias in ({50: 9.0, 7: 90.0}, {}, {60: 9.0})]
     logits = np.zeros((3, 50), dtype=np.float32)
     logits[:, 3] = 1.0
-    assert Sampler(rows_of(params), EOS, on_device=on_device).draw(mx.array(logits)).read()[0] == [7, 3, 3]
+    assert Sampler(rows_of(params), EOS, on_device=on_device).sample(mx.array(logits)).read()[0] == [7, 3, 3]
 
 
 def test_a_draw_can_be_narrowed_to_some_rows_before_it_is_read() -> None:
     rng = np.random.default_rng(3)
     params = [SamplingParams(temperature=0.0, top_logprobs=2 if i % 2 else None) for i in range(5)]
     logits = mx.array(rng.standard_normal((5, 40)).astype(np.float32))
-    tokens, details = Sampler(rows_of(params), EOS, on_device=True).draw(logits).read()
-    some, some_details = Sampler(rows_of(params), EOS, on_device=True).draw(logits).take([1, 2, 3]).read()
+    tokens, details = Sampler(rows_of(params), EOS, on_device=True).sample(logits).read()
+    some, some_details = Sampler(rows_of(params), EOS, on_device=True).sample(logits).take([1, 2, 3]).read()
     assert some == tokens[1:4]
     assert some_details == {0: details[1], 2: details[3]}
 
@@ -230,13 +230,13 @@ def test_state_survives_a_change_of_neighbours() -> None:
 
     together = rows_of(params)
     sampler = Sampler(together, EOS, on_device=False)
-    expected = [sampler.draw(mx.array(step)).read()[0][1] for step in logits]
+    expected = [sampler.sample(mx.array(step)).read()[0][1] for step in logits]
 
     rows = rows_of(params)
     drawn = []
     for step, members in zip(logits, [[0, 1], [0, 1], [1], [1, 2], [2, 1, 0], [1], [1], [1, 0]], strict=True):
         sampler = Sampler([rows[i] for i in members], EOS, on_device=False)
-        drawn.append(sampler.draw(mx.array(step[members])).read()[0][members.index(1)])
+        drawn.append(sampler.sample(mx.array(step[members])).read()[0][members.index(1)])
         sampler.retire()
     assert drawn == expected
 
@@ -269,7 +269,7 @@ def test_tokens_of_a_nucleus_come_as_often_as_they_are_likely(on_device: bool) -
     logits = np.log(np.array([0.05, 0.4, 0.15, 0.1, 0.3], dtype=np.float32))
     rows = rows_of([SamplingParams(temperature=1.0, top_p=0.8, seed=seed) for seed in range(200)])
     sampler = Sampler(rows, [], on_device=on_device)
-    drawn = np.concatenate([sampler.draw(mx.array(np.tile(logits, (200, 1)))).read()[0] for _ in range(100)])
+    drawn = np.concatenate([sampler.sample(mx.array(np.tile(logits, (200, 1)))).read()[0] for _ in range(100)])
     share = np.bincount(drawn, minlength=5) / len(drawn)
     assert share[[0, 3]].tolist() == [0, 0]
     assert share[[1, 2, 4]] == pytest.approx(np.array([0.4, 0.15, 0.3]) / 0.85, abs=0.01)  # 3 standard deviations
@@ -289,13 +289,13 @@ def test_free_rows_draw_the_same_bits_beside_guided_ones_and_without(vocabulary:
     params = random_params(rng, 16)
     beside, alone = rows_of(params), rows_of(params[::2])
     for row in beside[1::2]:
-        row.guide = Allowing([int(rng.integers(vocabulary)), 0])
+        row.constraint = Allowing([int(rng.integers(vocabulary)), 0])
     samplers = Sampler(beside, [], on_device=on_device), Sampler(alone, [], on_device=on_device)
     assert not samplers[0].queues_ahead
     for _ in range(8):
         logits = rng.standard_normal((16, vocabulary)).astype(np.float32) * 3
-        tokens, details = samplers[0].draw(mx.array(logits)).read()
-        expected, expected_details = samplers[1].draw(mx.array(logits[::2])).read()
+        tokens, details = samplers[0].sample(mx.array(logits)).read()
+        expected, expected_details = samplers[1].sample(mx.array(logits[::2])).read()
         assert tokens[::2] == expected
         free = {i // 2: (logprob, top) for i, (logprob, top) in details.items() if i % 2 == 0}
         asked = max(len(top) for _, top in details.values())
@@ -303,7 +303,7 @@ def test_free_rows_draw_the_same_bits_beside_guided_ones_and_without(vocabulary:
         for i, (logprob, top) in expected_details.items():
             assert free[i][0] == logprob
             assert free[i][1][: len(top)] == top[:asked]
-        assert all(token in row.guide.allowed for row, token in zip(beside[1::2], tokens[1::2], strict=True))
+        assert all(token in row.constraint.allowed for row, token in zip(beside[1::2], tokens[1::2], strict=True))
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
@@ -314,14 +314,14 @@ def test_an_escape_is_drawn_where_the_model_itself_wants_it_most_and_nowhere_els
     params = [SamplingParams(temperature, seed=i, logit_bias={4: -100.0} if i % 2 else {}) for i in range(4)]
     rows = rows_of(params)
     for row in rows:
-        row.guide = Allowing([1, 2], escape=4)
+        row.constraint = Allowing([1, 2], escape=4)
     sampler = Sampler(rows, EOS, on_device=on_device)
     wanted = np.array([[0.0, 1.0, 1.1, 2.0, 2.5, 0.0]] * 4, dtype=np.float32)
     second = wanted.copy()
     second[:, 3] = 2.6  # not allowed either
     for _ in range(20):
-        assert sampler.draw(mx.array(wanted)).read()[0] == [4] * 4
-        assert set(sampler.draw(mx.array(second)).read()[0]) <= {1, 2}
+        assert sampler.sample(mx.array(wanted)).read()[0] == [4] * 4
+        assert set(sampler.sample(mx.array(second)).read()[0]) <= {1, 2}
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
@@ -329,15 +329,15 @@ def test_a_row_that_may_only_end_ends_before_its_min_tokens_with_the_model_s_own
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature, top_k=3, top_logprobs=1, seed=3)
         rows = rows_of([params, params], min_tokens=10)
-        rows[0].guide = Allowing(EOS)
+        rows[0].constraint = Allowing(EOS)
         logits = np.full((2, 8), -1.0, dtype=np.float32)
         logits[:, 2] = 40.0  # of the two ends, the one that the model prefers
         logits[:, 6] = 50.0
-        tokens, details = Sampler(rows, EOS, on_device=on_device).draw(mx.array(logits)).read()
+        tokens, details = Sampler(rows, EOS, on_device=on_device).sample(mx.array(logits)).read()
         assert tokens == [2, 6]
         assert details[0][0] == pytest.approx(-10.0, abs=1e-4)
         logits[:, EOS] = -np.inf  # what the model itself rules out is drawn where nothing else is left
-        assert Sampler(rows, EOS, on_device=on_device).draw(mx.array(logits)).read()[0][0] in EOS
+        assert Sampler(rows, EOS, on_device=on_device).sample(mx.array(logits)).read()[0][0] in EOS
 
 
 def test_no_masked_token_is_drawn_where_a_parallel_sum_grows_over_it() -> None:
@@ -351,7 +351,7 @@ def test_no_masked_token_is_drawn_where_a_parallel_sum_grows_over_it() -> None:
     grows = np.flatnonzero((np.diff(cumulative) > 0) & np.isinf(logits[1:]))
     aims = np.concatenate([(cumulative[grows] + cumulative[grows + 1]) / 2 / cumulative[-1], rng.random(rows)])
     for u in (aims[:rows], aims[-rows:], np.full(rows, 1.0), np.zeros(rows)):
-        tokens = np.array(draw_device.draw_plain(scaled, mx.array(u.astype(np.float32))))
+        tokens = np.array(sample_device.sample_plain(scaled, mx.array(u.astype(np.float32))))
         assert np.isfinite(logits[tokens]).all()
 
 
@@ -359,9 +359,9 @@ def test_no_masked_token_is_drawn_where_a_parallel_sum_grows_over_it() -> None:
 def test_bits_behind_the_vocabulary_allow_nothing(on_device: bool) -> None:
     rows = rows_of([SamplingParams(temperature=2.0, seed=i) for i in range(6)])
     for row in rows[:5]:
-        row.guide = Allowing([3, 11, 12, 20, 31])
-    rows[5].guide = Allowing([12, 20, 31])
+        row.constraint = Allowing([3, 11, 12, 20, 31])
+    rows[5].constraint = Allowing([12, 20, 31])
     sampler = Sampler(rows, EOS, on_device=on_device)
     failures = sampler.prepare(11)
     assert list(failures) == [5] and "grammar" in str(failures[5])
-    assert sampler.draw(mx.array(np.zeros((6, 11), np.float32))).read()[0][:5] == [3] * 5
+    assert sampler.sample(mx.array(np.zeros((6, 11), np.float32))).read()[0][:5] == [3] * 5

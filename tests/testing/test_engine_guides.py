@@ -11,11 +11,11 @@ from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from localai_shim.types import RowError
 from tests.engine.harness import Running, generate, request
 
-# -- guides ---------------------------------------------------------------------------------------------------------
+# -- grammar constraints ----------------------------------------------------------------------------------------------
 
 
 class OneText:
-    """A guide that allows one text, token by token of what it knew when it was made; then it is over.
+    """A constraint that allows one text, token by token of what it knew when it was made; then it is over.
 
     Args:
         free: its mask limits nothing.
@@ -48,13 +48,13 @@ class OneText:
         return not self._left
 
 
-def guided(reply: Any, text: str, *, late: bool = False, obey: bool = True, **guide: Any) -> tuple[str, OneText]:
-    """What is played under a guide that was made before or after the reply's tokens."""
+def guided(reply: Any, text: str, *, late: bool = False, obey: bool = True, **constraint: Any) -> tuple[str, OneText]:
+    """What is played under a constraint that was made before or after the reply's tokens."""
     with ScriptedEngine([] if late else [reply], obey_guides=obey) as engine:
-        made = OneText(text, engine.tokenizer, **guide)
+        made = OneText(text, engine.tokenizer, **constraint)
         if late:
             engine.say(reply)
-        return engine.tokenizer.decode(generate(engine, request([1], max_tokens=99, guide=made))[0]), made
+        return engine.tokenizer.decode(generate(engine, request([1], max_tokens=99, constraint=made))[0]), made
 
 
 TEXT = '<tool_call>{"a": "?ż🙂"}</tool_call>'
@@ -88,25 +88,25 @@ def test_a_reply_that_goes_on_after_the_guide_s_end_fails(reply: Any) -> None:
 
 
 def test_a_guide_that_limits_nothing_is_told_the_tokens_that_were_said() -> None:
-    said, guide = guided(["abc", "d"], "xyz", ends=True, free=True)
+    said, constraint = guided(["abc", "d"], "xyz", ends=True, free=True)
     assert said == "abcd<|im_end|>"
-    assert len(guide.accepted) == 3
+    assert len(constraint.accepted) == 3
 
 
 def test_a_guide_s_escape_is_allowed() -> None:
     with ScriptedEngine(["ab"], obey_guides=True) as engine:
-        guide = OneText("", engine.tokenizer, ends=False)
-        guide.escape = engine.tokenizer.intern("ab")
-        assert generate(engine, request([1], guide=guide)) == [[guide.escape]]
+        constraint = OneText("", engine.tokenizer, ends=False)
+        constraint.escape = engine.tokenizer.intern("ab")
+        assert generate(engine, request([1], constraint=constraint)) == [[constraint.escape]]
 
 
 def test_guides_are_not_asked_unless_they_are_to_be_obeyed() -> None:
-    said, guide = guided("no", "yes", ends=True, obey=False)
-    assert (said, guide.accepted) == ("no<|im_end|>", [])
+    said, constraint = guided("no", "yes", ends=True, obey=False)
+    assert (said, constraint.accepted) == ("no<|im_end|>", [])
 
 
 class JsonSchema:
-    """A guide by llguidance, over the vocabulary as it is when this is made."""
+    """A constraint by llguidance, over the vocabulary as it is when this is made."""
 
     idle = False
     escape = None
@@ -152,10 +152,10 @@ def test_a_grammar_of_llguidance_tells_whether_a_reply_follows_a_schema(reply: A
     properties = {"name": {"type": "string"}, "age": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": ["name", "age"], "additionalProperties": False}
     with ScriptedEngine([] if late else [reply], obey_guides=True) as engine:
-        guide = JsonSchema(schema, engine.tokenizer)
+        constraint = JsonSchema(schema, engine.tokenizer)
         if late:
             engine.say(reply)
-        running = Running(engine, request([1], max_tokens=99, guide=guide))
+        running = Running(engine, request([1], max_tokens=99, constraint=constraint))
         if accepted:
             assert engine.tokenizer.decode(running.finish()[0]).removesuffix("<|im_end|>") == "".join(reply)
         else:

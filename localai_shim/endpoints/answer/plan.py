@@ -9,14 +9,14 @@ from dataclasses import replace
 from ...errors import BadRequest
 from ...grammar import GrammarError
 from ...grammar.compile import Grammar
-from ...grammar.guide import NoMarker, RowGuide
+from ...grammar.constraint import NoMarker, RowConstraint
 from ...grammar.tools import call_or, harmony_answer, no_call
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
 from ...output.markup import NORMAL
 from ...output.row_text import RowText
 from ...output.text import TextParser
-from ...types import Guide, SamplingParams
+from ...types import GrammarConstraint, SamplingParams
 from ..request_fields import Limits, ServedModel
 from .format import AnswerFormat
 from .thinking import ThinkingPlan, follow_thinking
@@ -86,16 +86,16 @@ class AnswerPlan:
         splitter = ChannelSplitter(markup, state=self._state, offered=bool(self._tools.offered.functions))
         return limits.text(self._model, splitter, continuing=self._continuing)
 
-    def guide(self, text: Callable[[], RowText]) -> Guide | None:
+    def constraint(self, text: Callable[[], RowText]) -> GrammarConstraint | None:
         """A choice's grammar constraint; None: it may be any text."""
         grammar = self._grammar
-        thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, guided=grammar is not None)
+        thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, has_grammar=grammar is not None)
         if grammar is None and len(self._call_start) > 1:
-            return RowGuide(NoMarker(self._call_start), thinking, from_start=True)
+            return RowConstraint(NoMarker(self._call_start), thinking, from_start=True)
         if grammar is None and thinking is None:
             return None
         matcher = None if grammar is None else grammar.matcher()
-        return RowGuide(matcher, thinking, from_start=self._model.markup.harmony)
+        return RowConstraint(matcher, thinking, from_start=self._model.markup.harmony)
 
     # -----------------------------------------------------------------------------------------------------------
 

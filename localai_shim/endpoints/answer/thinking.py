@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import BadRequest
-from ...grammar.guide import Thinking
+from ...grammar.constraint import Thinking
 from ...output.row_text import RowText
 from ..fields import Fields
 from ..request_fields import ServedModel
@@ -82,14 +82,14 @@ def _nearest(effort: str, model: ServedModel) -> str | None:
 
 
 def follow_thinking(
-    plan: ThinkingPlan, model: ServedModel, prompt_end: str, text: Callable[[], RowText], *, guided: bool
+    plan: ThinkingPlan, model: ServedModel, prompt_end: str, text: Callable[[], RowText], *, has_grammar: bool
 ) -> Thinking | None:
-    """What a row's guide must follow of the reasoning; None: nothing.
+    """What a row's grammar constraint must follow of the reasoning; None: nothing.
 
     Args:
         prompt_end: the end of the rendered prompt.
         text: makes the row's text, or has made it.
-        guided: a grammar waits for the reasoning to be over.
+        has_grammar: a grammar waits for the reasoning to be over.
     """
     markup, tokenizer = model.markup, model.tokenizer
     if not markup.thinks or markup.think_end is None or markup.closed_by(prompt_end):
@@ -97,7 +97,7 @@ def follow_thinking(
     budget = plan.budget
     if plan.off and not any(tokenizer.knows(name) for name in _SWITCHES):
         budget = 0
-    if budget is None and not guided:
+    if budget is None and not has_grammar:
         return None
     call = tokenizer.encode_marker(markup.tools.start) if markup.tools is not None else []
     return Thinking(

@@ -90,7 +90,7 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
         model,
         param="messages",
         text=answer.text,
-        guide=answer.guide,
+        constraint=answer.constraint,
     )
     return Prepared(assembler, requests, stream)
 

@@ -90,7 +90,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
         model,
         param="input",
         text=answer.text,
-        guide=answer.guide,
+        constraint=answer.constraint,
     )
     assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
     return Prepared(assembler, requests)

@@ -108,7 +108,14 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
     requests = common.make_requests(
-        prompt, 1, answer.sampling(sampling), limits, model, param="input", text=answer.text, guide=answer.guide
+        prompt,
+        1,
+        answer.sampling(sampling),
+        limits,
+        model,
+        param="input",
+        text=answer.text,
+        constraint=answer.constraint,
     )
     return Prepared(assembler, requests, stream, Run(assembler, plan.context) if background else None)
 

@@ -134,11 +134,11 @@ def test_a_call_is_not_allowed_to_begin(more: dict[str, Any]) -> None:
 
 
 def test_a_token_that_begins_calls_is_ruled_out_without_a_guide() -> None:
-    """A guide would make the engine wait for each token of the whole batch."""
+    """A constraint would make the engine wait for each token of the whole batch."""
     with ScriptedEngine(["Hi."]) as engine:
         ask(LocalOpenAI(engine=engine), tools=TOOLS, tool_choice="none", logit_bias={"65": 3})
         [request] = engine.requests
-        assert request.guide is None
+        assert request.constraint is None
         assert request.sampling.logit_bias == {65: 3, engine.tokenizer.encode("<tool_call>")[0]: -math.inf}
 
 

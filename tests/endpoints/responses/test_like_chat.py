@@ -219,7 +219,7 @@ def test_prompts_and_requests_are_equal(history: str, tools: str) -> None:
     assert engine.prompts[0] == engine.prompts[1]
     assert first.prompt.boundaries == second.prompt.boundaries and first.max_tokens == second.max_tokens
     assert replace(first.sampling, top_logprobs=None) == replace(second.sampling, top_logprobs=None)
-    assert (first.guide is None) == (second.guide is None)
+    assert (first.constraint is None) == (second.constraint is None)
 
 
 def test_instructions_are_a_system_message() -> None:

@@ -13,8 +13,8 @@ from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import Buckets, OneRow, buckets
 from localai_shim.types import SamplingParams
+from tests.engine.constraints import Only, Stepped
 from tests.engine.counting import expected, tokens
-from tests.engine.guides import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request
 from tests.engine.row_caches import CHANGES, KINDS, forward, load, prefilled
 from tests.samples import only
@@ -232,11 +232,11 @@ def test_guided_rows_in_different_buckets_say_what_they_say_alone(model: TextMod
     allowed = [sorted(random.Random(i).sample(range(3, VOCABULARY), 9)) for i in range(len(LENGTHS))]
 
     def run(which: list[int]) -> list[list[int]]:
-        stepped, guides = Stepped(model), [Only(allowed[i]) for i in which]
+        stepped, constraints = Stepped(model), [Only(allowed[i]) for i in which]
         rows = stepped.join(
             *[
-                request(tokens(LENGTHS[i], i), GREEDY, 8 + i, guide=guide if i % 2 else None, ignore_eos=True)
-                for i, guide in zip(which, guides, strict=True)
+                request(tokens(LENGTHS[i], i), GREEDY, 8 + i, constraint=constraint if i % 2 else None, ignore_eos=True)
+                for i, constraint in zip(which, constraints, strict=True)
             ]
         )
         while len(stepped.batch):

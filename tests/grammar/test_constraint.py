@@ -1,4 +1,4 @@
-"""A row's guide: the grammar waits until the reasoning is over, and the reasoning is over when its budget is spent."""
+"""A row's constraint: the grammar waits until the reasoning is over, which it is when its budget is spent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
-from localai_shim.grammar.guide import RowGuide, Thinking
+from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
 from localai_shim.output.markup import REASONING, Markup, ToolFormat
@@ -46,7 +46,7 @@ def row_text(splitter: ChannelSplitter) -> RowText:
     return RowText(ByteDetokenizer(TokenBytes(TOKENIZER)), splitter)
 
 
-def guide(
+def constraint(
     pattern: str | None = None,
     *,
     markup: Markup = THINK,
@@ -56,11 +56,11 @@ def guide(
     may_open: bool = True,
     barred: Sequence[int] = (),
     budget: int | None = None,
-) -> RowGuide:
-    """A guide whose answer matches a regular expression, of a model with this markup."""
+) -> RowConstraint:
+    """A constraint whose answer matches a regular expression, of a model with this markup."""
     matcher = None if pattern is None else Grammar(regex(pattern), VOCABULARY).matcher()
     if not thinks:
-        return RowGuide(matcher)
+        return RowConstraint(matcher)
     thinking = Thinking(
         text=row_text(ChannelSplitter(markup, state=state, offered=False)),
         opener=[] if markup.think is None else ids(markup.think[0]),
@@ -69,10 +69,10 @@ def guide(
         barred=barred,
         budget=budget,
     )
-    return RowGuide(matcher, thinking, from_start=from_start)
+    return RowConstraint(matcher, thinking, from_start=from_start)
 
 
-def asked(row: RowGuide) -> list[int] | None:
+def asked(row: RowConstraint) -> list[int] | None:
     """The tokens that may come, asked for twice."""
     found = []
     for _ in range(2):
@@ -82,8 +82,8 @@ def asked(row: RowGuide) -> list[int] | None:
     return found[0]
 
 
-def take(row: RowGuide, tokens: Sequence[int] | str) -> list[bool]:
-    """Tokens that the guide's mask or escape lets come."""
+def take(row: RowConstraint, tokens: Sequence[int] | str) -> list[bool]:
+    """Tokens that the constraint's mask or escape allows."""
     out = []
     for token in ids(tokens) if isinstance(tokens, str) else tokens:
         may = asked(row)
@@ -92,8 +92,8 @@ def take(row: RowGuide, tokens: Sequence[int] | str) -> list[bool]:
     return out
 
 
-def forced(row: RowGuide) -> str:
-    """What the guide makes the model say, and has said."""
+def forced(row: RowConstraint) -> str:
+    """What the constraint makes the model say, and has said."""
     out: list[int] = []
     while (may := asked(row)) is not ALL and len(may) == 1:
         out += may
@@ -102,7 +102,7 @@ def forced(row: RowGuide) -> str:
     return str(TOKENIZER.decode(out))
 
 
-def letters(row: RowGuide) -> set[str]:
+def letters(row: RowConstraint) -> set[str]:
     """What the answer's first letter may be."""
     may = asked(row)
     assert may is not ALL
@@ -113,7 +113,7 @@ def letters(row: RowGuide) -> set[str]:
 
 
 def test_without_reasoning_the_grammar_holds_from_the_first_token() -> None:
-    row = guide(YES_OR_NO, thinks=False)
+    row = constraint(YES_OR_NO, thinks=False)
     assert (row.idle, row.escape, letters(row)) == (False, None, {"y", "n"})
     ended = take(row, "no")
     assert ended == [False] * (len(ended) - 1) + [True]
@@ -121,18 +121,18 @@ def test_without_reasoning_the_grammar_holds_from_the_first_token() -> None:
 
 def test_a_token_that_the_grammar_forbids_is_an_error() -> None:
     with pytest.raises(GrammarError):
-        guide(YES_OR_NO, thinks=False).accept(one("x"))
+        constraint(YES_OR_NO, thinks=False).accept(one("x"))
 
 
 def test_the_end_of_the_sequence_is_allowed_where_the_grammar_may_end() -> None:
-    row = guide("no(pe)?", thinks=False)
+    row = constraint("no(pe)?", thinks=False)
     assert TOKENIZER.eos_token_id not in (asked(row) or ())
     take(row, "no")
     assert TOKENIZER.eos_token_id in (asked(row) or ())
 
 
 def test_without_grammar_and_reasoning_nothing_is_limited() -> None:
-    row = guide(thinks=False)
+    row = constraint(thinks=False)
     assert (row.idle, row.escape, asked(row)) == (True, None, ALL)
 
 
@@ -140,7 +140,7 @@ def test_without_grammar_and_reasoning_nothing_is_limited() -> None:
 
 
 def test_a_block_that_the_prompt_opened_is_free_until_it_is_closed() -> None:
-    row = guide(YES_OR_NO, state=REASONING)
+    row = constraint(YES_OR_NO, state=REASONING)
     assert (asked(row), row.escape) == (ALL, None)
     take(row, "Hm, yes or no?")
     assert asked(row) is ALL
@@ -153,7 +153,7 @@ def test_a_block_that_the_prompt_opened_is_free_until_it_is_closed() -> None:
 def test_a_model_may_open_a_block_of_its_own_and_then_has_to_open_it_wholly(markup: Markup) -> None:
     assert markup.think is not None
     first, *rest = ids(markup.think[0])
-    row = guide(YES_OR_NO, markup=markup)
+    row = constraint(YES_OR_NO, markup=markup)
     assert letters(row) == {"y", "n"} and row.escape == first
     take(row, [first])
     assert row.escape is None
@@ -164,18 +164,18 @@ def test_a_model_may_open_a_block_of_its_own_and_then_has_to_open_it_wholly(mark
 
 
 def test_a_model_that_answers_at_once_may_open_no_block_after_that() -> None:
-    row = guide(YES_OR_NO)
+    row = constraint(YES_OR_NO)
     take(row, "y")
     assert row.escape is None and asked(row) is not ALL
 
 
 def test_a_block_that_is_not_allowed_is_not_offered() -> None:
-    row = guide(YES_OR_NO, may_open=False)
+    row = constraint(YES_OR_NO, may_open=False)
     assert row.escape is None and letters(row) == {"y", "n"}
 
 
 def test_end_markers_are_found_in_letters_and_across_tokens() -> None:
-    row = guide(YES_OR_NO, state=REASONING)
+    row = constraint(YES_OR_NO, state=REASONING)
     for token in ids("</th") + ids("ink") + ids(" "):
         take(row, [token])
     assert asked(row) is ALL
@@ -189,8 +189,8 @@ def test_a_thought_before_a_grammar_holds_no_token_that_is_barred() -> None:
     barred = [TOKENIZER.eos_token_id, one("x")]
     everything = set(range(VOCABULARY.words * 32))
     for row, start in (
-        (guide(YES_OR_NO, barred=barred), "<think>"),
-        (guide(YES_OR_NO, barred=barred, state=REASONING), ""),
+        (constraint(YES_OR_NO, barred=barred), "<think>"),
+        (constraint(YES_OR_NO, barred=barred, state=REASONING), ""),
     ):
         take(row, start)
         assert set(asked(row) or ()) == everything - set(barred)
@@ -198,7 +198,7 @@ def test_a_thought_before_a_grammar_holds_no_token_that_is_barred() -> None:
         assert set(asked(row) or ()) == everything - set(barred)
         take(row, "</think>")
         assert letters(row) == {"y", "n"}
-    free = guide(barred=barred, state=REASONING)
+    free = constraint(barred=barred, state=REASONING)
     assert asked(free) is ALL
 
 
@@ -209,7 +209,7 @@ def test_a_thought_before_a_grammar_holds_no_token_that_is_barred() -> None:
 @pytest.mark.parametrize("pattern", [None, YES_OR_NO], ids=["free", "guided"])
 @pytest.mark.parametrize("opened", [True, False], ids=["by the prompt", "by the model"])
 def test_a_block_is_closed_after_its_budget(budget: int, pattern: str | None, opened: bool) -> None:
-    row = guide(pattern, state=REASONING if opened else None, budget=budget)
+    row = constraint(pattern, state=REASONING if opened else None, budget=budget)
     if not opened:
         take(row, "<think>")
     for token in ids("a b c d e f g h")[:budget]:
@@ -225,7 +225,7 @@ def test_a_block_is_closed_after_its_budget(budget: int, pattern: str | None, op
 
 @pytest.mark.parametrize("pattern", [None, YES_OR_NO])
 def test_an_end_marker_of_several_tokens_is_forced_one_by_one(pattern: str | None) -> None:
-    row = guide(pattern, markup=SPELT, state=REASONING, budget=1)
+    row = constraint(pattern, markup=SPELT, state=REASONING, budget=1)
     take(row, "x")
     assert len(ids("</reason>")) > 2
     for token in ids("</reason>"):
@@ -235,20 +235,20 @@ def test_an_end_marker_of_several_tokens_is_forced_one_by_one(pattern: str | Non
 
 
 def test_a_block_that_closes_in_time_is_left_alone() -> None:
-    row = guide(state=REASONING, budget=50)
+    row = constraint(state=REASONING, budget=50)
     take(row, "Hm.</think>Yes, and so on, for more than the budget has tokens. " * 3)
     assert asked(row) is ALL
 
 
 def test_a_guide_without_grammar_and_budget_is_idle_once_the_answer_has_begun() -> None:
-    row = guide(state=REASONING)
+    row = constraint(state=REASONING)
     assert not row.idle
     take(row, "Hm.</think>")
     assert row.idle
 
 
 def test_blocks_share_one_budget() -> None:
-    row = guide(budget=3)
+    row = constraint(budget=3)
     take(row, "<think>xy</think>So")
     assert not row.idle
     take(row, "<think>z")
@@ -258,7 +258,7 @@ def test_blocks_share_one_budget() -> None:
 
 
 def test_with_no_budget_at_all_every_block_is_closed_as_soon_as_it_opens() -> None:
-    row = guide(budget=0)
+    row = constraint(budget=0)
     take(row, "Sure.")
     for _ in range(3):
         assert asked(row) is ALL
@@ -270,8 +270,8 @@ def test_with_no_budget_at_all_every_block_is_closed_as_soon_as_it_opens() -> No
 # -- channels ---------------------------------------------------------------------------------------------------------
 
 
-def harmony(budget: int | None = None) -> RowGuide:
-    """A guide whose grammar is that of the whole answer."""
+def harmony(budget: int | None = None) -> RowConstraint:
+    """A constraint whose grammar is that of the whole answer."""
     opening, closing, final = map(
         VOCABULARY.lark, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant", "<|channel|>final<|message|>")
     )
@@ -282,7 +282,7 @@ def harmony(budget: int | None = None) -> RowGuide:
         closer=ids("<|end|>"),
         budget=budget,
     )
-    return RowGuide(Grammar(lark(source), VOCABULARY).matcher(), thinking, from_start=True)
+    return RowConstraint(Grammar(lark(source), VOCABULARY).matcher(), thinking, from_start=True)
 
 
 def test_a_grammar_of_the_whole_answer_holds_in_the_reasoning_too() -> None:
@@ -303,7 +303,7 @@ def test_a_budget_closes_a_channel_whose_grammar_goes_on(budget: int) -> None:
 
 
 def test_channels_without_grammar_are_closed_and_followed_to_the_end() -> None:
-    row = guide(markup=HARMONY, budget=2)
+    row = constraint(markup=HARMONY, budget=2)
     for _ in range(2):
         take(row, "<|channel|>analysis<|message|>")
         while asked(row) is ALL:
@@ -315,7 +315,7 @@ def test_channels_without_grammar_are_closed_and_followed_to_the_end() -> None:
 
 
 def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
-    row = guide("a", thinks=False)
+    row = constraint("a", thinks=False)
     out: Any = np.zeros(VOCABULARY.words, np.int32)
     with pytest.raises(GrammarError):
         row.accept(one("b"))
@@ -352,23 +352,23 @@ def test_a_guide_and_a_stop_check_find_in_one_text_what_they_find_in_two(
             row_text(ChannelSplitter(CALLING, state=state, offered=offers)) for offers in (offered, offered, False)
         )
         checks = [StopStrings(text, stop, 2) for text in (shared, own)]
-        guides = [
-            RowGuide(None if compiled is None else compiled.matcher(), Thinking(text=text, **limits))
+        constraints = [
+            RowConstraint(None if compiled is None else compiled.matcher(), Thinking(text=text, **limits))
             for text in (shared, alone)
         ]
         for token in tokens_of(rng):
-            may = asked(guides[0])
-            assert may == asked(guides[1])
+            may = asked(constraints[0])
+            assert may == asked(constraints[1])
             if may is not ALL and token not in may:
                 if len(may) > 1:
                     continue
                 token = may[0]
             ends = [check.feed(token) for check in checks]
-            over = [guide.accept(token) for guide in guides]
+            over = [constraint.accept(token) for constraint in constraints]
             assert ends[0] == ends[1]
             assert over[0] == over[1]
-            assert guides[0].idle == guides[1].idle
-            assert guides[0].escape == guides[1].escape
+            assert constraints[0].idle == constraints[1].idle
+            assert constraints[0].escape == constraints[1].escape
             if ends[0] or over[0]:
                 stopped += ends[0]
                 break

@@ -1,11 +1,16 @@
-"""What one row may say next: a grammar for its answer, which waits until the reasoning is over, and a limit on that."""
+"""What constrains a row's next token: a grammar of its answer, which waits for the reasoning to end, and a budget of
+reasoning tokens.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..output.row_text import RowText
 
@@ -13,7 +18,7 @@ from ..output.row_text import RowText
 class Matcher(Protocol):
     """A grammar and how far a row has come in it."""
 
-    def mask(self, out: Any) -> None: ...
+    def mask(self, out: NDArray[np.int32]) -> None: ...
 
     def accept(self, token_id: int) -> bool:
         """Take a token; True when nothing may follow it."""
@@ -21,7 +26,7 @@ class Matcher(Protocol):
 
 
 class NoMarker:
-    """A matcher that lets everything come but the last token of a marker behind the others.
+    """A matcher that allows every token but the last one of a marker after the others.
 
     Args:
         marker: its tokens, at least two.
@@ -29,15 +34,15 @@ class NoMarker:
 
     def __init__(self, marker: Sequence[int]) -> None:
         *self._head, self._last = marker
-        self._said: deque[int] = deque(maxlen=len(self._head))
+        self._recent: deque[int] = deque(maxlen=len(self._head))
 
-    def mask(self, out: Any) -> None:
+    def mask(self, out: NDArray[np.int32]) -> None:
         out.fill(-1)
-        if list(self._said) == self._head:
-            _clear(out, self._last)
+        if list(self._recent) == self._head:
+            _ban(out, self._last)
 
     def accept(self, token_id: int) -> bool:
-        self._said.append(token_id)
+        self._recent.append(token_id)
         return False
 
 
@@ -46,11 +51,11 @@ class Thinking:
     """One row's reasoning, as far as it must be followed.
 
     Attributes:
-        text: the row's; its stop check feeds it, and the row's guide where it has none.
+        text: the row's; its stop check feeds it, and the constraint where there is none.
         opener: tokens that open one; none: it takes more than these.
         closer: tokens that close one.
         allowed: the model may open a block by itself.
-        barred: tokens that may not come in a block that a grammar follows: ends of sequence, and what begins a call.
+        barred: tokens that are banned from a block that a grammar follows: ends of sequence, and what begins a call.
         budget: tokens of reasoning, those of all blocks together, after which a block is closed; None: no limit.
     """
 
@@ -62,8 +67,8 @@ class Thinking:
     budget: int | None = None
 
 
-class RowGuide:
-    """See `core.Guide`.
+class RowConstraint:
+    """One row's `GrammarConstraint`: follows the reasoning, closes it at its budget, and applies the answer's grammar.
 
     Args:
         matcher: the grammar of the answer.
@@ -93,7 +98,7 @@ class RowGuide:
             return None
         return self._thinking.opener[0] if self._thinking.allowed and self._thinking.opener else None
 
-    def mask(self, out: Any) -> bool:
+    def mask(self, out: NDArray[np.int32]) -> bool:
         if self._forced:
             token_id = self._forced[0]
             out.view("uint32")[token_id // 32] = 1 << (token_id % 32)
@@ -118,13 +123,13 @@ class RowGuide:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _bar(self, out: Any) -> bool:
-        """Let everything come but what would end the answer, or begin a call, in mid-thought."""
+    def _bar(self, out: NDArray[np.int32]) -> bool:
+        """Allow every token but those that would end the answer, or begin a call, amid the reasoning."""
         barred = self._thinking.barred if self._thinking is not None else ()
         if barred:
             out.fill(-1)
         for token_id in barred:
-            _clear(out, token_id)
+            _ban(out, token_id)
         return bool(barred)
 
     def _follow(self, thinking: Thinking, token_id: int) -> None:
@@ -143,7 +148,7 @@ class RowGuide:
             self._phase = "answer"
 
     def _began(self, text: RowText) -> bool:
-        """The answer has begun: with any token where a grammar of it waits, and with what is no markup elsewhere."""
+        """Whether the answer has begun: with any token where a grammar waits for it, otherwise with any content."""
         if self._phase == "start" and self._matcher is not None and not self._from_start:
             return True
         return any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
@@ -154,8 +159,7 @@ class RowGuide:
             self._forced = self._forced or deque(thinking.closer)
 
 
-def _clear(out: Any, token_id: int) -> None:
-    """Let a token not come."""
+def _ban(out: NDArray[np.int32], token_id: int) -> None:
     out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""A guide that lets a set of tokens come, and a batch that the test steps itself."""
+"""A constraint that allows a set of tokens, and a batch that the test steps itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Only:
         return True
 
     def accept(self, token_id: int) -> bool:
-        assert not self.idle, "a guide that is idle is asked nothing more"
+        assert not self.idle, "a constraint that is idle is asked nothing more"
         self.taken.append(token_id)
         return False
 

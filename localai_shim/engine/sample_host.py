@@ -1,55 +1,53 @@
-"""Drawing from logits with NumPy, a whole batch at a time.
+"""Sampling from logits with NumPy, a whole batch at a time.
 
-No row is ever sorted whole: `top_k` needs a partial selection. For `top_p` a token is drawn from the whole distribution
-and kept if it is in the nucleus, which one sum tells. Only for rows where it is not, the nucleus is found: through a
-histogram of the probabilities, of which only the bin that its edge falls into is sorted.
+No row is ever sorted whole: `top_k` needs a partial selection, and `top_p` is rejection sampling: a token is sampled
+from the whole distribution and accepted if it is in the nucleus, which one sum tells. Only for rows where it is not,
+the nucleus is found: through a histogram of the probabilities, of which only the bin that its edge is in is sorted.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from .masks import LEAST, Masks
+from .masks import LOGIT_FLOOR, Masks
 from .uniform import again
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_BLOCK = 64  # vocabulary entries summed at once before the block that holds the drawn token is opened
-_ONE = int(np.float32(1).view(np.int32))
-_SHIFT = 18  # 32 bins per halving of the probability
-_BINS = 32 * 24  # 24 halvings below the likeliest token; the last bin holds all that is less likely
+BLOCK_TOKENS = 64  # vocabulary entries summed at once before the block that holds the sampled token is opened
+_BITS_OF_ONE = int(np.float32(1).view(np.int32))
+BIN_SHIFT_BITS = 18  # 32 bins per halving of the probability
+BINS = 32 * 24  # 24 halvings below the likeliest token; the last bin holds all that is less likely
 # What eight packed bits add to the logits of their tokens: a table does in 1 ms, for 16 rows of 152,000, what takes
 # `unpackbits` and `where` 14.
-_ADDED = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0, -np.inf)
-_ADDED = _ADDED.astype(np.float32)
+_ADDED_BY_BYTE = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0, -np.inf)
+_ADDED_BY_BYTE = _ADDED_BY_BYTE.astype(np.float32)
 
 
-def draw_plain(scaled: Floats, u: Doubles) -> Ints:
+def sample_plain(scaled: Floats, u: Doubles) -> Ints:
     """One token per row from the whole distribution.
 
     Args:
         scaled: logits over temperature, `[rows, vocabulary]`; overwritten.
         u: uniforms, `[rows]`.
     """
-    return _draw_weighted(_weights(scaled), u)[0]
+    return _sample_weighted(_weights(scaled), u)[0]
 
 
-def draw_filtered(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+def sample_filtered(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
     """One token per row from what min_p, top_k (0: all) and top_p keep, in this order; `scaled` is overwritten."""
     weights = _weights(scaled)
     few = (top_k > 0) & (top_k < weights.shape[-1])
     if not few.any():
-        return _draw_nucleus(weights, top_p, min_p, u)
+        return _sample_nucleus(weights, top_p, min_p, u)
     tokens = np.empty(len(u), dtype=np.int64)
-    tokens[few] = _draw_limited(weights[few], top_k[few], top_p[few], min_p[few], u[few])
+    tokens[few] = _sample_top_k(weights[few], top_k[few], top_p[few], min_p[few], u[few])
     if not few.all():
         many = ~few
-        tokens[many] = _draw_nucleus(weights[many], top_p[many], min_p[many], u[many])
+        tokens[many] = _sample_nucleus(weights[many], top_p[many], min_p[many], u[many])
     return tokens
 
 
@@ -83,10 +81,10 @@ def mask(logits: Floats, raw: Floats, masks: Masks, likeliest: Ints) -> Floats:
     """
     out = logits[masks.rows]
     out += _added(masks.packed, out.shape[-1])
-    for at in np.flatnonzero(out.max(axis=-1) <= LEAST):
-        out[at] = np.maximum(raw[masks.rows[at]], LEAST) + _added(masks.packed[at : at + 1], out.shape[-1])[0]
+    for at in np.flatnonzero(out.max(axis=-1) <= LOGIT_FLOOR):
+        out[at] = np.maximum(raw[masks.rows[at]], LOGIT_FLOOR) + _added(masks.packed[at : at + 1], out.shape[-1])[0]
     if masks.escapes is not None:
-        banned = logits[masks.rows, masks.escapes] <= LEAST
+        banned = logits[masks.rows, masks.escapes] <= LOGIT_FLOOR
         taken = np.flatnonzero((likeliest[masks.rows] == masks.escapes) & ~banned)
         out[taken] = -np.inf
         out[taken, masks.escapes[taken]] = 0
@@ -104,7 +102,7 @@ def ranks(raw: Floats, tokens: Ints) -> Ints:
     return higher + 1
 
 
-def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Any, Any, Any]:
+def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Floats, Ints | None, Floats | None]:
     """(logprob of each row's token `[rows]`, ids and logprobs of its `top_n` likeliest `[rows, top_n]` or None)."""
     highest = raw.max(axis=-1, keepdims=True)
     normaliser = highest + np.log(np.exp(raw - highest).sum(axis=-1, keepdims=True))
@@ -123,7 +121,7 @@ def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Any, Any, Any]:
 
 def _added(packed: npt.NDArray[np.uint8], vocabulary: int) -> Floats:
     """What masks add to logits: 0 or -inf. `[masked, vocabulary]`."""
-    added: Floats = _ADDED.take(packed[:, : -(-vocabulary // 8)], axis=0)
+    added: Floats = _ADDED_BY_BYTE.take(packed[:, : -(-vocabulary // 8)], axis=0)
     return added.reshape(len(packed), -1)[:, :vocabulary]
 
 
@@ -133,35 +131,35 @@ def _weights(scaled: Floats) -> Floats:
     return np.exp(scaled, out=scaled)
 
 
-def _draw_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
-    """Draw from what min_p leaves, and once more, from the nucleus alone, where that is outside of it."""
+def _sample_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+    """Rejection sampling: from what min_p leaves, and where that is outside the nucleus, from the nucleus alone."""
     if min_p.any():
         weights[weights < min_p[:, None]] = 0
-    tokens, total = _draw_weighted(weights, u)
-    drawn = weights[np.arange(len(u)), tokens]
-    heavier = (weights * (weights > drawn[:, None])).sum(axis=-1)
+    tokens, total = _sample_weighted(weights, u)
+    sampled = weights[np.arange(len(u)), tokens]
+    heavier = (weights * (weights > sampled[:, None])).sum(axis=-1)
     outside = np.flatnonzero((heavier >= top_p * total) & (top_p < 1))
     if len(outside):
-        tokens[outside] = _draw_weighted(_cut_nucleus(weights[outside], top_p[outside]), again(u[outside]))[0]
+        tokens[outside] = _sample_weighted(_cut_nucleus(weights[outside], top_p[outside]), again(u[outside]))[0]
     return tokens
 
 
-def _draw_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Doubles]:
+def _sample_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Doubles]:
     """(tokens, each row's weight in all). In order of the ids: first the block that the uniform falls into."""
-    starts = np.arange(0, weights.shape[-1], _BLOCK)
+    starts = np.arange(0, weights.shape[-1], BLOCK_TOKENS)
     blocks = np.cumsum(np.add.reduceat(weights, starts, axis=-1), axis=-1, dtype=np.float64)
     target = u * blocks[:, -1]
     # Rounding may point past the last block that has any weight.
     block = np.minimum((blocks <= target[:, None]).sum(axis=-1), np.argmax(blocks >= blocks[:, -1:], axis=-1))
     rows = np.arange(len(u))
-    inside = starts[block][:, None] + np.arange(_BLOCK)
+    inside = starts[block][:, None] + np.arange(BLOCK_TOKENS)
     ids = np.minimum(inside, weights.shape[-1] - 1)
     part = np.where(inside < weights.shape[-1], weights[rows[:, None], ids], 0)
     before = np.where(block > 0, blocks[rows, block - 1], 0.0)
     return starts[block] + _index(part, before, target), blocks[:, -1]
 
 
-def _index(weights: Any, before: Doubles, target: Doubles) -> Ints:
+def _index(weights: Floats, before: Doubles, target: Doubles) -> Ints:
     """Where the target falls in a row's cumulative weight; never on an entry behind the last that has any."""
     cumulative = before[:, None] + np.cumsum(weights, axis=-1, dtype=np.float64)
     last = weights.shape[-1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=-1)
@@ -169,7 +167,7 @@ def _index(weights: Any, before: Doubles, target: Doubles) -> Ints:
     return index
 
 
-def _draw_limited(weights: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
+def _sample_top_k(weights: Floats, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles) -> Ints:
     """Rows with a top_k: only so many candidates are looked at."""
     k = int(top_k.max())
     ids = np.argpartition(weights, weights.shape[-1] - k, axis=-1)[:, -k:]
@@ -193,13 +191,13 @@ def _cut_nucleus(weights: Floats, top_p: Floats) -> Floats:
     rows = np.arange(len(weights))
     nucleus = top_p.astype(np.float64) * weights.sum(axis=-1, dtype=np.float64)
     # A float's exponent and leading mantissa bits are a logarithmic bin number that costs no logarithm.
-    bins = _ONE - weights.view(np.int32)
-    np.right_shift(bins, _SHIFT, out=bins)
-    np.minimum(bins, _BINS - 1, out=bins)
-    flat = bins + (rows * _BINS)[:, None]
-    mass = np.bincount(flat.ravel(), weights.ravel(), minlength=len(rows) * _BINS).reshape(-1, _BINS)
+    bins = _BITS_OF_ONE - weights.view(np.int32)
+    np.right_shift(bins, BIN_SHIFT_BITS, out=bins)
+    np.minimum(bins, BINS - 1, out=bins)
+    flat = bins + (rows * BINS)[:, None]
+    mass = np.bincount(flat.ravel(), weights.ravel(), minlength=len(rows) * BINS).reshape(-1, BINS)
     cumulative = np.cumsum(mass, axis=-1)
-    edge = np.minimum((cumulative < nucleus[:, None]).sum(axis=-1), _BINS - 1)
+    edge = np.minimum((cumulative < nucleus[:, None]).sum(axis=-1), BINS - 1)
     edges = edge.astype(np.int32)[:, None]
     out: Floats = weights * (bins < edges)
     # The edge's own bin is taken from its heaviest token down.

@@ -1,4 +1,4 @@
-"""Drawing from logits with MLX, queued behind the forward pass: what GPU back ends use.
+"""Sampling from logits with MLX, queued behind the forward pass: what GPU back ends use.
 
 A sort is fast there, and exact for every row without a look at the host. All numbers are arrays, so nothing is compiled
 for a value.
@@ -6,21 +6,21 @@ for a value.
 
 from __future__ import annotations
 
-from typing import Any
-
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from .masks import LEAST, Masks
+from .masks import LOGIT_FLOOR, Masks
+
+Floats = npt.NDArray[np.float32]
 
 
-def draw_plain(scaled: Any, u: Any) -> Any:
+def sample_plain(scaled: mx.array, u: mx.array) -> mx.array:
     """One token per row from the whole distribution. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
-    return _draw_weighted(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
+    return _sample_weighted(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
 
 
-def draw_filtered(scaled: Any, top_k: Any, top_p: Any, min_p: Any, u: Any) -> Any:
+def sample_filtered(scaled: mx.array, top_k: mx.array, top_p: mx.array, min_p: mx.array, u: mx.array) -> mx.array:
     """One token per row from what min_p, top_k (0: all) and top_p keep; limits are `[rows, 1]`.
 
     Tokens as likely as the last one kept are kept, too.
@@ -34,45 +34,47 @@ def draw_filtered(scaled: Any, top_k: Any, top_p: Any, min_p: Any, u: Any) -> An
     cumulative = mx.cumsum(top, axis=-1)
     keep = ((cumulative - top < top_p * cumulative[:, -1:]) & (top > 0)) | (places == 0)
     least = mx.take_along_axis(top, mx.sum(keep, axis=-1, keepdims=True) - 1, axis=-1)
-    return _draw_weighted(mx.where(weights >= least, weights, 0), u)
+    return _sample_weighted(mx.where(weights >= least, weights, 0), u)
 
 
-def penalise(logits: Any, counts: Any, seen: Any, repetition: Any, presence: Any, frequency: Any) -> Any:
-    """As `draw_host.penalise`."""
+def penalise(
+    logits: mx.array, counts: mx.array, seen: mx.array, repetition: Floats, presence: Floats, frequency: Floats
+) -> mx.array:
+    """As `sample_host.penalise`."""
     factor = mx.array(repetition)
     scaled = mx.where(logits > 0, logits / factor, logits * factor)
     logits = mx.where(seen | (counts > 0), scaled, logits)
     return logits - mx.array(frequency) * counts - mx.array(presence) * (counts > 0)
 
 
-def mask(logits: Any, raw: Any, masks: Masks, likeliest: Any) -> Any:
-    """As `draw_host.mask`."""
+def mask(logits: mx.array, raw: mx.array, masks: Masks, likeliest: mx.array) -> mx.array:
+    """As `sample_host.mask`."""
     rows, vocabulary = mx.array(masks.rows), logits.shape[-1]
     allowed = _unpacked(masks.packed, vocabulary)
-    out = mx.where(allowed, mx.maximum(raw[rows], LEAST), -mx.inf)
+    out = mx.where(allowed, mx.maximum(raw[rows], LOGIT_FLOOR), -mx.inf)
     if logits is not raw:
         adjusted = mx.where(allowed, logits[rows], -mx.inf)
-        out = mx.where(mx.max(adjusted, axis=-1, keepdims=True) > LEAST, adjusted, out)
+        out = mx.where(mx.max(adjusted, axis=-1, keepdims=True) > LOGIT_FLOOR, adjusted, out)
     if masks.escapes is not None:
         escapes = mx.array(masks.escapes)[:, None]
         alone = mx.where(mx.arange(vocabulary) == escapes, 0.0, -mx.inf)
-        banned = mx.take_along_axis(logits[rows], mx.maximum(escapes, 0), axis=-1) <= LEAST
+        banned = mx.take_along_axis(logits[rows], mx.maximum(escapes, 0), axis=-1) <= LOGIT_FLOOR
         out = mx.where((likeliest[rows][:, None] == escapes) & ~banned, alone, out)
     return out
 
 
-def keep_only(logits: Any, packed: npt.NDArray[np.uint8]) -> Any:
-    """As `draw_host.keep_only`."""
+def keep_only(logits: mx.array, packed: npt.NDArray[np.uint8]) -> mx.array:
+    """As `sample_host.keep_only`."""
     return mx.where(_unpacked(packed, logits.shape[-1]), logits, -mx.inf)
 
 
-def ranks(raw: Any, tokens: Any) -> Any:
-    """As `draw_host.ranks`."""
+def ranks(raw: mx.array, tokens: mx.array) -> mx.array:
+    """As `sample_host.ranks`."""
     return mx.sum(raw > mx.take_along_axis(raw, tokens[:, None], axis=-1), axis=-1) + 1
 
 
-def logprobs(raw: Any, tokens: Any, top_n: int) -> tuple[Any, Any, Any]:
-    """As `draw_host.logprobs`."""
+def logprobs(raw: mx.array, tokens: mx.array, top_n: int) -> tuple[mx.array, mx.array | None, mx.array | None]:
+    """As `sample_host.logprobs`."""
     normalised = raw - mx.logsumexp(raw, axis=-1, keepdims=True)
     chosen = mx.take_along_axis(normalised, tokens[:, None], axis=-1)[:, 0]
     if not top_n:
@@ -84,13 +86,13 @@ def logprobs(raw: Any, tokens: Any, top_n: int) -> tuple[Any, Any, Any]:
     return chosen, mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
 
 
-def _unpacked(packed: npt.NDArray[np.uint8], vocabulary: int) -> Any:
+def _unpacked(packed: npt.NDArray[np.uint8], vocabulary: int) -> mx.array:
     """`[rows, vocabulary]` booleans of packed bits."""
     bits = (mx.array(packed)[:, :, None] >> mx.arange(8, dtype=mx.uint8)) & 1
     return bits.reshape(len(packed), -1)[:, :vocabulary].astype(mx.bool_)
 
 
-def _draw_weighted(weights: Any, u: Any) -> Any:
+def _sample_weighted(weights: mx.array, u: mx.array) -> mx.array:
     """The first token with any weight whose cumulative weight exceeds the uniform's share, or the last with any.
 
     A parallel sum may round differently from one entry to the next, so that it can grow over entries without weight.

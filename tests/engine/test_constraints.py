@@ -1,4 +1,4 @@
-"""Guided rows in the engine: they say what their guides allow, and their neighbours say what they would say alone."""
+"""Constrained rows in the engine: their output is what is allowed, and their neighbours' what it would be alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from localai_shim.engine.engine import Engine
 from localai_shim.engine.model import StepInput
 from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
-from tests.engine.guides import Only, Stepped
+from tests.engine.constraints import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request
 from tests.tiny import VOCABULARY, tiny
 
 FREE = [[5 + i, 6, 7 * i + 3] for i in range(8)]
-"""Prompts of rows that have no guide."""
+"""Prompts of rows that have no constraint."""
 
 
 def seeded(i: int) -> SamplingParams:
@@ -83,14 +83,16 @@ def some_tokens(i: int) -> list[int]:
 def test_guided_rows_say_the_likeliest_of_what_is_allowed_alone_and_in_company(
     engine: Engine[TextModel], oracle: Oracle
 ) -> None:
-    guides = [Only(some_tokens(i)) for i in range(6)]
-    expected = [oracle.greedy([9, 8, 7 + i], 12, guide.adjust) for i, guide in enumerate(guides)]
-    alone = Only(guides[0].allowed)
-    assert generate(engine, request([9, 8, 7], max_tokens=12, guide=alone)) == expected[:1]
+    constraints = [Only(some_tokens(i)) for i in range(6)]
+    expected = [oracle.greedy([9, 8, 7 + i], 12, constraint.adjust) for i, constraint in enumerate(constraints)]
+    alone = Only(constraints[0].allowed)
+    assert generate(engine, request([9, 8, 7], max_tokens=12, constraint=alone)) == expected[:1]
     assert alone.taken == expected[0]
-    together = [request([9, 8, 7 + i], max_tokens=12, guide=guide) for i, guide in enumerate(guides)]
+    together = [
+        request([9, 8, 7 + i], max_tokens=12, constraint=constraint) for i, constraint in enumerate(constraints)
+    ]
     assert generate(engine, *together, *(request(p) for p in FREE[:3]))[:6] == expected
-    assert all(set(guide.taken) <= set(guide.allowed) for guide in guides)
+    assert all(set(constraint.taken) <= set(constraint.allowed) for constraint in constraints)
 
 
 @pytest.mark.parametrize("sampling", [lambda i: GREEDY, seeded], ids=["greedy", "seeded"])
@@ -102,24 +104,26 @@ def test_eight_free_rows_beside_eight_guided_ones_say_what_they_say_undisturbed(
     running: list[Running] = []
     guided: list[tuple[Running, Only]] = []
     for i in range(8):  # they join in turn, some of them leave early, and the cancelled leave in mid-stream
-        guide = Only(some_tokens(i))
+        constraint = Only(some_tokens(i))
         params = GREEDY if i % 2 else seeded(i)
-        guided.append((Running(engine, request([4, 4 + i], params, max_tokens=5 + 9 * i, guide=guide)), guide))
+        guided.append(
+            (Running(engine, request([4, 4 + i], params, max_tokens=5 + 9 * i, constraint=constraint)), constraint)
+        )
         running.append(Running(engine, free[i]))
         if i % 3 == 1:
             guided[-1][0].read(2)
             guided[-1][0].cancel()
     assert [run.finish()[0] for run in running] == undisturbed
-    for i, (run, guide) in enumerate(guided):
+    for i, (run, constraint) in enumerate(guided):
         if i % 3 != 1:
             [tokens] = run.finish()
-            assert len(tokens) == 5 + 9 * i and guide.taken == tokens
-        assert set(guide.taken) <= set(guide.allowed)
+            assert len(tokens) == 5 + 9 * i and constraint.taken == tokens
+        assert set(constraint.taken) <= set(constraint.allowed)
 
 
 def test_a_seeded_guided_row_says_the_same_alone_and_in_company(engine: Engine[TextModel]) -> None:
     def guided() -> GenerationRequest:
-        return request([9, 8, 7], seeded(1), max_tokens=30, guide=Only(some_tokens(6)))
+        return request([9, 8, 7], seeded(1), max_tokens=30, constraint=Only(some_tokens(6)))
 
     [alone] = generate(engine, guided())
     assert len(set(alone)) > 5
@@ -137,12 +141,12 @@ def test_a_row_ends_with_the_token_after_which_its_guide_lets_nothing_follow(eng
             said.append(token_id)
             return False
 
-    running = Running(engine, request([5, 6], guide=Replay([30, 20, 10, 20]), stop=Listening()))
+    running = Running(engine, request([5, 6], constraint=Replay([30, 20, 10, 20]), stop=Listening()))
     assert running.finish() == [[30, 20, 10, 20]]
     last = running.events[0][-1]
     assert isinstance(last, Token) and last.finish_reason == "stop" and not last.is_eos
     assert said == [30, 20, 10, 20]
-    short = Running(engine, request([5, 6], guide=Replay([30, 20, 10, 20]), max_tokens=3))
+    short = Running(engine, request([5, 6], constraint=Replay([30, 20, 10, 20]), max_tokens=3))
     assert short.finish() == [[30, 20, 10]]
     assert isinstance(last := short.events[0][-1], Token) and last.finish_reason == "length"
 
@@ -150,24 +154,26 @@ def test_a_row_ends_with_the_token_after_which_its_guide_lets_nothing_follow(eng
 def test_the_model_cannot_end_where_its_guide_lets_no_end_come(engine: Engine[TextModel]) -> None:
     [eos] = engine.model.eos_token_ids
     wants_to_end = SamplingParams(temperature=0.0, logit_bias={eos: 100.0})
-    guide = Only([30, 40])
-    [held] = generate(engine, request([5, 6], wants_to_end, max_tokens=9, guide=guide))
+    constraint = Only([30, 40])
+    [held] = generate(engine, request([5, 6], wants_to_end, max_tokens=9, constraint=constraint))
     assert len(held) == 9 and set(held) <= {30, 40}
     may_end = Only([30, 40, eos])
-    running = Running(engine, request([5, 6], wants_to_end, guide=may_end))
+    running = Running(engine, request([5, 6], wants_to_end, constraint=may_end))
     assert running.finish() == [[eos]]
     assert may_end.taken == []
     assert isinstance(last := running.events[0][0], Token) and last.is_eos and last.finish_reason == "stop"
     goes_on = Only([30, 40, eos])
-    assert generate(engine, request([5, 6], wants_to_end, max_tokens=4, guide=goes_on, ignore_eos=True)) == [[eos] * 4]
+    assert generate(engine, request([5, 6], wants_to_end, max_tokens=4, constraint=goes_on, ignore_eos=True)) == [
+        [eos] * 4
+    ]
     assert goes_on.taken == [eos] * 4
 
 
 def test_a_row_that_may_only_end_ends_before_its_min_tokens(engine: Engine[TextModel]) -> None:
     [eos] = engine.model.eos_token_ids
     for sampling in (GREEDY, SamplingParams(temperature=1.0, top_k=4, seed=5)):
-        assert generate(engine, request([5, 6], sampling, min_tokens=6, guide=Only([eos]))) == [[eos]]
-        [tokens] = generate(engine, request([5, 6], sampling, min_tokens=6, max_tokens=6, guide=Only([eos, 30])))
+        assert generate(engine, request([5, 6], sampling, min_tokens=6, constraint=Only([eos]))) == [[eos]]
+        [tokens] = generate(engine, request([5, 6], sampling, min_tokens=6, max_tokens=6, constraint=Only([eos, 30])))
         assert tokens == [30] * 6
 
 
@@ -175,10 +181,10 @@ def test_an_escape_comes_where_the_model_wants_it_most(engine: Engine[TextModel]
     taken = passed = 0
     for i, prompt in enumerate(FREE):
         for escape in oracle.greedy(prompt, 1):
-            guide = Only(some_tokens(1), escape=escape)
-            expected = oracle.greedy(prompt, 10, guide.adjust)
+            constraint = Only(some_tokens(1), escape=escape)
+            expected = oracle.greedy(prompt, 10, constraint.adjust)
             neighbour = Running(engine, request([4, 5 + i], seeded(i), max_tokens=6))
-            assert generate(engine, request(prompt, max_tokens=10, guide=guide)) == [expected]
+            assert generate(engine, request(prompt, max_tokens=10, constraint=constraint)) == [expected]
             neighbour.finish()
             assert expected[0] == escape
             taken += expected.count(escape)
@@ -186,41 +192,43 @@ def test_an_escape_comes_where_the_model_wants_it_most(engine: Engine[TextModel]
     assert taken >= 8 and passed >= 20
 
 
-# -- when guides are asked --------------------------------------------------------------------------------------------
+# -- when constraints are asked ---------------------------------------------------------------------------------------
 
 
 def test_what_may_come_next_is_asked_once_per_token_while_the_forward_pass_is_in_flight(model: TextModel) -> None:
     stepped = Stepped(model)
-    guides = [Only(some_tokens(3)), Only(some_tokens(4))]
-    rows = stepped.join(*(request([5, 6], max_tokens=50, guide=guide) for guide in guides), request([7, 8]))
+    constraints = [Only(some_tokens(3)), Only(some_tokens(4))]
+    rows = stepped.join(
+        *(request([5, 6], max_tokens=50, constraint=constraint) for constraint in constraints), request([7, 8])
+    )
     for step in range(1, 6):
         stepped.batch.step()
-        for row, guide in zip(rows, guides, strict=False):
-            assert len(stepped.tokens(row)) == len(guide.taken) == step - 1
-            assert guide.asked == step
+        for row, constraint in zip(rows, constraints, strict=False):
+            assert len(stepped.tokens(row)) == len(constraint.taken) == step - 1
+            assert constraint.asked == step
 
 
 def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(model: TextModel, oracle: Oracle) -> None:
     stepped = Stepped(model)
-    guide = Only(some_tokens(3))
-    row, other = stepped.join(request([5, 6], max_tokens=50, guide=guide), request([7, 8], max_tokens=50))
+    constraint = Only(some_tokens(3))
+    row, other = stepped.join(request([5, 6], max_tokens=50, constraint=constraint), request([7, 8], max_tokens=50))
     for _ in range(3):
         stepped.batch.step()
     stepped.batch.drop([other])
     stepped.batch.step()
-    stepped.join(request([9, 9], max_tokens=50, guide=Only(some_tokens(2))))
+    stepped.join(request([9, 9], max_tokens=50, constraint=Only(some_tokens(2))))
     for _ in range(4):
         stepped.batch.step()
     said = stepped.tokens(row)
     assert len(said) == 8  # two were drawn for the row to join: in flight, and built after it
-    assert said == oracle.greedy([5, 6], 8, guide.adjust)
-    assert guide.asked == 8 + 1 + 1  # once per token, for the one in flight, and once more
+    assert said == oracle.greedy([5, 6], 8, constraint.adjust)
+    assert constraint.asked == 8 + 1 + 1  # once per token, for the one in flight, and once more
 
 
 def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(model: TextModel, oracle: Oracle) -> None:
     stepped = Stepped(model)
-    guide = Only(some_tokens(3), idle_after=3)
-    [row] = stepped.join(request([5, 6], max_tokens=12, guide=guide))
+    constraint = Only(some_tokens(3), idle_after=3)
+    [row] = stepped.join(request([5, 6], max_tokens=12, constraint=constraint))
     known: list[int] = []  # how many tokens the host knew at each forward pass
     forward = model.forward
 
@@ -234,17 +242,17 @@ def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(mod
             stepped.batch.step()
     finally:
         del model.forward  # type: ignore[method-assign]
-    assert stepped.tokens(row) == oracle.greedy([5, 6], 12, guide.adjust)
-    assert guide.asked == 3
-    # While a guide holds, each step is built before the token that it starts with is drawn, and run afterwards: all but
-    # the second one, before which the row's first token is delivered.
+    assert stepped.tokens(row) == oracle.greedy([5, 6], 12, constraint.adjust)
+    assert constraint.asked == 3
+    # While a constraint holds, each step is built before the token that it starts with is sampled, and run afterwards:
+    # all but the second one, before which the row's first token is delivered.
     assert known == [0, 1, 1, 2, 4, *range(4, 11)]
 
 
 def test_a_guide_that_is_idle_from_the_start_is_never_asked(engine: Engine[TextModel]) -> None:
-    guide = Only([3], idle_after=0)
-    assert generate(engine, request([5, 6], guide=guide)) == generate(engine, request([5, 6]))
-    assert guide.asked == 0 and guide.taken == []
+    constraint = Only([3], idle_after=0)
+    assert generate(engine, request([5, 6], constraint=constraint)) == generate(engine, request([5, 6]))
+    assert constraint.asked == 0 and constraint.taken == []
 
 
 def test_a_guide_may_let_everything_come_at_a_step(engine: Engine[TextModel], oracle: Oracle) -> None:
@@ -254,13 +262,13 @@ def test_a_guide_may_let_everything_come_at_a_step(engine: Engine[TextModel], or
             return len(self.taken) % 2 == 0
 
     def adjust(logits: np.ndarray, out: list[int]) -> np.ndarray:
-        return guide.adjust(logits, out) if len(out) % 2 == 0 else logits
+        return constraint.adjust(logits, out) if len(out) % 2 == 0 else logits
 
-    guide = EveryOther(some_tokens(0))
+    constraint = EveryOther(some_tokens(0))
     expected = oracle.greedy([5, 6], 10, adjust)
-    assert any(token not in guide.allowed for token in expected)
-    neighbour = Running(engine, request([7, 8], guide=Only(some_tokens(1)), max_tokens=20))
-    assert generate(engine, request([5, 6], max_tokens=10, guide=guide)) == [expected]
+    assert any(token not in constraint.allowed for token in expected)
+    neighbour = Running(engine, request([7, 8], constraint=Only(some_tokens(1)), max_tokens=20))
+    assert generate(engine, request([5, 6], max_tokens=10, constraint=constraint)) == [expected]
     neighbour.finish()
 
 
@@ -274,7 +282,7 @@ def test_a_guide_with_fewer_tokens_than_the_model_leaves_the_rest_out(engine: En
             return len(out) == 13
 
     for sampling in (GREEDY, SamplingParams(temperature=2.0, seed=1)):
-        [tokens] = generate(engine, request([5, 6], sampling, max_tokens=30, guide=Narrow([]), ignore_eos=True))
+        [tokens] = generate(engine, request([5, 6], sampling, max_tokens=30, constraint=Narrow([]), ignore_eos=True))
         assert len(tokens) == 30 and max(tokens) < 40
 
 
@@ -285,28 +293,28 @@ def test_a_guide_with_fewer_tokens_than_the_model_leaves_the_rest_out(engine: En
 @pytest.mark.parametrize("after", [0, 3])
 def test_a_guide_that_fails_ends_its_own_row_only(engine: Engine[TextModel], how: str, after: int) -> None:
     free = [request(p, seeded(i) if i % 2 else GREEDY, max_tokens=30) for i, p in enumerate(FREE)]
-    undisturbed = generate(engine, *free, request([9, 9], guide=Only(some_tokens(2))))
+    undisturbed = generate(engine, *free, request([9, 9], constraint=Only(some_tokens(2))))
     running = [Running(engine, r) for r in free]
-    good = Running(engine, request([9, 9], guide=Only(some_tokens(2))))
+    good = Running(engine, request([9, 9], constraint=Only(some_tokens(2))))
     good.read(2)
-    bad = Running(engine, request([8, 9], seeded(1), guide=Failing(how, after)))
+    bad = Running(engine, request([8, 9], seeded(1), constraint=Failing(how, after)))
     with pytest.raises(RowError, match=r"grammar of this request failed.*(no way on|no token)") as caught:
         bad.finish()
     assert isinstance(caught.value.__cause__, ValueError)
     assert len(bad.events[0]) == after + 1
     assert [run.finish()[0] for run in [*running, good]] == undisturbed
     with pytest.raises(RowError, match="grammar"):
-        generate(engine, request([8, 9], guide=Failing(how, after)))
+        generate(engine, request([8, 9], constraint=Failing(how, after)))
 
 
 def test_rows_whose_guides_fail_at_once_leave_the_others_logits_in_flight(model: TextModel, oracle: Oracle) -> None:
     stepped = Stepped(model)
-    guide = Only(some_tokens(4))
+    constraint = Only(some_tokens(4))
     bad, good, free, also_bad = stepped.join(
-        request([8, 9], guide=Failing("mask", 2)),
-        request([5, 6], guide=guide, max_tokens=8),
+        request([8, 9], constraint=Failing("mask", 2)),
+        request([5, 6], constraint=constraint, max_tokens=8),
         request([7, 8], max_tokens=8),
-        request([8, 9, 9], guide=Failing("nothing", 2)),
+        request([8, 9, 9], constraint=Failing("nothing", 2)),
     )
     for _ in range(3):
         stepped.batch.step()
@@ -316,7 +324,7 @@ def test_rows_whose_guides_fail_at_once_leave_the_others_logits_in_flight(model:
         assert isinstance(stepped.events[row][-1], Failure)
     while len(stepped.batch):
         stepped.batch.step()
-    assert stepped.tokens(good) == oracle.greedy([5, 6], 8, guide.adjust)
+    assert stepped.tokens(good) == oracle.greedy([5, 6], 8, constraint.adjust)
     assert stepped.tokens(free) == oracle.greedy([7, 8], 8)
 
 
@@ -328,7 +336,7 @@ def test_a_guide_may_fail_when_it_is_asked_again_while_another_row_joins(model: 
             return super().mask(out)
 
     stepped = Stepped(model)
-    bad, other = stepped.join(request([8, 9], guide=FailsWhenAskedTwice([30])), request([7, 8]))
+    bad, other = stepped.join(request([8, 9], constraint=FailsWhenAskedTwice([30])), request([7, 8]))
     stepped.batch.step()
     stepped.batch.drop([other])
     [free] = stepped.join(request([5, 6], max_tokens=5))
@@ -341,7 +349,7 @@ def test_a_guide_may_fail_when_it_is_asked_again_while_another_row_joins(model: 
 
 def test_when_all_guides_fail_the_next_request_is_served(engine: Engine[TextModel]) -> None:
     expected = generate(engine, request([5, 6]))
-    running = [Running(engine, request([8, 9 + i], guide=Failing("mask", 2))) for i in range(4)]
+    running = [Running(engine, request([8, 9 + i], constraint=Failing("mask", 2))) for i in range(4)]
     for run in running:
         with pytest.raises(RowError, match="no way on"):
             run.finish()
