@@ -126,7 +126,7 @@ def _drop(node: dict[str, object], kind: str, steps: Iterable[tuple[str, ...]]) 
         left = {name: node[name] for step in _LESS[kind] for name in step if name in node}
         if "patternProperties" in left:
             patterns = object_at(left, "patternProperties")
-            left = {"patternProperties": dict.fromkeys(patterns, {}), "additionalProperties": False}
+            left = {"patternProperties": {name: {} for name in patterns}, "additionalProperties": False}
         if not left or not _cannot_be_followed({"type": kind, **left}):
             return
         for name in names:

@@ -19,6 +19,10 @@ from ..types import common_length
 from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens
+from .history import Message
+
+Tools = list[dict[str, object]] | None
+"""As `Tool.template` makes them."""
 
 # What transformers and mlx-lm hand to a template themselves.
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize"}
@@ -26,7 +30,7 @@ _ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think sat
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
 _HEAD = ("system", "developer")
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
-_PROMPT_END = 32  # tokens; more than the opening of an assistant's turn takes
+PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 
 class Tokenizing(Protocol):
@@ -46,9 +50,9 @@ class Tokenizing(Protocol):
 
     def apply_chat_template(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
     ) -> list[int]:
@@ -166,7 +170,7 @@ class ChatTokenizer:
             self._taken[variable, value] = self._renders({variable: value}) or not self._renders({})
         return self._taken[variable, value]
 
-    def _renders(self, variables: dict[str, Any]) -> bool:
+    def _renders(self, variables: dict[str, object]) -> bool:
         try:
             self._apply([{"role": "user", "content": _OTHER}], variables, None)
         except BadRequest:
@@ -193,9 +197,9 @@ class ChatTokenizer:
 
     def render(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         allow_special_tokens: bool = False,
         *,
         generation_prompt: bool = True,
@@ -205,7 +209,7 @@ class ChatTokenizer:
         Args:
             messages: as `template_messages` makes them.
             variables: what else the template reads.
-            tools: as `Tool.template` makes them.
+            tools: what the template tells the model that it may call.
             allow_special_tokens: special tokens that the caller's strings spell become such tokens; otherwise all of
                 what a caller sends is tokenised as text.
             generation_prompt: end with what opens the assistant's turn.
@@ -232,13 +236,13 @@ class ChatTokenizer:
     def boundaries(
         self,
         prompt: Sequence[int],
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         allow_special_tokens: bool = False,
     ) -> list[int]:
         """Where other prompts are likely to part from this one: after system prompt and tools, and before the
-        assistant speaks. None for models that do not need to know, see `core.Prompt`.
+        assistant speaks. None for models that do not need to know, see `types.Prompt`.
 
         Args:
             prompt: what `render` made of the rest.
@@ -258,9 +262,9 @@ class ChatTokenizer:
 
     def _apply(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools,
         generation_prompt: bool = True,
         raw: bool = False,
     ) -> list[int]:
@@ -295,12 +299,12 @@ class ChatTokenizer:
 
         It may begin in the middle of a word or of a character.
         """
-        last = ids[-_PROMPT_END:]
+        last = ids[-PROMPT_END_TOKENS:]
         if self.token_bytes.kind == "byte_level":  # a tenth of the time that the tokenizer takes
             return b"".join(map(self.token_bytes, last)).decode(errors="replace")
         return self.decode(last)
 
-    def _adapted(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _adapted(self, messages: list[Message]) -> list[Message]:
         """The conversation for templates that would pass over a part of it without a word."""
         source = self.template_source
         if source is not None and "tool_calls" not in source:
@@ -324,7 +328,7 @@ class ChatTokenizer:
     def _vocabulary(self) -> dict[str, int]:
         return dict(self._tokenizer.get_vocab())
 
-    def _with_reasoning_apart(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_reasoning_apart(self, messages: list[Message]) -> list[Message]:
         """Answers that begin with a block of reasoning, which a template would look for in their content."""
         start, end = (getattr(self._tokenizer, name, None) or "" for name in ("think_start", "think_end"))
         if not start or end not in (self.template_source or ""):
