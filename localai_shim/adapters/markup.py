@@ -1,7 +1,7 @@
 """Which markers a model writes, and upstream's parsers for its tool calls.
 
 mlx-lm names the tool format when it loads a tokenizer, from its config or chat template; formats that only mlx-vlm
-knows (harmony, cohere2_moe, minimax_m3) are told by mlx-vlm's own registry.
+has (harmony, cohere2_moe, minimax_m3) are recognised by its own registry.
 """
 
 from __future__ import annotations

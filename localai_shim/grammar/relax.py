@@ -2,7 +2,7 @@
 
 Whatever satisfies a schema satisfies what is left of it: only what narrows a value down is taken out, together with
 what would mean something else without it. Formats are the exception: to the standard they are annotations, and a
-grammar holds texts to those that it knows.
+grammar enforces those that it supports.
 """
 
 from __future__ import annotations

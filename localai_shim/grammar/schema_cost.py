@@ -1,4 +1,4 @@
-"""What compiling a JSON Schema may cost at most: counted, not timed, so that it does not depend on the machine.
+"""Limits on what compiling a JSON Schema costs: counted, not timed, so that they do not depend on the machine.
 
 llguidance has limits of its own for automata and for parsing. They do not hold what takes time before that: the number
 of a schema's parts, properties that may be left out (quadratic), and multiples (an automaton of as many states).
@@ -16,9 +16,8 @@ from . import TooComplexError, UnsatisfiableError
 from .schema import Schema, subschemas
 
 MAX_SCHEMA_PARTS = 5_000
-MAX_OPTIONAL_PROPERTIES = (
-    500  # of one object: a state of llguidance's parser holds four items for each, and 2,000 at most
-)
+# Of one object: a state of llguidance's parser holds four items for each, and 2,000 at most.
+MAX_OPTIONAL_PROPERTIES = 500
 MAX_ENUM_CHARACTERS = 500_000
 MAX_MULTIPLES = 20_000
 MAX_PATTERN_LENGTH = 100_000

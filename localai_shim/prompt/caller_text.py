@@ -16,7 +16,7 @@ from typing import Any
 from .control_tokens import ControlTokens
 from .history import Message
 
-# A 7 and digits that are none: a number cannot begin inside of another. Nobody outside of the process knows it.
+# A 7 and digits that are none: a number cannot begin inside of another. Random, so that no caller can write it.
 _MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_MARK}(\d{{7}})")
 

@@ -61,7 +61,7 @@ class Tokenizing(Protocol):
 
 
 class ChatTokenizer:
-    """Text to tokens and back for one model. May be used from several threads.
+    """A model's chat template, and text to tokens and back. May be used from several threads.
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
@@ -71,7 +71,7 @@ class ChatTokenizer:
         self._model = model
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
-        self._taken: dict[tuple[str, str], bool] = {}
+        self._accepted: dict[tuple[str, str], bool] = {}
 
     def encode(self, text: str) -> list[int]:
         """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.
@@ -141,7 +141,7 @@ class ChatTokenizer:
 
     @cached_property
     def template_variables(self) -> frozenset[str] | None:
-        """Names that the chat template reads; None when it is a program whose variables nobody can list."""
+        """Names that the chat template reads; None when it is a program whose variables cannot be listed."""
         template = self.template_source
         if template is None:
             return None
@@ -158,7 +158,7 @@ class ChatTokenizer:
         return "developer" in (self.template_source or "")
 
     def knows(self, variable: str) -> bool:
-        """Whether the chat template reads this variable, as far as anybody can tell."""
+        """Whether the chat template reads this variable, as far as can be found out."""
         known = self.template_variables
         return known is None or variable in known
 
@@ -166,9 +166,9 @@ class ChatTokenizer:
         """Whether the chat template reads this variable and does not refuse this value of it, as some do by raising."""
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
-        if (variable, value) not in self._taken:
-            self._taken[variable, value] = self._renders({variable: value}) or not self._renders({})
-        return self._taken[variable, value]
+        if (variable, value) not in self._accepted:
+            self._accepted[variable, value] = self._renders({variable: value}) or not self._renders({})
+        return self._accepted[variable, value]
 
     def _renders(self, variables: dict[str, object]) -> bool:
         try:
@@ -186,7 +186,11 @@ class ChatTokenizer:
         known = self.template_variables
         for name in names:
             if name in _RESERVED:
-                raise BadRequest(f"'{name}' is set by this client.", param=f"{param}.{name}", code="invalid_value")
+                raise BadRequest(
+                    f"'{name}' is set by this client.",
+                    param=f"{param}.{name}",
+                    code="invalid_value",
+                )
             if known is not None and name not in known and name not in _ALWAYS_KNOWN:
                 options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
                 raise BadRequest(
@@ -204,7 +208,7 @@ class ChatTokenizer:
         *,
         generation_prompt: bool = True,
     ) -> list[int]:
-        """Prompt tokens for a conversation, up to where the assistant speaks.
+        """Prompt tokens for a conversation, up to the assistant's turn.
 
         Args:
             messages: as `template_messages` makes them.
@@ -241,8 +245,8 @@ class ChatTokenizer:
         tools: Tools = None,
         allow_special_tokens: bool = False,
     ) -> list[int]:
-        """Where other prompts are likely to part from this one: after system prompt and tools, and before the
-        assistant speaks. None for models that do not need to know, see `types.Prompt`.
+        """Where other prompts are likely to diverge from this one: after system prompt and tools, and before the
+        assistant's turn. None for models that do not need to know, see `types.Prompt`.
 
         Args:
             prompt: what `render` made of the rest.
@@ -305,11 +309,10 @@ class ChatTokenizer:
         return self.decode(last)
 
     def _adapted(self, messages: list[Message]) -> list[Message]:
-        """The conversation for templates that would pass over a part of it without a word."""
+        """The conversation in a form of which this template renders all: some ignore calls, or all but the first."""
         source = self.template_source
         if source is not None and "tool_calls" not in source:
-            start, end = (getattr(self._tokenizer, name, None) or "" for name in ("tool_call_start", "tool_call_end"))
-            return history.calls_as_content(messages, start, end)
+            return history.calls_as_content(messages, *self._markers("tool_call"))
         return history.one_call_each(messages) if self._reads_one_call else messages
 
     @cached_property
@@ -330,10 +333,15 @@ class ChatTokenizer:
 
     def _with_reasoning_apart(self, messages: list[Message]) -> list[Message]:
         """Answers that begin with a block of reasoning, which a template would look for in their content."""
-        start, end = (getattr(self._tokenizer, name, None) or "" for name in ("think_start", "think_end"))
+        start, end = self._markers("think")
         if not start or end not in (self.template_source or ""):
             return messages
         return [history.reasoning_apart(message, start, end) for message in messages]
+
+    def _markers(self, kind: str) -> tuple[str, str]:
+        """What mlx-lm's tokenizer says that opens and closes a block; empty where it has none."""
+        start, end = (getattr(self._tokenizer, f"{kind}_{edge}", None) or "" for edge in ("start", "end"))
+        return start, end
 
     @cached_property
     def _reasoning_names(self) -> tuple[str, ...]:
