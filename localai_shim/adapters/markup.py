@@ -104,8 +104,7 @@ def tool_format(name: str) -> ToolFormat:
 def _thinking(tokenizer: Any, vocabulary: dict[str, int]) -> tuple[str, str] | None:
     if tokenizer.has_thinking:
         return tokenizer.think_start, tokenizer.think_end
-    template = tokenizer.chat_template
-    text = template if isinstance(template, str) else str(template or "")
+    text = str(tokenizer.chat_template or "")
     for start, end in _MORE_THINKING:
         if (start in vocabulary and end in vocabulary) or (start in text and end in text):
             return start, end

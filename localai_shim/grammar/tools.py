@@ -62,7 +62,7 @@ class _Format:
             return _several(rules.rule(f"{start} {call} {end}"), between, parallel)
         # Markers may be spelt in letters, too; readers that look at text would take that for a call.
         text = f"({ANY} & ~{containing(self.start)})"
-        begin, plain = rules.text_then(text, self.start), rules.terminal(text)
+        begin, plain = rules.until(text, self.start, lazy=True), rules.terminal(text)
         if self.around_text is not None:
             opening, closing = self.around_text
             plain = rules.rule(f"{plain} | {rules.marker(opening)} {rules.until(text, closing)}")

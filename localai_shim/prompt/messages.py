@@ -14,7 +14,6 @@ _FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_ca
 _FIELDS |= {"parsed", "invalid_tool_calls"}
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_MAY_BE_EMPTY = {"assistant"}  # content may be null there
 
 
 def template_messages(messages: object, *, knows_developer: bool = False) -> list[Message]:
@@ -89,7 +88,7 @@ def _unify_reasoning(message: Message, path: str) -> None:
 def _content(message: Mapping[str, object], role: str, path: str) -> str:
     content = message.get("content")
     if content is None:
-        if role in _MAY_BE_EMPTY or (role == "function" and "content" in message):
+        if role == "assistant" or (role == "function" and "content" in message):
             refusal = message.get("refusal")
             return refusal if isinstance(refusal, str) else ""
         raise BadRequest.missing(f"{path}.content")
@@ -160,7 +159,7 @@ def _function(value: object, path: str) -> dict[str, object]:
     if arguments is not None and not isinstance(arguments, str | dict):
         raise BadRequest.wrong_type(f"{path}.arguments", "a string", arguments)
     if not isinstance(arguments, dict):
-        arguments = _parsed(encodable(arguments or "{}", f"{path}.arguments"))
+        arguments = parsed_arguments(encodable(arguments or "{}", f"{path}.arguments"))
     return {"name": name, "arguments": arguments}
 
 
@@ -170,7 +169,7 @@ def _custom(value: object, path: str) -> dict[str, object]:
     return {"name": _string(custom, "name", path), "arguments": {"input": _string(custom, "input", path)}}
 
 
-def _parsed(text: str) -> dict[str, object] | str:
+def parsed_arguments(text: str) -> dict[str, object] | str:
     """Arguments as an object. Malformed ones stay in the conversation as they were: the model may put them right."""
     try:
         arguments: object = json.loads(text)

@@ -284,12 +284,9 @@ class ChatTokenizer:
                 variant = history.number_ids(variant)
             try:
                 named = history.name_reasoning(variant, self._reasoning_names)
-                if caller is None:
-                    return self._model.apply_chat_template(named, variables, tools or None, generation_prompt)
-                ids = self._model.apply_chat_template(
-                    named, variables, tools or None, generation_prompt, caller.restore
-                )
-                return caller.clean(ids)
+                restore = None if caller is None else caller.restore
+                ids = self._model.apply_chat_template(named, variables, tools or None, generation_prompt, restore)
+                return ids if caller is None else caller.clean(ids)
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(
@@ -366,8 +363,4 @@ class ChatTokenizer:
 
 def _without_generation_tags(template: str) -> str:
     """Drop transformers' own {% generation %} tags, which plain Jinja cannot parse."""
-    for tag in ("generation", "endgeneration"):
-        for start in ("{%-", "{%"):
-            for end in ("-%}", "%}"):
-                template = template.replace(f"{start} {tag} {end}", "")
-    return template
+    return re.sub(r"\{%-? (?:end)?generation -?%\}", "", template)
