@@ -1,7 +1,7 @@
 """Which markers a model writes, and upstream's parsers for its tool calls.
 
 mlx-lm names the tool format when it loads a tokenizer, from its config or chat template; formats that only mlx-vlm
-knows (harmony, cohere2_moe, minimax_m3) are told by mlx-vlm's own registry.
+has (harmony, cohere2_moe, minimax_m3) are recognised by its own registry.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import importlib
 import importlib.util
 import re
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,41 +19,32 @@ from typing import Any
 from ..output.markup import Markup, ToolFormat
 
 # How a call can be read before it is complete; see `ToolFormat`. Formats that are not here are read when complete.
-_READING: dict[str, dict[str, Any]] = {
-    "json_tools": {"style": "json", "openings": ("{", "[")},
-    "cohere2_moe": {"style": "json", "openings": ("{", "[")},
-    "mistral": {"style": "header", "header": re.compile(r"(?P<name>[\w-]+)\s*\[ARGS\]\s*(?=\{)")},
-    "kimi_k2": {
-        "style": "header",
-        "header": re.compile(r"(?:functions\.)?(?P<name>[^\s<|>:]+):\d+\s*<\|tool_call_argument_begin\|>\s*(?=\{)"),
-    },
-    "harmony": {
-        "style": "header",
-        "header": re.compile(r"^\s*(?:functions\.)?(?P<name>[^\s<|]+)[^{]*?<\|message\|>\s*(?=\{)"),
-    },
-    "qwen3_coder": {
-        "style": "closed",
-        "boundary": "</parameter>",
-        "suffix": "</function>",
-        "openings": ("<function=",),
-        "untyped": True,
-    },
-    "gemma4": {"style": "closed", "boundary": ",", "suffix": "}", "quote": '<|"|>', "openings": ("call:",)},
-    "function_gemma": {"openings": ("call:",)},
-    "glm47": {"style": "closed", "boundary": "</arg_value>", "lenient": True},
-    "laguna": {"style": "closed", "boundary": "</arg_value>", "lenient": True},
-    "longcat": {"style": "closed", "boundary": "</longcat_arg_value>"},
-    "minicpm5": {"style": "closed", "boundary": "</param>"},
-    "minimax_m2": {"style": "closed", "boundary": "</parameter>", "suffix": "</invoke>", "openings": ("<invoke",)},
-    "minimax_m3": {"openings": ("]<]minimax[>[<invoke",)},
-    "muse_spark": {"style": "closed", "boundary": "</atem:parameter>", "openings": ("<atem:invoke",)},
-    "kimi_k3": {
-        "style": "closed",
-        "boundary": "<|close|>argument<|sep|>",
-        "suffix": "<|close|>call<|sep|>",
-        "openings": ("<|open|>call",),
-    },
-    "pythonic": {"openings": ("[",)},
+_KIMI_HEADER = r"(?:functions\.)?(?P<name>[^\s<|>:]+):\d+\s*<\|tool_call_argument_begin\|>\s*(?=\{)"
+_HARMONY_HEADER = r"^\s*(?:functions\.)?(?P<name>[^\s<|]+)[^{]*?<\|message\|>\s*(?=\{)"
+_closed = partial(ToolFormat, style="closed")
+_header = partial(ToolFormat, style="header")
+_READING: dict[str, Callable[..., ToolFormat]] = {
+    "json_tools": partial(ToolFormat, style="json", openings=("{", "[")),
+    "cohere2_moe": partial(ToolFormat, style="json", openings=("{", "[")),
+    "mistral": partial(_header, header=re.compile(r"(?P<name>[\w-]+)\s*\[ARGS\]\s*(?=\{)")),
+    "kimi_k2": partial(_header, header=re.compile(_KIMI_HEADER)),
+    "harmony": partial(_header, header=re.compile(_HARMONY_HEADER)),
+    "qwen3_coder": partial(
+        _closed, boundary="</parameter>", suffix="</function>", openings=("<function=",), untyped=True
+    ),
+    "gemma4": partial(_closed, boundary=",", suffix="}", quote='<|"|>', openings=("call:",)),
+    "function_gemma": partial(ToolFormat, openings=("call:",)),
+    "glm47": partial(_closed, boundary="</arg_value>", lenient=True),
+    "laguna": partial(_closed, boundary="</arg_value>", lenient=True),
+    "longcat": partial(_closed, boundary="</longcat_arg_value>"),
+    "minicpm5": partial(_closed, boundary="</param>"),
+    "minimax_m2": partial(_closed, boundary="</parameter>", suffix="</invoke>", openings=("<invoke",)),
+    "minimax_m3": partial(ToolFormat, openings=("]<]minimax[>[<invoke",)),
+    "muse_spark": partial(_closed, boundary="</atem:parameter>", openings=("<atem:invoke",)),
+    "kimi_k3": partial(
+        _closed, boundary="<|close|>argument<|sep|>", suffix="<|close|>call<|sep|>", openings=("<|open|>call",)
+    ),
+    "pythonic": partial(ToolFormat, openings=("[",)),
 }
 
 # Pairs that mlx-lm does not look for, and mlx-vlm does.
@@ -104,16 +96,15 @@ def tool_format(name: str) -> ToolFormat:
             parser = _module(package, *folder, name)
         except ImportError:
             continue
-        reading = _READING.get(name, {})
-        return ToolFormat(name, parser.tool_call_start, parser.tool_call_end, parser.parse_tool_call, **reading)
+        make = _READING.get(name, ToolFormat)
+        return make(name, parser.tool_call_start, parser.tool_call_end, parser.parse_tool_call)
     raise ValueError(f"neither mlx-lm nor mlx-vlm has a tool parser '{name}'")
 
 
 def _thinking(tokenizer: Any, vocabulary: dict[str, int]) -> tuple[str, str] | None:
     if tokenizer.has_thinking:
         return tokenizer.think_start, tokenizer.think_end
-    template = tokenizer.chat_template
-    text = template if isinstance(template, str) else str(template or "")
+    text = str(tokenizer.chat_template or "")
     for start, end in _MORE_THINKING:
         if (start in vocabulary and end in vocabulary) or (start in text and end in text):
             return start, end

@@ -1,7 +1,7 @@
-"""Grammars that limit what a row may say: their sources, and how llguidance compiles and follows them.
+"""Grammars that constrain what a row may generate: their sources, and how llguidance compiles and follows them.
 
 A source is a string in llguidance's own form. JSON that a source describes is written in one way only, with ", " and
-": " between its parts, as Python's `json.dumps` writes it: a model that could choose would spend tokens on blanks.
+": " as Python's `json.dumps` writes it: a model that could choose would spend tokens on blanks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .schema_cost import check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
 
 # Where the next bytes are certain, llguidance asks the tokenizer how they are written and allows that one token: left
-# alone, a model spells a key that it did not expect in odd pieces, and what it says next suffers. But it never ends
+# alone, a model spells a key that it did not expect in odd pieces, and generates worse after it. But it never ends
 # where what is certain never ends (`/x+/` before something that cannot follow it), so nothing is forced in grammars
 # that callers write.
 _UNFORCED = '\n%llguidance {"no_forcing": true}'
@@ -67,13 +67,13 @@ def json_expression(schema: Schema, *, lenient: bool = False) -> str:
 def json_schema(schema: Schema, *, lenient: bool = False) -> str:
     """A JSON value that satisfies a schema; properties in the schema's order.
 
-    Keywords that constrain nothing are passed over. `oneOf` works where llguidance can tell that no value satisfies
-    two of its options (types, constants of a required property); read as `anyOf` it would let through values that
+    Keywords that constrain nothing are ignored. `oneOf` works where llguidance can tell that no value satisfies
+    two of its options (types, constants of a required property); read as `anyOf` it would allow values that
     the schema forbids, so any other is an error unless `lenient`.
 
     Args:
         schema: a JSON Schema, draft 2020-12 or 7.
-        lenient: pass over keywords and formats that llguidance does not know, and read `oneOf` as `anyOf`.
+        lenient: ignore keywords and formats that llguidance does not know, and read `oneOf` as `anyOf`.
     """
     return lark(f"start: {json_expression(schema, lenient=lenient)}", forced=True)
 
@@ -121,7 +121,7 @@ def caller_lark(text: str) -> str:
 
 def _check_length(text: str) -> None:
     if len(text) > MAX_GRAMMAR_CHARACTERS:
-        raise TooComplexError(f"It is too large: it has more than {MAX_GRAMMAR_CHARACTERS:,} characters.")
+        raise TooComplexError(f"It is too long: at most {MAX_GRAMMAR_CHARACTERS:,} characters are allowed.")
 
 
 def check(source: str, what: str = "") -> None:
@@ -164,25 +164,25 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, words: int) -> None:
         self._matcher = matcher
         self._words = words
-        self._own: NDArray[np.int32] | None = None
+        self._buffer: NDArray[np.int32] | None = None
 
     @property
     def accepting(self) -> bool:
-        """What was said so far satisfies the grammar."""
+        """The output so far satisfies the grammar."""
         return self._matcher.is_accepting()
 
     def mask(self, out: NDArray[np.int32]) -> None:
-        """Say which tokens may come next. Changes nothing and may be asked again.
+        """Write the mask of the tokens that are allowed next. Changes nothing and may be called again.
 
         Args:
-            out: `[words]`, contiguous: bit i % 32 of word i // 32 is set where token i may come. Words past the
+            out: `[words]`, contiguous: bit i % 32 of word i // 32 is set where token i is allowed. Words past the
                 vocabulary's own are left alone; where there are fewer, the tokens that have no bit are left out.
         """
         target = out
         if out.size < self._words or not out.flags.c_contiguous:
-            if self._own is None:
-                self._own = np.zeros(self._words, np.int32)
-            target = self._own
+            if self._buffer is None:
+                self._buffer = np.zeros(self._words, np.int32)
+            target = self._buffer
         self._matcher.unsafe_compute_mask_ptr(target.ctypes.data, self._words * 4)
         _check(self._matcher)
         if target is not out:
@@ -190,7 +190,7 @@ class GrammarMatcher:
             out[:count] = target[:count]
 
     def accept(self, token_id: int) -> bool:
-        """Take a token; True when nothing may follow it."""
+        """Advance by one token; True when nothing may follow it."""
         if not self._matcher.consume_token(token_id):
             _check(self._matcher)
             raise GrammarError(f"The grammar does not allow token {token_id} here.")
@@ -198,15 +198,15 @@ class GrammarMatcher:
 
 
 class GrammarCompiler:
-    """Compiles grammars for one vocabulary and keeps the latest. May be used from several threads.
+    """Compiles grammars for one vocabulary and caches the latest. May be used from several threads.
 
     Compiling takes from a fraction of a millisecond to some tens of them, without the GIL. Equal sources compile once,
     also when several threads ask at the same time; different ones do not wait for each other.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, keep: int = 128) -> None:
+    def __init__(self, vocabulary: Vocabulary, *, max_cached: int = 128) -> None:
         self.vocabulary = vocabulary
-        self._keep = keep
+        self._max_cached = max_cached
         self._lock = threading.Lock()
         self._grammars: OrderedDict[str, Future[Grammar]] = OrderedDict()
 
@@ -221,7 +221,7 @@ class GrammarCompiler:
             is_new = future is None
             if future is None:
                 future = self._grammars[source] = Future()
-                while len(self._grammars) > self._keep:
+                while len(self._grammars) > self._max_cached:
                     self._grammars.popitem(last=False)
             else:
                 self._grammars.move_to_end(source)
@@ -283,10 +283,10 @@ def _error(cause: str, what: str = "") -> GrammarError:
 
 
 def _cause(message: str) -> str:
-    """What a message of llguidance says, without the parser's state and the lines of the grammar that it quotes."""
-    said = message.partition("<state>")[0].replace("<non-verbose/>", "")
-    lines = [line.strip() for line in said.splitlines() if not _SOURCE_LINE.match(line)]
+    """A message of llguidance without the parser's state and the lines of the grammar that it quotes."""
+    message = message.partition("<state>")[0].replace("<non-verbose/>", "")
+    lines = [line.strip() for line in message.splitlines() if not _SOURCE_LINE.match(line)]
     text = _JSON_ERROR.sub("", " ".join(line for line in lines if line))
     if text.startswith("NoExtension"):
-        return "The grammar cannot be satisfied: nothing may follow here."
-    return text[:500] or "llguidance does not say why."
+        return "The grammar cannot be satisfied: it leads to a point after which no text is allowed."
+    return text[:500] or "llguidance gives no reason."

@@ -58,31 +58,27 @@ class LarkRules:
         unique = list(dict.fromkeys(expressions))
         return unique[0] if len(unique) == 1 else self.rule(" | ".join(unique))
 
-    def until(self, text: str, end: str) -> str:
+    def until(self, text: str, end: str, *, lazy: bool = False) -> str:
         """An expression of a text and the marker that ends it.
 
         Lexemes are greedy, so what the marker begins with must not be left for a lexeme of its own: it would be taken
         for text.
 
         Args:
-            text: the body of a terminal, which should not match texts that the marker occurs in.
+            text: the body of a terminal; unless lazy, it should not match texts that the marker occurs in.
             end: the marker.
+            lazy: the text ends where the marker first occurs.
         """
         head = next(self.vocabulary.split(end))
         if isinstance(head, int):
             return f"{self.terminal(text)} {self.marker(end)}"
+        if lazy:
+            name = f"lazy{len(self._bodies)}"
+            self._bodies[f"{name}[lazy]"] = f"{self.terminal(text)} {literal(head)}"
+        else:
+            name = self.terminal(f"{text} {literal(head)}")
         rest = end[len(head) :]
-        return " ".join([self.terminal(f"{text} {literal(head)}"), *([self.marker(rest)] if rest else [])])
-
-    def text_then(self, text: str, start: str) -> str:
-        """An expression of free text up to a marker, wherever that comes first."""
-        head = next(self.vocabulary.split(start))
-        if isinstance(head, int):
-            return f"{self.terminal(text)} {self.marker(start)}"
-        rest = start[len(head) :]
-        lazy = f"lazy{len(self._bodies)}"
-        self._bodies[f"{lazy}[lazy]"] = f"{self.terminal(text)} {literal(head)}"
-        return " ".join([lazy, *([self.marker(rest)] if rest else [])])
+        return f"{name} {self.marker(rest)}" if rest else name
 
     def embed(self, definition: str) -> str:
         """An expression of a whole grammar that somebody else wrote."""

@@ -26,7 +26,7 @@ def text(schema: Schema, excluding: Sequence[str] = (), *, lenient: bool = False
     Args:
         schema: of which `minLength`, `maxLength`, `pattern` and `format` count.
         excluding: further terminal bodies that no text may match.
-        lenient: pass over formats that are not known.
+        lenient: ignore formats that are not known.
 
     Raises:
         GrammarError: no text satisfies it, or a keyword's value cannot be followed.
@@ -71,7 +71,7 @@ def _keywords(schema: Schema, *, lenient: bool) -> Iterator[str]:
         if name in FORMATS:
             yield regex(FORMATS[str(name)])
         elif not lenient:
-            raise GrammarError(f"Unknown format: {name}")
+            raise GrammarError(f"Unknown format: {name}. Formats are {', '.join(FORMATS)}.")
 
 
 def _as_a_whole(pattern: str) -> str:

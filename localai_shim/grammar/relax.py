@@ -2,7 +2,7 @@
 
 Whatever satisfies a schema satisfies what is left of it: only what narrows a value down is taken out, together with
 what would mean something else without it. Formats are the exception: to the standard they are annotations, and a
-grammar holds texts to those that it knows.
+grammar enforces those that it supports.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
-from .schema import Schema, close_objects, map_children
+from .schema import Schema, close_objects, map_children, object_at
 from .schema_check import check_schema
 from .schema_cost import MAX_MULTIPLES, check_size, multiples
 
@@ -31,7 +30,7 @@ _LESS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, Any]:
+def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
     """What a grammar can follow of a schema, for `json_schema(..., lenient=True)`.
 
     Args:
@@ -43,7 +42,7 @@ def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, Any]:
     """
     check_size(schema)
     try:
-        made: dict[str, Any] = json.loads(_relaxed(json.dumps(schema), closed))
+        made: dict[str, object] = json.loads(_relaxed(json.dumps(schema), closed))
     except RecursionError:
         raise TooComplexError("The schema is nested too deeply.") from None
     return made
@@ -82,13 +81,11 @@ def _cannot_be_followed(schema: Schema) -> bool:
     return why is not None and not isinstance(why, TooComplexError | UnsatisfiableError)
 
 
-def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    if not isinstance(schema, dict):
-        return schema
+def _everywhere(schema: Schema, change: Callable[[dict[str, object]], dict[str, object]]) -> dict[str, object]:
     return change(map_children(schema, lambda key, child, path: _everywhere(child, change)))
 
 
-def _tidied(node: dict[str, Any]) -> dict[str, Any]:
+def _tidied(node: dict[str, object]) -> dict[str, object]:
     """Written as llguidance expects it: whole numbers as integers, and what belongs together in one place.
 
     A multiple of a number with too many digits is left out: a schema that is too complex otherwise is refused.
@@ -96,8 +93,8 @@ def _tidied(node: dict[str, Any]) -> dict[str, Any]:
     if multiples(node) > MAX_MULTIPLES:
         del node["multipleOf"]
     for name in _SIZES:
-        if isinstance(node.get(name), float):
-            node[name] = int(node[name])
+        if isinstance(size := node.get(name), float):
+            node[name] = int(size)
     if any(name in node for name in _APPLICATORS):  # each ends the part of a schema that is read as one
         for name in _TOGETHER:
             if name in node:
@@ -105,14 +102,14 @@ def _tidied(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _referenced_alone(node: dict[str, Any]) -> dict[str, Any]:
+def _referenced_alone(node: dict[str, object]) -> dict[str, object]:
     """As drafts up to 7 read a reference: what stands beside it counts for nothing."""
     if "$ref" not in node:
         return node
     return {name: value for name, value in node.items() if name in ("$ref", "$schema", "$id", "$defs", "definitions")}
 
 
-def _reduced(node: dict[str, Any]) -> dict[str, Any]:
+def _reduced(node: dict[str, object]) -> dict[str, object]:
     """Without what llguidance cannot compile."""
     node = _tidied(node)
     reference = node.get("$ref")
@@ -123,15 +120,13 @@ def _reduced(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _drop(node: dict[str, Any], kind: str, steps: Iterable[tuple[str, ...]]) -> None:
+def _drop(node: dict[str, object], kind: str, steps: Iterable[tuple[str, ...]]) -> None:
     """Take out as many of the keywords for a type as it needs."""
     for names in steps:
         left = {name: node[name] for step in _LESS[kind] for name in step if name in node}
         if "patternProperties" in left:
-            left = {
-                "patternProperties": {name: {} for name in left["patternProperties"]},
-                "additionalProperties": False,
-            }
+            patterns = object_at(left, "patternProperties")
+            left = {"patternProperties": {name: {} for name in patterns}, "additionalProperties": False}
         if not left or not _cannot_be_followed({"type": kind, **left}):
             return
         for name in names:

@@ -14,6 +14,8 @@ from ..output.references import resolve
 from . import GrammarError
 from .schema import Schema, subschemas
 
+_Check = Callable[[object, str], None]
+
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
 _NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
@@ -32,7 +34,7 @@ def check_schema(schema: object) -> None:
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether a text is a regular expression of ECMA 262, as far as Python's tell."""
+    """Whether a text is a regular expression of ECMA 262, as far as Python's `re` can say."""
     text = _NAMED_GROUP.sub("(?P<", _ONLY_ECMA.sub("x", pattern))
     try:
         re.compile(text)
@@ -45,7 +47,7 @@ def _check(schema: object, path: str) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        raise GrammarError(f"{_at(path)}expected an object or a boolean, but got {_kind(schema)}.")
+        raise _unexpected(schema, path, "an object or a boolean")
     for keyword, value in schema.items():
         if not isinstance(keyword, str):
             raise GrammarError(f"{_at(path)}{keyword!r} is no keyword.")
@@ -53,32 +55,36 @@ def _check(schema: object, path: str) -> None:
             check(value, f"{path}/{keyword}")
 
 
-def _must(what: str, holds: Callable[[object], bool]) -> Callable[[object, str], None]:
+def _must(what: str, holds: Callable[[object], bool]) -> _Check:
     def check(value: object, path: str) -> None:
         if not holds(value):
-            raise GrammarError(f"at {path}: expected {what}, but got {_kind(value)}.")
+            raise _unexpected(value, path, what)
+
+    return check
+
+
+def _each(what: str, check_one: _Check) -> _Check:
+    """The values of an object are checked."""
+
+    def check(value: object, path: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _unexpected(value, path, what)
+        for name, inner in value.items():
+            check_one(inner, f"{path}/{name}")
 
     return check
 
 
 def _schemas(value: object, path: str) -> None:
     if not isinstance(value, list) or not value:
-        raise GrammarError(f"at {path}: expected a non-empty array of schemas, but got {_kind(value)}.")
+        raise _unexpected(value, path, "a non-empty array of schemas")
     for n, inner in enumerate(value):
         _check(inner, f"{path}/{n}")
 
 
 def _items(value: object, path: str) -> None:
-    if isinstance(value, list) and not value:  # draft 7 had it
-        return
-    (_schemas if isinstance(value, list) else _check)(value, path)
-
-
-def _named(value: object, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise GrammarError(f"at {path}: expected an object of schemas, but got {_kind(value)}.")
-    for name, inner in value.items():
-        _check(inner, f"{path}/{name}")
+    if value != []:  # draft 7 had it
+        (_schemas if isinstance(value, list) else _check)(value, path)
 
 
 def _by_pattern(value: object, path: str) -> None:
@@ -93,18 +99,8 @@ def _pattern(value: object, path: str) -> None:
         raise GrammarError(f"at {path}: {value!r} is no regular expression.")
 
 
-def _dependencies(value: object, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise GrammarError(f"at {path}: expected an object, but got {_kind(value)}.")
-    for name, inner in value.items():
-        (_strings if isinstance(inner, list) else _check)(inner, f"{path}/{name}")
-
-
-def _required_by(value: object, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise GrammarError(f"at {path}: expected an object of arrays, but got {_kind(value)}.")
-    for name, inner in value.items():
-        _strings(inner, f"{path}/{name}")
+def _dependency(value: object, path: str) -> None:
+    (_strings if isinstance(value, list) else _check)(value, path)
 
 
 def _is_string(value: object) -> bool:
@@ -133,7 +129,9 @@ _number = _must("a number", _is_number)
 _bound = _must("a number", lambda value: _is_number(value) or isinstance(value, bool))
 _boolean = _must("a boolean", lambda value: isinstance(value, bool))
 
-_KEYWORDS: dict[str, Callable[[object, str], None]] = {
+_named = _each("an object of schemas", _check)
+
+_KEYWORDS: dict[str, _Check] = {
     **dict.fromkeys(("$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor", "format"), _string),
     **dict.fromkeys(("title", "description", "$comment", "contentEncoding", "contentMediaType"), _string),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _size),
@@ -153,13 +151,13 @@ _KEYWORDS: dict[str, Callable[[object, str], None]] = {
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), _check),
     **dict.fromkeys(("properties", "$defs", "definitions", "dependentSchemas"), _named),
     "patternProperties": _by_pattern,
-    "dependentRequired": _required_by,
-    "dependencies": _dependencies,
+    "dependentRequired": _each("an object of arrays", _strings),
+    "dependencies": _each("an object", _dependency),
 }
 
 
 def _check_references(root: Schema) -> None:
-    """A pointer into the schema leads somewhere; where parts have ids, nobody knows what it starts from."""
+    """A pointer into the schema leads somewhere; where parts have ids, it may start from any of them."""
     parts = list(subschemas(root))
     if any(isinstance(part.get("$id"), str) for part in parts if part is not root):
         return
@@ -170,6 +168,10 @@ def _check_references(root: Schema) -> None:
                 resolve(root, reference)
         except KeyError:
             raise GrammarError(f"There is nothing at the $ref {reference!r}.") from None
+
+
+def _unexpected(value: object, path: str, what: str) -> GrammarError:
+    return GrammarError(f"{_at(path)}expected {what}, but got {_kind(value)}.")
 
 
 def _at(path: str) -> str:

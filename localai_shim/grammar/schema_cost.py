@@ -1,4 +1,4 @@
-"""What compiling a JSON Schema may cost at most: counted, not timed, so that it does not depend on the machine.
+"""Limits on what compiling a JSON Schema costs: counted, not timed, so that they do not depend on the machine.
 
 llguidance has limits of its own for automata and for parsing. They do not hold what takes time before that: the number
 of a schema's parts, properties that may be left out (quadratic), and multiples (an automaton of as many states).
@@ -10,16 +10,14 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import islice
-from typing import Any
 
 from ..output.references import resolve
 from . import TooComplexError, UnsatisfiableError
 from .schema import Schema, subschemas
 
 MAX_SCHEMA_PARTS = 5_000
-MAX_OPTIONAL_PROPERTIES = (
-    500  # of one object: a state of llguidance's parser holds four items for each, and 2,000 at most
-)
+# Of one object: a state of llguidance's parser holds four items for each, and 2,000 at most.
+MAX_OPTIONAL_PROPERTIES = 500
 MAX_ENUM_CHARACTERS = 500_000
 MAX_MULTIPLES = 20_000
 MAX_PATTERN_LENGTH = 100_000
@@ -75,7 +73,7 @@ def _constants(part: Schema) -> int:
     return sum(_length(part[name], MAX_ENUM_CHARACTERS) for name in ("enum", "const") if name in part)
 
 
-def _length(value: Any, most: int) -> int:
+def _length(value: object, most: int) -> int:
     if isinstance(value, str):
         return len(value) + 4
     length = 4
@@ -158,7 +156,7 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     """Groups of parts, by id: a value of this part is finite if one of each group has finite values."""
     if "enum" in part or "const" in part:
         return []
-    groups: list[list[Any]] = [[child] for child in (*_list(part, "allOf"), *_target(part, root))]
+    groups: list[list[object]] = [[child] for child in (*_list(part, "allOf"), *_target(part, root))]
     groups += [options for name in ("anyOf", "oneOf") if (options := _list(part, name))]
     if part.get("type") in ("object", ["object"]):
         groups += [[child] for child in _required(part)]
@@ -168,12 +166,12 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     return [list(map(id, group)) for group in groups if all(id(child) in known for child in group)]
 
 
-def _list(part: Schema, name: str) -> list[Any]:
+def _list(part: Schema, name: str) -> list[object]:
     value = part.get(name)
     return value if isinstance(value, list) else []
 
 
-def _target(part: Schema, root: Schema) -> list[Any]:
+def _target(part: Schema, root: Schema) -> list[object]:
     reference = part.get("$ref")
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return []
@@ -183,14 +181,14 @@ def _target(part: Schema, root: Schema) -> list[Any]:
         return []
 
 
-def _required(part: Schema) -> list[Any]:
+def _required(part: Schema) -> list[object]:
     properties = part.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     others = True if "patternProperties" in part else part.get("additionalProperties", True)
     return [properties.get(name, others) for name in _list(part, "required") if isinstance(name, str)]
 
 
-def _first_items(part: Schema) -> list[Any]:
+def _first_items(part: Schema) -> list[object]:
     least = part.get("minItems", 0)
     if isinstance(least, bool) or not isinstance(least, int | float):
         return []

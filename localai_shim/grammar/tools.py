@@ -1,10 +1,10 @@
 """Grammars of whole answers that hold tool calls, one per format in which models write them.
 
 The formats have the names of the parsers in `mlx_lm.tool_parsers` and `mlx_vlm.tools.parsers`, which read what these
-grammars let through; `mistral_array` is the older form that the `mistral` parser also reads.
+grammars allow; `mistral_array` is the older form that the `mistral` parser also reads.
 
 A custom tool is a function of one string, `input`. Where its grammar is Lark and the format writes arguments as JSON,
-whose quotes a grammar of the text itself knows nothing of, the text stands as it is behind a header:
+whose escapes such a grammar cannot describe, the text stands as it is behind a header:
 
     json_tools   <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
     mistral      [TOOL_CALLS]x[ARGS]TEXT
@@ -60,7 +60,7 @@ class _Format:
             return _several(rules.rule(f"{start} {call} {end}"), between, parallel)
         # Markers may be spelt in letters, too; readers that look at text would take that for a call.
         text = f"({ANY} & ~{containing(self.start)})"
-        begin, plain = rules.text_then(text, self.start), rules.terminal(text)
+        begin, plain = rules.until(text, self.start, lazy=True), rules.terminal(text)
         if self.around_text is not None:
             opening, closing = self.around_text
             plain = rules.rule(f"{plain} | {rules.marker(opening)} {rules.until(text, closing)}")
@@ -110,19 +110,16 @@ def tool_grammar(
     for tool in tools:
         try:
             if not re.fullmatch(shape.name, tool.name):
-                raise GrammarError(
-                    f"The tool-call format '{format}' cannot write this name: use letters, digits and '_'."
-                )
-            calls.append(
-                rules.rule(shape.call(call_of(tool, required=follow or mode == "required", closed=closed), rules))
-            )
+                raise GrammarError(f"'{format}' cannot write this name: use letters, digits and '_'.")
+            call = call_of(tool, required=follow or mode == "required", closed=closed)
+            calls.append(rules.rule(shape.call(call, rules)))
         except GrammarError as error:
             raise GrammarError(f"Tool '{tool.name}': {error}") from error
     one = rules.one_of(calls)
     if format == "harmony":
         if mode == "required":
             return rules.source(_harmony_start(rules, one, "analysis"))
-        return rules.source(_harmony_start(rules, f"({one} | {_final(rules, ANY)})", "analysis", "commentary"))
+        return rules.source(_harmony_start(rules, f"({one} | {_final(rules)})", "analysis", "commentary"))
     return rules.source(shape.answer(one, rules, required=mode == "required", parallel=parallel))
 
 
@@ -136,7 +133,7 @@ def no_call(start: str, vocabulary: Vocabulary, *, harmony: bool) -> str:
     """
     rules = LarkRules(vocabulary)
     if harmony:
-        return rules.source(_harmony_start(rules, _final(rules, ANY), "analysis", "commentary"))
+        return rules.source(_harmony_start(rules, _final(rules), "analysis", "commentary"))
     return rules.source(rules.terminal(f"{ANY} & ~{containing(start)}"))
 
 
@@ -198,8 +195,8 @@ _HARMONY = _JsonCall(  # whose end is an end of sequence
 )
 
 
-def _final(rules: LarkRules, text: str) -> str:
-    return f"{rules.marker('<|channel|>final<|message|>')} {rules.terminal(text)}"
+def _final(rules: LarkRules) -> str:
+    return f"{rules.marker('<|channel|>final<|message|>')} {rules.terminal(ANY)}"
 
 
 def _harmony_start(rules: LarkRules, rest: str, *channels: str) -> str:

@@ -1,7 +1,7 @@
 """From a JSON Schema to rules for values that are not, or not quite, written as JSON.
 
 llguidance compiles schemas for JSON itself. Formats that write strings or keys in a way of their own, or in which a
-string must not hold the marker that ends the value, need rules of our own. They know what OpenAI's strict mode knows:
+string must not hold the marker that ends the value, need rules of our own. They support what OpenAI's strict mode does:
 types and lists of types, nested objects and arrays, `anyOf`, `$ref` and `$defs` with recursion, `enum`, `const`, and
 the keywords for strings, numbers and arrays.
 """
@@ -126,7 +126,7 @@ class ValueGrammar:
 
     Args:
         root: the schema that `$ref`s start from.
-        lenient: pass over keywords and formats that have no rules here, and read `oneOf` as `anyOf`.
+        lenient: ignore keywords and formats that have no rules here, and read `oneOf` as `anyOf`.
     """
 
     def __init__(self, rules: LarkRules, root: Schema, style: Style, *, lenient: bool) -> None:

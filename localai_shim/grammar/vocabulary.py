@@ -10,14 +10,14 @@ from llguidance import LLTokenizer, TokenizerWrapper
 
 
 class Vocabulary:
-    """What a model can say, token by token. One per model; may be used from several threads.
+    """The tokens that a model can generate. One per model; may be used from several threads.
 
     Args:
         token_bytes: the bytes that a token stands for, such as a `TokenBytes`; empty where a token has none.
         size: how many token ids there are, padding of the model's vocabulary included.
         eos_token_ids: the tokens that end a sequence.
         added: contents of the tokens that were added to the tokenizer, by id. All of them but those that are only
-            whitespace are special: free text never holds them, and a grammar asks for them by name.
+            whitespace are special: free text never holds them, and a grammar names them.
         encode: text to token ids, special tokens recognised, none put around it.
     """
 

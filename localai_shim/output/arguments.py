@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from .references import resolve
 
-_DEEPEST = 16  # references that lead to references
+MAX_REFERENCE_DEPTH = 16  # references that lead to references
 
 
 def typed_arguments(
-    arguments: Mapping[str, Any], parameters: Mapping[str, Any], otherwise: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    arguments: Mapping[str, object], parameters: Mapping[str, object], otherwise: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """What each argument that is text means: the text itself where its schema takes it, else what it spells as JSON.
 
     Args:
@@ -25,8 +24,9 @@ def typed_arguments(
     Raises:
         KeyError: one is neither, and upstream's parser could not read it.
     """
-    properties = parameters.get("properties") or {}
-    out = {}
+    properties = parameters.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    out: dict[str, object] = {}
     for key, value in arguments.items():
         if isinstance(value, str) and key in properties and not _takes_text(properties[key], value, parameters):
             try:
@@ -37,11 +37,11 @@ def typed_arguments(
     return out
 
 
-def _takes_text(schema: Any, text: str, root: Mapping[str, Any], depth: int = 0) -> bool:
+def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: int = 0) -> bool:
     """Whether a string is a value of the schema; what is not understood takes any."""
     if not isinstance(schema, Mapping):
         return schema is not False
-    if depth > _DEEPEST:
+    if depth > MAX_REFERENCE_DEPTH:
         return True
     if isinstance(reference := schema.get("$ref"), str):
         try:

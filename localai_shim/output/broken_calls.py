@@ -20,7 +20,7 @@ def broken_call(format: ToolFormat, body: str, names: Sequence[str], *, cut: boo
     Args:
         format: how the model writes calls.
         body: what is between the markers.
-        names: of the functions that were offered. Where a format's syntax is not kept, only these count.
+        names: of the functions that were offered. Where a call breaks its format's syntax, only these count.
         cut: the block has no end: a name at its end may not be whole.
     """
     if format.style == "json" and (found := _JSON_NAME.search(body)) is not None:

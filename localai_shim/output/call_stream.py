@@ -1,7 +1,7 @@
-"""What can be told of a call before it is complete.
+"""What is certain of a call before it is complete.
 
-A stream sees one block of calls piece by piece and says (place in the block, name, more of the arguments' JSON). What
-was said is never taken back; whether it all was a call is decided by upstream's parser when the block is complete.
+A stream reads one block of calls piece by piece and emits (place in the block, name, more of the arguments' JSON). What
+was emitted is never taken back; whether it all was a call is decided by upstream's parser when the block is complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CallStream(Protocol):
 
 
 def make_stream(format: ToolFormat, parse: Parse) -> CallStream | None:
-    """The stream for a format; None where nothing can be told before the end.
+    """The stream for a format; None where nothing is certain before the end.
 
     Args:
         parse: a whole block -> (name, arguments as JSON) of each call.
@@ -190,7 +190,7 @@ class _ClosedStream:
         self._quotes = 0  # before `_seen`
         self._text = ""
         self._seen = 0
-        self._told: list[str] = []
+        self._emitted: list[str] = []
 
     rest = ""
 
@@ -218,12 +218,12 @@ class _ClosedStream:
         out: list[Fragment] = []
         for place, (name, arguments) in enumerate(calls):
             certain = arguments if place < len(calls) - 1 else arguments.removesuffix("}")
-            if place == len(self._told):
-                self._told.append("")
-            elif certain == self._told[place]:
+            if place == len(self._emitted):
+                self._emitted.append("")
+            elif certain == self._emitted[place]:
                 continue
-            if not certain.startswith(self._told[place]):
+            if not certain.startswith(self._emitted[place]):
                 continue
-            out.append((place, name, certain[len(self._told[place]) :]))
-            self._told[place] = certain
+            out.append((place, name, certain[len(self._emitted[place]) :]))
+            self._emitted[place] = certain
         return out

@@ -28,13 +28,13 @@ class TokenBytes:
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
         self.kind = _decoder_kind(tokenizer)
         """How token strings are written: byte_level, sentencepiece or other."""
-        self._known: dict[int, bytes] = {}
+        self._bytes: dict[int, bytes] = {}
         self._texts: dict[int, str | None] = {}
 
     def __call__(self, token_id: int) -> bytes:
-        known = self._known.get(token_id)
+        known = self._bytes.get(token_id)
         if known is None:
-            known = self._known[token_id] = self._convert(token_id)
+            known = self._bytes[token_id] = self._convert(token_id)
         return known
 
     def whole(self, token_id: int) -> str | None:
@@ -75,7 +75,7 @@ class TokenBytes:
         return str(self._tokenizer.decode([token_id])).encode()
 
 
-def _decoder_kind(tokenizer: Any) -> str:
+def _decoder_kind(tokenizer: object) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     decoder = repr(getattr(backend, "decoder", None))
     if "ByteLevel" in decoder:

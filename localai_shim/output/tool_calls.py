@@ -52,13 +52,15 @@ class OfferedTools:
     functions: Sequence[dict[str, Any]] = ()
     custom: Collection[str] = ()
 
-    def parameters(self, name: str) -> Mapping[str, Any]:
+    @property
+    def names(self) -> list[str]:
+        """What may be called."""
+        return [tool["function"]["name"] for tool in self.functions]
+
+    def parameters(self, name: str) -> Mapping[str, object]:
         """A function's JSON schema, or {}."""
-        for tool in self.functions:
-            if tool["function"]["name"] == name:
-                parameters: Mapping[str, Any] = tool["function"].get("parameters") or {}
-                return parameters
-        return {}
+        schemas = (tool["function"].get("parameters") for tool in self.functions if tool["function"]["name"] == name)
+        return next(schemas, None) or {}
 
 
 def _unreadable(body: str, tools: Sequence[Mapping[str, object]] | None) -> object:
@@ -78,7 +80,7 @@ class CallParser:
 
     def __init__(self, format: ToolFormat | None, tools: OfferedTools) -> None:
         self._format, self._tools = format or _UNKNOWN, tools
-        self._told: list[_Told] = []
+        self._emitted: list[_Emitted] = []
         self._first = 0  # index of the block's first call
         self._marker = ""
         self._parts: list[str] = []
@@ -87,11 +89,11 @@ class CallParser:
     @property
     def calls(self) -> int:
         """How many calls there are so far."""
-        return len(self._told)
+        return len(self._emitted)
 
     def open(self, marker: str) -> None:
         """A block begins."""
-        self._marker, self._parts, self._first = marker, [], len(self._told)
+        self._marker, self._parts, self._first = marker, [], len(self._emitted)
         self._stream = make_stream(self._format, self._parse) if self._tools.functions else None
 
     def feed(self, text: str) -> list[CallDelta]:
@@ -99,7 +101,7 @@ class CallParser:
         self._parts.append(text)
         if self._stream is None:
             return []
-        return [d for fragment in self._stream.feed(text) for d in self._tell(*fragment)]
+        return [d for fragment in self._stream.feed(text) for d in self._emit(*fragment)]
 
     def close(self, marker: str, *, cut: bool) -> tuple[list[CallDelta], InvalidCall | None]:
         """The block ends.
@@ -109,7 +111,7 @@ class CallParser:
             cut: no end came, and the answer is at its limit: what looks complete may not be.
 
         Returns:
-            What was not told yet of its calls, and what of its text belongs to none of them.
+            What was not emitted yet of its calls, and what of its text belongs to none of them.
         """
         body = "".join(self._parts)
         try:
@@ -117,8 +119,8 @@ class CallParser:
         except Exception as error:  # upstream's parsers raise what they like
             return self._as_they_stand(body, marker, str(error) or repr(error), cut)
         rest = "" if self._format.end or self._stream is None else self._stream.rest.strip()
-        behind = InvalidCall(rest, "text behind a call, which has no end marker") if rest else None
-        return [d for place, call in enumerate(calls) for d in self._tell_rest(place, *call)], behind
+        behind = InvalidCall(rest, "text behind a call, for which this format has no end marker") if rest else None
+        return [d for place, call in enumerate(calls) for d in self._emit_rest(place, *call)], behind
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -129,31 +131,31 @@ class CallParser:
         if raw is not None:
             return [raw]
         if cut and self._format.style not in ("json", "header"):
-            raise ValueError("the call was cut")
+            raise ValueError("the answer reached its limit before the call was complete")
         calls = self._parse(body)
         if not calls:
-            raise ValueError("there is no call in it")
+            raise ValueError("no call was found in this text")
         if not all(self._may_be(name) for name, _ in calls):
-            raise ValueError("it names no function that was offered")
-        told = self._told[self._first :]
-        if len(told) > len(calls):
-            raise ValueError("there are fewer calls than were read so far")
+            raise ValueError("it calls a function that was not offered")
+        emitted = self._emitted[self._first :]
+        if len(emitted) > len(calls):
+            raise ValueError("fewer calls were found than were streamed already")
         for place, (name, arguments) in enumerate(calls):
-            if place < len(told) and not told[place].leads_to(name, arguments):
-                raise ValueError("the call contradicts what was read of it so far")
+            if place < len(emitted) and not emitted[place].leads_to(name, arguments):
+                raise ValueError("the complete call contradicts what was streamed of it")
         return calls
 
     def _as_they_stand(self, body: str, marker: str, why: str, cut: bool) -> tuple[list[CallDelta], InvalidCall | None]:
         """What there is of the calls in a block that cannot be read."""
-        names = [tool["function"]["name"] for tool in self._tools.functions]
-        place, text = len(self._told) - self._first, self._marker + body + marker
-        if place:  # what was told stands, and is a call
+        names = self._tools.names
+        place, text = len(self._emitted) - self._first, self._marker + body + marker
+        if place:  # what was emitted stands, and is a call
             body = text = "" if self._stream is None else left_over(body[self._stream.end :])
         found = broken_call(self._format, body, names, cut=cut) if names else None
         if found is not None and self._may_be(found[0]):
             name, arguments = found
             none = "" if cut or name in self._tools.custom else "{}"
-            return self._tell_rest(place, name, arguments or none), None
+            return self._emit_rest(place, name, arguments or none), None
         return [], InvalidCall(text, why) if text else None
 
     def _parse(self, body: str) -> list[tuple[str, str]]:
@@ -171,8 +173,11 @@ class CallParser:
                 return [self._normalised(call, typed=False) for call in written]
         return [self._normalised(call, other) for call, other in zip(written, read, strict=True)]
 
-    def _normalised(self, call: Any, read: Mapping[str, Any] | None = None, *, typed: bool = True) -> tuple[str, str]:
-        function = call.get("function") if isinstance(call.get("function"), dict) else call
+    def _normalised(
+        self, call: Mapping[str, object], read: Mapping[str, object] | None = None, *, typed: bool = True
+    ) -> tuple[str, str]:
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call
         name = function.get("name", function.get("tool_name"))
         if not isinstance(name, str) or not name.strip():
             raise ValueError("the call has no name")
@@ -188,8 +193,8 @@ class CallParser:
             return name, _dumps(arguments)
         if typed and self._format.style not in ("json", "header"):
             arguments = typed_arguments(arguments, self._tools.parameters(name), read)
-        if name in self._tools.custom and isinstance(arguments.get("input"), str):
-            return name, arguments["input"]
+        if name in self._tools.custom and isinstance(text := arguments.get("input"), str):
+            return name, text
         return name, _dumps(arguments)
 
     def _raw_custom(self, body: str) -> tuple[str, str] | None:
@@ -205,55 +210,55 @@ class CallParser:
         return None
 
     def _may_be(self, name: str) -> bool:
-        return not self._format.lenient or any(tool["function"]["name"] == name for tool in self._tools.functions)
+        return not self._format.lenient or name in self._tools.names
 
-    def _tell(self, place: int, name: str, fragment: str) -> list[CallDelta]:
-        """More of the block's call at this place. Custom tools' input is told when it is complete."""
+    def _emit(self, place: int, name: str, fragment: str) -> list[CallDelta]:
+        """More of the block's call at this place. Custom tools' input is emitted when it is complete."""
         index = self._first + place
-        if index > len(self._told) or name in self._tools.custom or not self._may_be(name):
+        if index > len(self._emitted) or name in self._tools.custom or not self._may_be(name):
             return []
         delta = CallDelta(index, fragment)
-        if index == len(self._told):
-            self._told.append(_Told(name))
+        if index == len(self._emitted):
+            self._emitted.append(_Emitted(name))
             delta.name = name
-        self._told[index].parts.append(fragment)
+        self._emitted[index].parts.append(fragment)
         return [delta] if fragment or delta.name else []
 
-    def _tell_rest(self, place: int, name: str, arguments: str) -> list[CallDelta]:
-        """What was not told yet of a complete call."""
+    def _emit_rest(self, place: int, name: str, arguments: str) -> list[CallDelta]:
+        """What was not emitted yet of a complete call."""
         index = self._first + place
-        if index == len(self._told):
-            self._told.append(_Told(name, [arguments]))
+        if index == len(self._emitted):
+            self._emitted.append(_Emitted(name, [arguments]))
             return [CallDelta(index, arguments, name, custom=name in self._tools.custom)]
-        told = "".join(self._told[index].parts)
-        rest = arguments[len(told) :] if arguments.startswith(told) else ""
-        self._told[index].parts.append(rest)
+        emitted = "".join(self._emitted[index].parts)
+        rest = arguments[len(emitted) :] if arguments.startswith(emitted) else ""
+        self._emitted[index].parts.append(rest)
         return [CallDelta(index, rest)] if rest else []
 
 
 @dataclass(slots=True)
-class _Told:
-    """A call as far as it was told."""
+class _Emitted:
+    """A call as far as it was emitted."""
 
     name: str
     parts: list[str] = field(default_factory=list[str])
 
     def leads_to(self, name: str, arguments: str) -> bool:
-        """Whether what was told is the beginning of this, or the same in other words."""
-        told = "".join(self.parts)
-        return name == self.name and (arguments.startswith(told) or _loads(told) == _loads(arguments))
+        """Whether what was emitted is the beginning of this, or the same JSON value."""
+        emitted = "".join(self.parts)
+        return name == self.name and (arguments.startswith(emitted) or _loads(emitted) == _loads(arguments))
 
 
 def _listed(parsed: Any) -> list[Any]:
     return parsed if isinstance(parsed, list) else [parsed]
 
 
-def _is_input(value: Any) -> bool:
+def _is_input(value: object) -> bool:
     """The arguments of a custom tool that was called as a function."""
     return isinstance(value, dict) and list(value) == ["input"] and isinstance(value["input"], str)
 
 
-def _dumps(value: Any) -> str:
+def _dumps(value: object) -> str:
     """JSON, with characters as they are but for lone surrogates, which no encoding has."""
     text = json.dumps(value, ensure_ascii=False)
     return text if _encodes(text) else json.dumps(value)
@@ -267,7 +272,7 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _loads(text: str) -> Any:
+def _loads(text: str) -> object:
     """The JSON value; the text itself if it is none."""
     try:
         return json.loads(text)

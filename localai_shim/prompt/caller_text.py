@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .control_tokens import ControlTokens
+from .history import Message
 
-# A 7 and digits that are none: a number cannot begin inside of another. Nobody outside of the process knows it.
+# A 7 and digits that are none: a number cannot begin inside of another. Random, so that no caller can write it.
 _MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_MARK}(\d{{7}})")
 
@@ -30,7 +31,7 @@ class CallerText:
     def __init__(self, tokens: ControlTokens) -> None:
         self._tokens = tokens
         self._replaced: list[str] = []  # with separators
-        self._known: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._of_template: list[bool] = []  # for each separator in the rendered text: it is not ours
 
     def mask(self, value: Any) -> Any:
@@ -41,7 +42,7 @@ class CallerText:
             return {self.mask(key): self.mask(item) for key, item in value.items()}
         return [self.mask(item) for item in value] if isinstance(value, list | tuple) else value
 
-    def mask_messages(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def mask_messages(self, messages: Sequence[Message]) -> list[Message]:
         """Messages of a conversation; roles are no free text."""
         return [{**self.mask(message), "role": message["role"]} for message in messages]
 
@@ -84,7 +85,7 @@ class CallerText:
         return "".join([*parts, text[at:]]) if parts else text
 
     def _number(self, text: str) -> str:
-        number = self._known.setdefault(text, len(self._replaced))
+        number = self._numbers.setdefault(text, len(self._replaced))
         if number == len(self._replaced):
             self._replaced.append(text)
         return f"{_MARK}{number:07}"

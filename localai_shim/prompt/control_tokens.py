@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
 
 import jinja2
 
@@ -15,7 +14,7 @@ _write_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _PAD = "\u2581"  # what sentencepiece writes for a space
 
 
-def read_control_tokens(tokenizer: Any, template: str | None) -> dict[int, str]:
+def read_control_tokens(tokenizer: object, template: str | None) -> dict[int, str]:
     """The control tokens of a tokenizer, by id.
 
     Those are its special tokens, and of the others that were added to it the ones that look like markup (`<tool_call>`,
@@ -36,13 +35,13 @@ def read_control_tokens(tokenizer: Any, template: str | None) -> dict[int, str]:
     return {i: text for i, text in added.items() if text.strip() and (i in special or _is_markup(text, template))}
 
 
-def _of_sentencepiece(tokenizer: Any) -> dict[int, str]:
+def _of_sentencepiece(tokenizer: object) -> dict[int, str]:
     """What a sentencepiece model itself finds in texts, in tokenizers that use it in Python."""
     model = getattr(tokenizer, "sp_model", None)
     if model is None:
         return {}
     try:
-        protocol: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+        protocol = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
     except ImportError:
         return {}
     pieces = protocol.ModelProto.FromString(model.serialized_model_proto()).pieces
@@ -96,7 +95,7 @@ class ControlTokens:
         behind = encode(f"{self.separator}a") if self.separator else []
         self._pads = bool(behind) and spelling(behind[behind.index(self.separator_id) + 1]).startswith(_PAD)
 
-    def occur_in(self, *values: Any) -> bool:
+    def occur_in(self, *values: object) -> bool:
         """Whether one could come of the strings in these values, which are JSON."""
         if not self.separator:
             return False
@@ -174,9 +173,12 @@ def _literals(template: str) -> set[str]:
     return out
 
 
+_Tree = dict[str, "_Tree"]
+
+
 def _any_of(words: Iterable[str]) -> str:
     """A regular expression for the longest of many words, in time that does not depend on how many there are."""
-    tree: dict[str, Any] = {}
+    tree: _Tree = {}
     for word in words:
         node = tree
         for char in word:
@@ -185,7 +187,7 @@ def _any_of(words: Iterable[str]) -> str:
     return _branch(tree)
 
 
-def _branch(node: dict[str, Any]) -> str:
+def _branch(node: _Tree) -> str:
     options = [re.escape(char) + _branch(child) for char, child in sorted(node.items()) if char]
     body = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})" if options else ""
     return f"(?:{body})?" if body and "" in node else body

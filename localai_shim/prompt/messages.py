@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from ..errors import BadRequest
+from .history import Call, Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # What OpenAI's messages have, and what the SDK and frameworks add to an answer that is sent back.
@@ -13,10 +14,9 @@ _FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_ca
 _FIELDS |= {"parsed", "invalid_tool_calls"}
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_MAY_BE_EMPTY = {"assistant"}  # content may be null there
 
 
-def template_messages(messages: Any, *, knows_developer: bool = False) -> list[dict[str, Any]]:
+def template_messages(messages: object, *, knows_developer: bool = False) -> list[Message]:
     """Check `messages` as OpenAI's API does and normalise them for a chat template.
 
     Calls come out as calls of functions with an id and arguments that are an object (a string, where the model's JSON
@@ -42,33 +42,28 @@ def template_messages(messages: Any, *, knows_developer: bool = False) -> list[d
     return out
 
 
-def _message(message: Any, path: str, knows_developer: bool) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise BadRequest.wrong_type(path, "an object", message)
+def _message(value: object, path: str, knows_developer: bool) -> Message:
+    message = _object(value, path)
     if "role" not in message:
         raise BadRequest.missing(f"{path}.role")
     role = message["role"]
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         supported = ", ".join(f"'{r}'" for r in ROLES[:-1]) + f", and '{ROLES[-1]}'"
         raise BadRequest(
             f"Invalid value: {role!r}. Supported values are: {supported}.", param=f"{path}.role", code="invalid_value"
         )
-    out: dict[str, Any] = {"role": role, "content": _content(message, role, path)}
+    out: Message = {"role": role, "content": _content(message, role, path)}
     if role == "developer" and not knows_developer:
         out["role"] = "system"
     if role == "function":
         out["role"] = "tool"
     if message.get("audio") is not None:
         raise BadRequest("Audio is not supported by this client.", param=f"{path}.audio", code="unsupported_value")
-    name = _optional_string(message, "name", path)
-    if role == "function" and name is None:
-        raise BadRequest.missing(f"{path}.name")
+    name = (_string if role == "function" else _optional_string)(message, "name", path)
     if name is not None:
         out["name"] = name
     if role == "tool":
-        if message.get("tool_call_id") is None:
-            raise BadRequest.missing(f"{path}.tool_call_id")
-        out["tool_call_id"] = _optional_string(message, "tool_call_id", path)
+        out["tool_call_id"] = _string(message, "tool_call_id", path)
     if role == "assistant":
         calls = _tool_calls(message, path)
         if calls:
@@ -82,7 +77,7 @@ def _message(message: Any, path: str, knows_developer: bool) -> dict[str, Any]:
     return out
 
 
-def _unify_reasoning(message: dict[str, Any], path: str) -> None:
+def _unify_reasoning(message: Message, path: str) -> None:
     """Servers and frameworks call it what they like."""
     given = [name for name in _REASONING if isinstance(message.get(name), str)]
     texts = [encodable(message.pop(name), f"{path}.{name}") for name in given]
@@ -90,10 +85,10 @@ def _unify_reasoning(message: dict[str, Any], path: str) -> None:
         message["reasoning_content"] = text
 
 
-def _content(message: dict[str, Any], role: str, path: str) -> str:
+def _content(message: Mapping[str, object], role: str, path: str) -> str:
     content = message.get("content")
     if content is None:
-        if role in _MAY_BE_EMPTY or (role == "function" and "content" in message):
+        if role == "assistant" or (role == "function" and "content" in message):
             refusal = message.get("refusal")
             return refusal if isinstance(refusal, str) else ""
         raise BadRequest.missing(f"{path}.content")
@@ -104,9 +99,8 @@ def _content(message: dict[str, Any], role: str, path: str) -> str:
     return "".join(_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
 
 
-def _part(part: Any, path: str) -> str:
-    if not isinstance(part, dict):
-        raise BadRequest.wrong_type(path, "an object", part)
+def _part(value: object, path: str) -> str:
+    part = _object(value, path)
     kind = part.get("type")
     if kind is None:
         raise BadRequest.missing(f"{path}.type")
@@ -117,12 +111,7 @@ def _part(part: Any, path: str) -> str:
         if not known:
             what = f"Invalid value: {kind!r}. Supported values are: 'text' and 'refusal'."
         raise BadRequest(what, param=f"{path}.type", code="unsupported_value" if known else "invalid_value")
-    text = part.get(field)
-    if text is None:
-        raise BadRequest.missing(f"{path}.{field}")
-    if not isinstance(text, str):
-        raise BadRequest.wrong_type(f"{path}.{field}", "a string", text)
-    return encodable(text, f"{path}.{field}")
+    return _string(part, field, path)
 
 
 def encodable(text: str, path: str) -> str:
@@ -138,7 +127,7 @@ def encodable(text: str, path: str) -> str:
     return text
 
 
-def _tool_calls(message: dict[str, Any], path: str) -> list[dict[str, Any]]:
+def _tool_calls(message: Mapping[str, object], path: str) -> list[Call]:
     """The assistant's earlier calls, with arguments as objects, which is what templates render."""
     calls, legacy = message.get("tool_calls"), message.get("function_call")
     if calls is not None and not isinstance(calls, list):
@@ -149,9 +138,8 @@ def _tool_calls(message: dict[str, Any], path: str) -> list[dict[str, Any]]:
     return [_tool_call(call, f"{path}.tool_calls[{i}]") for i, call in enumerate(calls or ())]
 
 
-def _tool_call(call: Any, path: str) -> dict[str, Any]:
-    if not isinstance(call, dict):
-        raise BadRequest.wrong_type(path, "an object", call)
+def _tool_call(value: object, path: str) -> Call:
+    call = _object(value, path)
     kind = call.get("type") or ("custom" if "custom" in call else "function")
     if kind not in ("function", "custom"):
         raise BadRequest(
@@ -162,15 +150,12 @@ def _tool_call(call: Any, path: str) -> dict[str, Any]:
     if call.get(kind) is None:
         raise BadRequest.missing(f"{path}.{kind}")
     function = (_function if kind == "function" else _custom)(call[kind], f"{path}.{kind}")
-    call_id = _optional_string(call, "id", path)
-    if call_id is None:
-        raise BadRequest.missing(f"{path}.id")
-    return {"id": call_id, "type": "function", "function": function}
+    return {"id": _string(call, "id", path), "type": "function", "function": function}
 
 
-def _function(function: Any, path: str) -> dict[str, Any]:
-    name = _call_name(function, path)
-    arguments = function.get("arguments")
+def _function(value: object, path: str) -> dict[str, object]:
+    function = _object(value, path)
+    name, arguments = _string(function, "name", path), function.get("arguments")
     if arguments is not None and not isinstance(arguments, str | dict):
         raise BadRequest.wrong_type(f"{path}.arguments", "a string", arguments)
     if not isinstance(arguments, dict):
@@ -178,35 +163,24 @@ def _function(function: Any, path: str) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def _custom(custom: Any, path: str) -> dict[str, Any]:
+def _custom(value: object, path: str) -> dict[str, object]:
     """The model saw a custom tool as a function of one string."""
-    name, text = _call_name(custom, path), _optional_string(custom, "input", path)
-    if text is None:
-        raise BadRequest.missing(f"{path}.input")
-    return {"name": name, "arguments": {"input": text}}
+    custom = _object(value, path)
+    return {"name": _string(custom, "name", path), "arguments": {"input": _string(custom, "input", path)}}
 
 
-def _call_name(call: Any, path: str) -> str:
-    if not isinstance(call, dict):
-        raise BadRequest.wrong_type(path, "an object", call)
-    name = _optional_string(call, "name", path)
-    if name is None:
-        raise BadRequest.missing(f"{path}.name")
-    return name
-
-
-def parsed_arguments(text: str) -> dict[str, Any] | str:
+def parsed_arguments(text: str) -> dict[str, object] | str:
     """Arguments as an object. Malformed ones stay in the conversation as they were: the model may put them right."""
     try:
-        arguments = json.loads(text)
+        arguments: object = json.loads(text)
         json.dumps(arguments, ensure_ascii=False).encode()  # escapes can hide lone surrogates
     except (ValueError, RecursionError):
         return text
     return arguments if isinstance(arguments, dict) else text
 
 
-def _match_calls(messages: list[dict[str, Any]], sent: list[Any]) -> None:
-    """Hold calls and results together, and tell results what they answer. `sent` is what `messages` were made of."""
+def _match_calls(messages: list[Message], sent: list[Message]) -> None:
+    """Check that calls and results match, and name the function in each result. `messages` were made of `sent`."""
     calls: dict[str, str] = {}  # of the assistant's last turn: id -> name
     answered: dict[str, int] = {}
     turn = 0
@@ -225,7 +199,7 @@ def _match_calls(messages: list[dict[str, Any]], sent: list[Any]) -> None:
     _check_answered(turn, calls, answered)
 
 
-def _names_by_id(message: dict[str, Any], path: str) -> dict[str, str]:
+def _names_by_id(message: Message, path: str) -> dict[str, str]:
     calls: dict[str, str] = {}
     for j, call in enumerate(message.get("tool_calls", ())):
         if call["id"] in calls:
@@ -237,7 +211,7 @@ def _names_by_id(message: dict[str, Any], path: str) -> dict[str, str]:
     return calls
 
 
-def _answer(message: dict[str, Any], i: int, calls: dict[str, str], answered: dict[str, int]) -> None:
+def _answer(message: Message, i: int, calls: dict[str, str], answered: dict[str, int]) -> None:
     call_id = message["tool_call_id"]
     if not calls:
         raise BadRequest(
@@ -270,7 +244,20 @@ def _check_answered(turn: int, calls: dict[str, str], answered: dict[str, int]) 
         )
 
 
-def _optional_string(message: dict[str, Any], key: str, path: str) -> str | None:
+def _object(value: object, path: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise BadRequest.wrong_type(path, "an object", value)
+    return value
+
+
+def _string(message: Mapping[str, object], key: str, path: str) -> str:
+    value = _optional_string(message, key, path)
+    if value is None:
+        raise BadRequest.missing(f"{path}.{key}")
+    return value
+
+
+def _optional_string(message: Mapping[str, object], key: str, path: str) -> str | None:
     value = message.get(key)
     if value is not None and not isinstance(value, str):
         raise BadRequest.wrong_type(f"{path}.{key}", "a string", value)

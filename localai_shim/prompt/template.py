@@ -19,6 +19,10 @@ from ..types import common_length
 from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens
+from .history import Message
+
+Tools = list[dict[str, object]] | None
+"""As `Tool.template` makes them."""
 
 # What transformers and mlx-lm hand to a template themselves.
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize"}
@@ -26,7 +30,7 @@ _ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think sat
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
 _HEAD = ("system", "developer")
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
-_PROMPT_END = 32  # tokens; more than the opening of an assistant's turn takes
+PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 
 class Tokenizing(Protocol):
@@ -46,9 +50,9 @@ class Tokenizing(Protocol):
 
     def apply_chat_template(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
     ) -> list[int]:
@@ -57,7 +61,7 @@ class Tokenizing(Protocol):
 
 
 class ChatTokenizer:
-    """Text to tokens and back for one model. May be used from several threads.
+    """A model's chat template, and text to tokens and back. May be used from several threads.
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
@@ -67,7 +71,7 @@ class ChatTokenizer:
         self._model = model
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
-        self._taken: dict[tuple[str, str], bool] = {}
+        self._accepted: dict[tuple[str, str], bool] = {}
 
     def encode(self, text: str) -> list[int]:
         """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.
@@ -137,7 +141,7 @@ class ChatTokenizer:
 
     @cached_property
     def template_variables(self) -> frozenset[str] | None:
-        """Names that the chat template reads; None when it is a program whose variables nobody can list."""
+        """Names that the chat template reads; None when it is a program whose variables cannot be listed."""
         template = self.template_source
         if template is None:
             return None
@@ -154,7 +158,7 @@ class ChatTokenizer:
         return "developer" in (self.template_source or "")
 
     def knows(self, variable: str) -> bool:
-        """Whether the chat template reads this variable, as far as anybody can tell."""
+        """Whether the chat template reads this variable, as far as can be found out."""
         known = self.template_variables
         return known is None or variable in known
 
@@ -162,11 +166,11 @@ class ChatTokenizer:
         """Whether the chat template reads this variable and does not refuse this value of it, as some do by raising."""
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
-        if (variable, value) not in self._taken:
-            self._taken[variable, value] = self._renders({variable: value}) or not self._renders({})
-        return self._taken[variable, value]
+        if (variable, value) not in self._accepted:
+            self._accepted[variable, value] = self._renders({variable: value}) or not self._renders({})
+        return self._accepted[variable, value]
 
-    def _renders(self, variables: dict[str, Any]) -> bool:
+    def _renders(self, variables: dict[str, object]) -> bool:
         try:
             self._apply([{"role": "user", "content": _OTHER}], variables, None)
         except BadRequest:
@@ -182,7 +186,11 @@ class ChatTokenizer:
         known = self.template_variables
         for name in names:
             if name in _RESERVED:
-                raise BadRequest(f"'{name}' is set by this client.", param=f"{param}.{name}", code="invalid_value")
+                raise BadRequest(
+                    f"'{name}' is set by this client.",
+                    param=f"{param}.{name}",
+                    code="invalid_value",
+                )
             if known is not None and name not in known and name not in _ALWAYS_KNOWN:
                 options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
                 raise BadRequest(
@@ -193,19 +201,19 @@ class ChatTokenizer:
 
     def render(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         allow_special_tokens: bool = False,
         *,
         generation_prompt: bool = True,
     ) -> list[int]:
-        """Prompt tokens for a conversation, up to where the assistant speaks.
+        """Prompt tokens for a conversation, up to the assistant's turn.
 
         Args:
             messages: as `template_messages` makes them.
             variables: what else the template reads.
-            tools: as `Tool.template` makes them.
+            tools: what the template tells the model that it may call.
             allow_special_tokens: special tokens that the caller's strings spell become such tokens; otherwise all of
                 what a caller sends is tokenised as text.
             generation_prompt: end with what opens the assistant's turn.
@@ -232,13 +240,13 @@ class ChatTokenizer:
     def boundaries(
         self,
         prompt: Sequence[int],
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools = None,
         allow_special_tokens: bool = False,
     ) -> list[int]:
-        """Where other prompts are likely to part from this one: after system prompt and tools, and before the
-        assistant speaks. None for models that do not need to know, see `core.Prompt`.
+        """Where other prompts are likely to diverge from this one: after system prompt and tools, and before the
+        assistant's turn. None for models that do not need to know, see `types.Prompt`.
 
         Args:
             prompt: what `render` made of the rest.
@@ -258,9 +266,9 @@ class ChatTokenizer:
 
     def _apply(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None,
+        messages: list[Message],
+        variables: dict[str, object],
+        tools: Tools,
         generation_prompt: bool = True,
         raw: bool = False,
     ) -> list[int]:
@@ -276,12 +284,9 @@ class ChatTokenizer:
                 variant = history.number_ids(variant)
             try:
                 named = history.name_reasoning(variant, self._reasoning_names)
-                if caller is None:
-                    return self._model.apply_chat_template(named, variables, tools or None, generation_prompt)
-                ids = self._model.apply_chat_template(
-                    named, variables, tools or None, generation_prompt, caller.restore
-                )
-                return caller.clean(ids)
+                restore = None if caller is None else caller.restore
+                ids = self._model.apply_chat_template(named, variables, tools or None, generation_prompt, restore)
+                return ids if caller is None else caller.clean(ids)
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(
@@ -295,17 +300,16 @@ class ChatTokenizer:
 
         It may begin in the middle of a word or of a character.
         """
-        last = ids[-_PROMPT_END:]
+        last = ids[-PROMPT_END_TOKENS:]
         if self.token_bytes.kind == "byte_level":  # a tenth of the time that the tokenizer takes
             return b"".join(map(self.token_bytes, last)).decode(errors="replace")
         return self.decode(last)
 
-    def _adapted(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The conversation for templates that would pass over a part of it without a word."""
+    def _adapted(self, messages: list[Message]) -> list[Message]:
+        """The conversation in a form of which this template renders all: some ignore calls, or all but the first."""
         source = self.template_source
         if source is not None and "tool_calls" not in source:
-            start, end = (getattr(self._tokenizer, name, None) or "" for name in ("tool_call_start", "tool_call_end"))
-            return history.calls_as_content(messages, start, end)
+            return history.calls_as_content(messages, *self._markers("tool_call"))
         return history.one_call_each(messages) if self._reads_one_call else messages
 
     @cached_property
@@ -324,12 +328,17 @@ class ChatTokenizer:
     def _vocabulary(self) -> dict[str, int]:
         return dict(self._tokenizer.get_vocab())
 
-    def _with_reasoning_apart(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_reasoning_apart(self, messages: list[Message]) -> list[Message]:
         """Answers that begin with a block of reasoning, which a template would look for in their content."""
-        start, end = (getattr(self._tokenizer, name, None) or "" for name in ("think_start", "think_end"))
+        start, end = self._markers("think")
         if not start or end not in (self.template_source or ""):
             return messages
         return [history.reasoning_apart(message, start, end) for message in messages]
+
+    def _markers(self, kind: str) -> tuple[str, str]:
+        """What mlx-lm's tokenizer says that opens and closes a block; empty where it has none."""
+        start, end = (getattr(self._tokenizer, f"{kind}_{edge}", None) or "" for edge in ("start", "end"))
+        return start, end
 
     @cached_property
     def _reasoning_names(self) -> tuple[str, ...]:
@@ -354,8 +363,4 @@ class ChatTokenizer:
 
 def _without_generation_tags(template: str) -> str:
     """Drop transformers' own {% generation %} tags, which plain Jinja cannot parse."""
-    for tag in ("generation", "endgeneration"):
-        for start in ("{%-", "{%"):
-            for end in ("-%}", "%}"):
-                template = template.replace(f"{start} {tag} {end}", "")
-    return template
+    return re.sub(r"\{%-? (?:end)?generation -?%\}", "", template)

@@ -354,7 +354,7 @@ def test_an_error_reaches_everybody_who_waited_and_is_not_kept() -> None:
 
 
 def test_the_latest_are_kept() -> None:
-    compiler = GrammarCompiler(vocabulary_with(), keep=2)
+    compiler = GrammarCompiler(vocabulary_with(), max_cached=2)
     a, b = compiler.compile(regex("a")), compiler.compile(regex("b"))
     assert compiler.compile(regex("a")) is a
     compiler.compile(regex("c"))

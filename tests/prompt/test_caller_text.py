@@ -134,7 +134,7 @@ def test_ordinary_prompts_are_tokenised_in_one_piece(of_kind: Make, monkeypatch:
     monkeypatch.setattr(tokenizer._model, "apply_chat_template", lambda *args: seen.append(args) or original(*args))
     messages, tools = conversation(user="if a <b and c> d: x[0] = '</div>' # 1 < 2 | 3 > 2")
     tokenizer.render(messages, {}, tools)
-    assert [len(args) for args in seen] == [4], "no argument that changes the rendered text"
+    assert [args[4] for args in seen] == [None], "nothing changes the rendered text"
 
 
 # -- what comes together only in the prompt -------------------------------------------------------------------------
