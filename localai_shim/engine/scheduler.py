@@ -164,7 +164,7 @@ class Scheduler:
         self._waiting.add(job)
 
     def _release(self) -> None:
-        """Note what has been prefilled: rows that are done will join, dependents with their prefix are queued."""
+        """Take note of what has been prefilled: rows that are done will join, and dependents are queued."""
         for job in [job for job in self._begun if job.begun]:
             if job.left <= 0:
                 self._joining.append(job)
