@@ -241,8 +241,9 @@ class Loop(Generic[ModelT]):
             wanted = options.get("prefix_cache_bytes")
             budget = min(default_budget(model.weight_bytes) if wanted is None else wanted, self._memory.budget)
             if budget > 0 and found.in_pieces:
+                row, folder = model.new_cache(), options.get("cache_dir")
                 most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
-                self._prefixes = PrefixCache(model, budget, options.get("cache_dir"), most_bytes)
+                self._prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
         self._batch = Batch(model, self._emit, self._prefixes, self._flush)
         self._scheduler = Scheduler(
             model,

@@ -12,7 +12,6 @@ from ...adapters.contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, take_segment, take_snapshot
-from ..model import Model
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
@@ -27,7 +26,8 @@ class PrefixCache:
     """Holds rows by their tokens and evicts the least recently used. Runs on the engine thread; never raises.
 
     Args:
-        model: what makes empty rows.
+        empty: the cache of an empty row, of the kind that all rows are.
+        fingerprint: identifies all that the contents of rows depend on; not used without a folder.
         budget: most bytes in memory.
         folder: where rows survive the process; None: they do not.
         folder_budget: most bytes in the folder.
@@ -41,14 +41,15 @@ class PrefixCache:
 
     def __init__(
         self,
-        model: Model,
+        empty: RowCache,
+        fingerprint: str,
         budget: int,
         folder: str | os.PathLike[str] | None = None,
         folder_budget: int = 0,
     ) -> None:
         self.hits = self.misses = self.reused = 0
         self._budget = self._limit = budget
-        self._like = read_row(model.new_cache())
+        self._like = read_row(empty)
         self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
         self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
         self._failed = False
@@ -57,7 +58,7 @@ class PrefixCache:
         self._saving: Generator[None] | None = None
         if folder is not None:
             try:
-                self._store = PrefixStore(folder, model.fingerprint, folder_budget)
+                self._store = PrefixStore(folder, fingerprint, folder_budget)
             except Exception as error:
                 self._abandon_folder(error)
 
