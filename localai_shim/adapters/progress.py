@@ -6,25 +6,18 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from huggingface_hub.utils.tqdm import tqdm as hub_bar
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
 BAR_DELAY_SECONDS = 0.5  # what takes less shows no bar
 PIECE_BYTES = 256 * 2**20  # of weights, read between two updates of the bar
-
-
-class Sized(Protocol):
-    """An array, as far as reading it needs to know."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-
-ArrayT = TypeVar("ArrayT", bound=Sized)
 
 
 class Bar(hub_bar):
@@ -60,7 +53,7 @@ def announce(name: str, path_or_id: str) -> None:
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 
-def read_weights(name: str, arrays: Iterable[ArrayT], evaluate: Callable[[list[ArrayT]], object]) -> None:
+def read_weights(name: str, arrays: Iterable[mx.array], evaluate: Callable[[list[mx.array]], object]) -> None:
     """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
 
     Args:
@@ -74,7 +67,7 @@ def read_weights(name: str, arrays: Iterable[ArrayT], evaluate: Callable[[list[A
         return
     total = sum(array.nbytes for array in waiting)
     with Bar(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
-        piece: list[ArrayT] = []
+        piece: list[mx.array] = []
         size = 0
         for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):
             piece.append(array)

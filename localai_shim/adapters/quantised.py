@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -33,18 +31,6 @@ HALF_DTYPES = (mx.bfloat16, mx.float16)
 
 Packed = tuple[mx.array, mx.array, mx.array | None]
 """(weight, scales, biases)"""
-
-
-class QuantizedLayer(Protocol):
-    """What MLX's quantised layers have in common."""
-
-    group_size: int
-    bits: int
-    mode: str
-
-    def __getitem__(self, name: str, /) -> mx.array: ...
-
-    def get(self, name: str, /) -> mx.array | None: ...
 
 
 class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
@@ -89,7 +75,7 @@ def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> 
     return len(layers)
 
 
-def _multiply(layer: QuantizedLayer, x: mx.array) -> mx.array:
+def _multiply(layer: nn.Module, x: mx.array) -> mx.array:
     """`[..., inputs]` -> `[..., outputs]`, without a bias."""
     features = x.shape[-1]
     rows = x.size // features
@@ -108,7 +94,7 @@ def _multiply(layer: QuantizedLayer, x: mx.array) -> mx.array:
     return y.reshape(*x.shape[:-1], outputs)
 
 
-def _in_one_product(layer: QuantizedLayer, x: mx.array, packed: Packed) -> mx.array:
+def _in_one_product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
     """`[..., rows, inputs]` -> `[..., rows, outputs]`."""
     *_, rows, features = x.shape
     outputs = packed[0].shape[0]
@@ -128,7 +114,7 @@ def _split(array: mx.array) -> mx.array:
     return mx.contiguous(array.reshape(array.shape[0], SPLITS, -1).swapaxes(0, 1))
 
 
-def _product(layer: QuantizedLayer, x: mx.array, packed: Packed) -> mx.array:
+def _product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
     weight, scales, biases = packed
     return mx.quantized_matmul(
         x, weight, scales, biases, transpose=True, group_size=layer.group_size, bits=layer.bits, mode=layer.mode

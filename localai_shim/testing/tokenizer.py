@@ -5,6 +5,7 @@ It has what clients read of mlx-lm's `TokenizerWrapper`, and needs neither mlx-l
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
@@ -160,10 +161,10 @@ class ScriptedTokenizer:
                 return self._special[piece]
             piece = piece.encode()
         with self._lock:
-            known = self._ids.setdefault(piece, len(self._bytes))
-            if known == len(self._bytes):
+            token_id = self._ids.setdefault(piece, len(self._bytes))
+            if token_id == len(self._bytes):
                 self._bytes.append(piece)
-        return known
+        return token_id
 
     # -- and back -----------------------------------------------------------------------------------------------
 
@@ -270,19 +271,9 @@ def _environment() -> jinja2.Environment:
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    made.filters["tojson"] = _to_json
+    made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
     return made
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -11,7 +11,7 @@ from ...adapters.backend import gpu_memory, total_memory
 from ...adapters.contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
-from ..kv.segments import build_row, take_segment, take_snapshot
+from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
@@ -145,33 +145,29 @@ class PrefixCache:
         row = read(start)
         segment = take_segment(row, start, len(tokens)) if start < len(tokens) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(tokens))
-        arrays = segment + (snapshot.arrays if snapshot is not None else [])
-        if sum(array.nbytes for array in arrays) > self._limit:
+        if nbytes(segment, snapshot) > self._limit:
             return
         tree.insert(salt, tokens, start, segment, snapshot)
         tree.evict(self._limit)
 
     def _find(self, salt: str | None, tokens: list[int]) -> Match | None:
         """The longest prefix in memory, or on disk where that has more."""
-        found = self._tree.match_prefix(salt, tokens)
-        if self._store is None:
-            return found
-        try:
-            if not self._load(self._store, salt, tokens, found.length if found is not None else 0):
-                return found
-        except Exception as error:
-            self._abandon_folder(error)
-        self._tree.evict(self._limit)
+        if self._store is not None:
+            try:
+                self._load(self._store, salt, tokens, self.match_prefix(salt, tokens))
+            except Exception as error:
+                self._abandon_folder(error)
+            self._tree.evict(self._limit)
         return self._tree.match_prefix(salt, tokens)
 
-    def _load(self, store: PrefixStore, salt: str | None, tokens: list[int], in_memory: int) -> bool:
-        """Load what is on disk of these tokens into the tree; False where it is not worth it."""
+    def _load(self, store: PrefixStore, salt: str | None, tokens: list[int], in_memory: int) -> None:
+        """Load what is on disk of these tokens into the tree, where that is worth it."""
         while True:
             chain, length = store.match_prefix(salt, tokens, needs_snapshot=not self.cuts_anywhere)
             if length < in_memory + MIN_PREFIX_TOKENS or sum(stored.bytes for stored in chain) > self._limit:
-                return False
+                return
             if all(self._load_file(store, salt, [*tokens[: s.start], *s.tokens], s) for s in chain):
-                return True  # otherwise one is damaged or gone, and others may do
+                return  # otherwise one is damaged or gone, and others may do
 
     def _load_file(self, store: PrefixStore, salt: str | None, tokens: list[int], stored: Stored) -> bool:
         """Load a file's tokens into the tree, which has those before; False where that fails."""
