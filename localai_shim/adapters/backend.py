@@ -1,4 +1,4 @@
-"""Finding MLX's back end, and on Linux a fast BLAS for it."""
+"""MLX's back end: finding it, a fast BLAS for it on Linux, and what it can do."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ log = logging.getLogger("localai_shim")
 # products are 18 times as slow on two cores; a library loaded globally before MLX takes its place, for LAPACK as well
 # where it has that. Large products are as fast in MKL as in OpenBLAS; those of one row, a lone stream's decoding, take
 # MKL 0.14 ms where OpenBLAS takes 0.36 (2,048 x 768, two cores of an EPYC).
-_BLAS = ("libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0", "libblis.so.4", "libopenblas.so")
+BLAS_LIBRARIES = ("libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0", "libblis.so.4", "libopenblas.so")
 
-_PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all that MLX calls
+BLAS_PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # those that MLX calls
 
-_SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
+MKL_SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
 
-_UNKNOWN_MEMORY = 8 * 2**30  # bytes; the least that a Mac with Apple's chips has
+UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
 
-# What MLX's allocators, Metal's command buffers and CUDA say.
-_NO_MEMORY = ("Unable to allocate", "Insufficient Memory", "out of memory")
+# In the messages of MLX's allocators, Metal's command buffers and CUDA.
+OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
 
 _lock = threading.Lock()
 _blas: str | None = None
@@ -86,17 +86,17 @@ def on_cuda() -> bool:
 
 
 def total_memory() -> int:
-    """Bytes of memory of the machine."""
+    """Bytes of the machine's memory."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         import mlx.core as mx
 
-        return int(mx.device_info().get("memory_size") or _UNKNOWN_MEMORY)
+        return int(mx.device_info().get("memory_size") or UNKNOWN_MEMORY_BYTES)
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that nobody uses; None where the system does not say, as macOS does not."""
+    """Bytes of unused memory; None where the system does not tell, as on macOS."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -104,11 +104,11 @@ def free_memory() -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether something failed for want of memory, which others may hold at the moment.
+    """Whether an error is for lack of memory, which may be there later.
 
-    MLX has no exception class for it. A single array larger than the device takes is another matter.
+    MLX has no exception class for it. A single array that is too large for the device is another matter.
     """
-    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def multiplies_packed() -> bool:
@@ -126,7 +126,7 @@ def _load_blas() -> None:
     for path in _candidates():
         try:
             library = ctypes.CDLL(path)
-            if not all(hasattr(library, name) for name in _PRODUCTS):
+            if not all(hasattr(library, name) for name in BLAS_PRODUCTS):
                 continue
             if hasattr(library, "MKL_Set_Threading_Layer"):
                 _settle_threads(library, path)
@@ -146,7 +146,7 @@ def _candidates() -> Iterator[str]:
     except importlib.metadata.PackageNotFoundError:
         files = []
     yield from (str(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
-    yield from _BLAS
+    yield from BLAS_LIBRARIES
 
 
 def _settle_threads(library: ctypes.CDLL, path: str) -> None:
@@ -163,7 +163,7 @@ def _settle_threads(library: ctypes.CDLL, path: str) -> None:
         except OSError:
             continue
         return
-    library.MKL_Set_Threading_Layer(_SEQUENTIAL)
+    library.MKL_Set_Threading_Layer(MKL_SEQUENTIAL)
 
 
 def _advice(error: ImportError) -> str:

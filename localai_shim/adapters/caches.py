@@ -1,33 +1,36 @@
-"""What mlx-lm's prompt caches hold of one row, in a form that needs none of their classes, and back.
+"""Converts mlx-lm's caches of one row to plain contents, which need none of their classes, and back.
 
-Classes are compared exactly: a subclass may mean anything by its contents, so it is left alone.
+Classes are compared exactly: a subclass may mean anything by its contents, so it is not read.
 
 Who owns an array: `keys[..., i, :] = new` and `state += new`, which caches and models use, change what one Python
-object stands for, and whoever has the same object sees it. So an object never belongs to a cache and to somebody else:
-`read` and `write` give each side objects of its own. These share the memory, which MLX copies before it writes to it
-when somebody else may still read it: nothing is copied here.
+object stands for, and all that hold the object see it. So a cache never shares an object: `read` and `write` give each
+side objects of its own. These share the memory, which MLX copies before it writes to it where another array may still
+read it: nothing is copied here.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .contents import Contents, KeyValues, Parts, Quantised, Ring, States
 
+if TYPE_CHECKING:
+    import mlx.core as mx
+
 
 def is_packed(layer: Any) -> bool:
-    """Whether a layer's cache keeps keys and values quantised."""
+    """Whether a layer's cache holds quantised keys and values."""
     contents = read(layer)
     parts = contents.parts if isinstance(contents, Parts) else (contents,)
     return any(isinstance(part, KeyValues) and part.quantised is not None for part in parts)
 
 
 def read(layer: Any) -> Contents | None:
-    """What a row's cache holds of one layer, without copying; None for a kind that is not known here.
+    """The contents of one layer of a row's cache, without copying; None for a class that is not known here.
 
-    What the cache does afterwards does not show in it.
+    Later changes to the cache do not show in them.
     """
     upstream = sys.modules.get("mlx_lm.models.cache")
     kind = type(layer)
@@ -45,7 +48,7 @@ def read(layer: Any) -> Contents | None:
     if kind is upstream.RotatingKVCache:
         return _read_ring(layer)
     if kind is upstream.ArraysCache and layer.lengths is None and layer.left_padding is None:
-        return States(_own(layer.cache))
+        return States(_own_states(layer.cache))
     if kind is upstream.CacheList:
         parts = [read(part) for part in layer.caches]
         known = tuple(part for part in parts if part is not None)
@@ -56,7 +59,7 @@ def read(layer: Any) -> Contents | None:
 def write(contents: Contents) -> Any:
     """A cache of one row with these contents: mlx-lm's own, or our `PackedKVCache`.
 
-    What the cache does afterwards does not show in the contents.
+    Later changes to the cache do not show in the contents.
     """
     from mlx_lm.models import cache as upstream
 
@@ -64,7 +67,7 @@ def write(contents: Contents) -> Any:
         return as_list([write(part) for part in contents.parts])
     if isinstance(contents, States):
         layer = upstream.ArraysCache(len(contents.arrays))
-        layer.cache = list(_own(contents.arrays))
+        layer.cache = list(_own_states(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
     if how is not None:
@@ -87,15 +90,17 @@ def as_list(layers: Sequence[Any]) -> Any:
     return CacheList(*layers)
 
 
-def _own(arrays: Iterable[Any]) -> tuple[Any, ...]:
-    """Other objects that stand for the same arrays; None stays None."""
+def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
+    """New objects for the same arrays."""
+    return tuple(array[...] for array in arrays)
+
+
+def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...]:
     return tuple(None if array is None else array[...] for array in arrays)
 
 
-def _trimmed(layer: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    if arrays[0] is None or not layer.offset:
-        return ()
-    return tuple(array[:, :, : layer.offset] for array in arrays)
+def _trimmed(layer: Any, arrays: Sequence[mx.array | None]) -> tuple[mx.array, ...]:
+    return tuple(array[:, :, : layer.offset] for array in arrays if array is not None) if layer.offset else ()
 
 
 def _read_ring(layer: Any) -> KeyValues:
@@ -105,7 +110,7 @@ def _read_ring(layer: Any) -> KeyValues:
     if layer.keys is None or not layer.offset:
         return KeyValues(0, (), ring)
     arrays = [layer._temporal_order(array) for array in (layer.keys, layer.values)]
-    if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed by the next token only
+    if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed with the next token only
         first, last = slice(0, ring.keep), slice(arrays[0].shape[2] - (ring.size - ring.keep), None)
         arrays = [mx.concatenate([a[:, :, first], a[:, :, last]], axis=2) for a in arrays]
     return KeyValues(layer.offset, _own(arrays), ring)

@@ -14,7 +14,7 @@ class Ring:
     """How a `RotatingKVCache` forgets."""
 
     size: int
-    """Most tokens kept."""
+    """Most tokens that it holds."""
     keep: int
     """So many of the first tokens are never forgotten."""
 

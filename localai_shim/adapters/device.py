@@ -1,4 +1,4 @@
-"""MLX's memory settings, which hold for the whole process: what all engines in it need together.
+"""MLX's memory settings, which are the process's: set to what all its engines need together.
 
 They are changed, and free buffers are given back, only while no engine has an evaluation in flight: Metal's wired
 limit must not change during one, and the CPU back end would wait for it and hold the GIL meanwhile.
@@ -10,19 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Hashable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
-_CLOSE = 0.9  # of the recommended working set: from there on mlx-lm warns
+WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 
 
 class Mlx(Protocol):
     """What is needed of `mlx.core`."""
 
-    def device_info(self) -> Mapping[str, Any]: ...
+    def device_info(self) -> Mapping[str, str | int]: ...
 
     def set_wired_limit(self, limit: int) -> int: ...
 
@@ -49,7 +49,7 @@ class DeviceMemory:
         self._clear = False
 
     def enter(self, engine: Hashable) -> None:
-        """An engine begins to load; the first one raises the wired limit to what the device recommends."""
+        """Add an engine that begins to load; the first one raises the wired limit to what the device recommends."""
         with self._lock:
             recommended = self._recommended()
             if not self._weights and recommended is not None:
@@ -61,11 +61,11 @@ class DeviceMemory:
             self._working.add(engine)
 
     def loaded(self, engine: Hashable, weights: int) -> None:
-        """Its model takes so many bytes. Warns when those of all models come close to what the device recommends."""
+        """Note the bytes of an engine's weights; warns where those of all models come close to what is recommended."""
         with self._lock:
             self._weights[engine] = weights
             recommended, total = self._recommended(), sum(self._weights.values())
-        if recommended is not None and total > _CLOSE * recommended:
+        if recommended is not None and total > WARN_SHARE * recommended:
             log.warning(
                 "the weights take %d MB, and this machine recommends at most %d MB for all that its GPU uses: decoding "
                 "may be slow. `sudo sysctl iogpu.wired_limit_mb=<megabytes>` raises that",
@@ -74,11 +74,11 @@ class DeviceMemory:
             )
 
     def rest(self, engine: Hashable, *, free: int | None = None, clear: bool = False) -> None:
-        """An engine has nothing in flight any more, and waits.
+        """Note that an engine has nothing in flight any more.
 
         Args:
-            free: bytes of free buffers that MLX may keep on its behalf; None where there is no plan.
-            clear: give free buffers back to the system.
+            free: bytes of free buffers that MLX may hold for it; None: no limit is known.
+            clear: return free buffers to the system.
         """
         self._mlx.synchronize()  # a step may have been launched for rows that are gone
         with self._lock:
@@ -89,12 +89,12 @@ class DeviceMemory:
             self._settle()
 
     def work(self, engine: Hashable) -> None:
-        """An engine goes on."""
+        """Note that an engine works again."""
         with self._lock:
             self._working.add(engine)
 
     def leave(self, engine: Hashable) -> None:
-        """An engine has let its model go; after the last one everything is as it was before the first."""
+        """Remove an engine that has released its model; the last one restores what was before the first."""
         self._mlx.synchronize()
         with self._lock:
             self._working.discard(engine)
@@ -109,7 +109,7 @@ class DeviceMemory:
     # -----------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Do what is due; while an engine works, it stays due."""
+        """Apply what is due, unless an engine works: then it stays due."""
         if self._working:
             return
         self._limit_cache()
@@ -118,7 +118,7 @@ class DeviceMemory:
             self._clear = False
 
     def _limit_cache(self) -> None:
-        """Free buffers are part of what engines may hold. The limit is never above the one that was found."""
+        """Limit free buffers to what all engines allow together, and never above the limit that was found."""
         if not self._free:
             if self._cache_before is not None:
                 self._mlx.set_cache_limit(self._cache_before)
@@ -133,7 +133,7 @@ class DeviceMemory:
         if limit > self._cache_before:
             self._mlx.set_cache_limit(self._cache_before)
         self._cache_limit = limit
-        self._clear = True  # what is beyond it would go with the next allocation only
+        self._clear = True  # otherwise what is beyond it goes with the next allocation only
 
     def _recommended(self) -> int | None:
         size = self._mlx.device_info().get("max_recommended_working_set_size")

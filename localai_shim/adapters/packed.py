@@ -1,4 +1,4 @@
-"""A row's cache that keeps keys and values quantised from the first token on, and prefills through fused attention."""
+"""A row's cache that holds quantised keys and values from the first token on, and prefills through fused attention."""
 
 from __future__ import annotations
 
@@ -12,41 +12,39 @@ from .contents import Quantised
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
-    """Towards the model a plain `KVCache`, whose keys and values are what is left of them after quantisation.
+    """A `KVCache` that stores keys and values quantised, and gives the model what is left of them after that.
 
     mlx-lm's `QuantizedKVCache` computes attention over packed keys by matrix products that hold all scores at once:
-    good for one token, which slots do so, too, and not for a long prompt. Here each layer is unpacked while it is
-    attended to. What a token becomes does not depend on where a chunk or a reused prefix ends.
+    good for one token, where slots do the same, and not for a long prompt. Here each layer is unpacked for its
+    attention. A token's keys and values do not depend on where a chunk or a reused prefix ends.
 
     Args:
         how: how keys and values are quantised.
         packed: packed keys, scales and biases, then those of the values, `[1, heads, tokens, ...]`; () for none.
     """
 
-    def __init__(self, how: Quantised, packed: Sequence[Any] = ()) -> None:
+    def __init__(self, how: Quantised, packed: Sequence[mx.array] = ()) -> None:
         super().__init__()
         self.how, self.packed = how, tuple(packed)
         self.offset = packed[0].shape[2] if packed else 0
 
-    def update_and_fetch(self, keys: Any, values: Any) -> tuple[Any, Any]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         how = self.how
         if not self.packed:
             _check(how, (keys.shape[-1], values.shape[-1]))
-        new = [
-            part for array in (keys, values) for part in mx.quantize(array, group_size=how.group_size, bits=how.bits)
-        ]
+        packed = [a for new in (keys, values) for a in mx.quantize(new, group_size=how.group_size, bits=how.bits)]
         if self.packed:
-            new = [mx.concatenate(list(parts), axis=2) for parts in zip(self.packed, new, strict=True)]
-        self.packed = tuple(new)
+            packed = [mx.concatenate([*pair], axis=2) for pair in zip(self.packed, packed, strict=True)]
+        self.packed = tuple(packed)
         self.offset += keys.shape[2]
         return self._unpacked(self.packed[:3]), self._unpacked(self.packed[3:])
 
-    def _unpacked(self, packed: Sequence[Any]) -> Any:
+    def _unpacked(self, packed: Sequence[mx.array]) -> mx.array:
         weights, scales, biases = packed
         return mx.dequantize(weights, scales, biases, group_size=self.how.group_size, bits=self.how.bits)
 
     @property
-    def state(self) -> Any:
+    def state(self) -> tuple[mx.array, ...]:
         return self.packed
 
     @property
@@ -77,7 +75,7 @@ def _check(how: Quantised, widths: Sequence[int]) -> None:
 
 
 def pack(row: Sequence[Any], how: Quantised) -> list[Any]:
-    """An empty row with packed layers in the place of plain ones. Windows and states stay as they are."""
+    """An empty row with packed caches in place of plain ones. Windows and states stay as they are."""
     return [_packed(layer, how) for layer in row]
 
 

@@ -1,4 +1,4 @@
-"""What loading says while it lasts: a progress bar on a terminal, a line in the log elsewhere."""
+"""Progress of loading: a bar on a terminal, a line in the log elsewhere."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from huggingface_hub.utils.tqdm import tqdm as hub_bar
 
+if TYPE_CHECKING:
+    import mlx.core as mx
+
 log = logging.getLogger("localai_shim")
 
-_DELAY = 0.5  # seconds; what takes less shows no bar
-_PIECE = 256 * 2**20  # bytes of weights that are read between two looks at the bar
+BAR_DELAY_SECONDS = 0.5  # what takes less shows no bar
+PIECE_BYTES = 256 * 2**20  # of weights, read between two updates of the bar
 
 
 class Bar(hub_bar):
-    """The hub's bar, for bytes; it is gone when it is full, and starts no thread.
+    """The hub's bar, for bytes; it disappears when it is full, and starts no thread.
 
     `snapshot_download` makes three of its class: one counts files, one what came over the network, and one what is on
     disk, which is shown.
@@ -29,17 +32,17 @@ class Bar(hub_bar):
     def __init__(self, *args: Any, **options: Any) -> None:
         if options.get("unit") != "B" or str(options.get("name")).endswith(".transfer"):
             options["disable"] = True
-        super().__init__(*args, **{"delay": _DELAY, "leave": False, **options})  # type: ignore[no-untyped-call]
+        super().__init__(*args, **{"delay": BAR_DELAY_SECONDS, "leave": False, **options})  # type: ignore[no-untyped-call]
 
 
 def shows_bars() -> bool:
-    """Whether errors go to a terminal, and nobody has switched bars off (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
+    """Whether stderr is a terminal and bars are not switched off (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
     stream = sys.stderr
     return stream is not None and stream.isatty() and not are_progress_bars_disabled()
 
 
 def announce(name: str, path_or_id: str) -> None:
-    """Say in the log what is loaded, where no bar will."""
+    """Log what is loaded, where no bar shows it."""
     if shows_bars():
         return
     folder = Path(path_or_id)
@@ -50,12 +53,12 @@ def announce(name: str, path_or_id: str) -> None:
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 
-def read_weights(name: str, arrays: Iterable[Any], evaluate: Callable[[list[Any]], object]) -> None:
+def read_weights(name: str, arrays: Iterable[mx.array], evaluate: Callable[[list[mx.array]], object]) -> None:
     """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
 
     Args:
         name: of the model.
-        arrays: the weights; they have `nbytes`.
+        arrays: the weights.
         evaluate: such as `mx.eval`.
     """
     waiting = list(arrays)
@@ -64,11 +67,12 @@ def read_weights(name: str, arrays: Iterable[Any], evaluate: Callable[[list[Any]
         return
     total = sum(array.nbytes for array in waiting)
     with Bar(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
-        piece, size = [], 0
+        piece: list[mx.array] = []
+        size = 0
         for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):
             piece.append(array)
             size += array.nbytes
-            if size >= _PIECE or not left:
+            if size >= PIECE_BYTES or not left:
                 evaluate(piece)
                 bar.update(size)
                 piece, size = [], 0

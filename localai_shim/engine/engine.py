@@ -131,7 +131,7 @@ def _ran() -> None:
         _running.pop(threading.current_thread(), None)
 
 
-def _tell_to_stop(loop: Loop[Any], inbox: Inbox, pid: int) -> None:
+def _tell_to_stop(loop: Loop[ModelT], inbox: Inbox, pid: int) -> None:
     if os.getpid() == pid:
         loop.closing = True
         inbox.put(None)

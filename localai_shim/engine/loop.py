@@ -41,7 +41,7 @@ from .meter import Meter
 from .model import Model
 from .prefix.cache import PrefixCache, default_budget
 from .row import Row
-from .scheduler import Scheduler
+from .scheduler import Scheduler, row_error
 
 log = logging.getLogger("localai_shim")
 
@@ -223,26 +223,15 @@ class Loop(Generic[ModelT]):
 
     def _set_up(self, model: ModelT) -> None:
         options = self._options
-        prefill_chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
         device.process.loaded(self, model.weight_bytes)
         found = agreement(model)
         self._together = found.together
         if can_batch(model.new_cache()) and not found.together:
-            log.warning("this model's code answers wrongly for several rows at once: it runs one row at a time")
+            log.warning("this model's code gives wrong results for several rows at once: it runs one row at a time")
         if not found.in_pieces:
-            log.warning("this model's code answers otherwise when a prompt is run in pieces: no prompt is reused")
+            log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
         if fits_slots(model.new_cache()):
-            self._memory = Memory(model, options.get("memory_limit"), prefill_chunk)
-            longest = self._memory.longest()
-            if longest is not None and (model.context_length is None or longest < model.context_length):
-                if model.context_length is not None:
-                    log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
-                model.context_length = longest
-            wanted = options.get("prefix_cache_bytes")
-            budget = min(default_budget(model.weight_bytes) if wanted is None else wanted, self._memory.budget)
-            if budget > 0 and found.in_pieces:
-                most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
-                self._prefixes = PrefixCache(model, budget, options.get("cache_dir"), most_bytes)
+            self._plan_memory(model, reuse_prompts=found.in_pieces)
         self._batch = Batch(model, self._emit, self._prefixes, self._flush)
         self._scheduler = Scheduler(
             model,
@@ -250,11 +239,29 @@ class Loop(Generic[ModelT]):
             self._emit,
             max_rows=self._max_rows if found.together else 1,
             max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
-            prefill_chunk=prefill_chunk,
+            prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             meter=self._meter,
             prefixes=self._prefixes,
             memory=self._memory,
         )
+
+    def _plan_memory(self, model: ModelT, *, reuse_prompts: bool) -> None:
+        """Measure what rows take, lower the context to what fits, and give the prefix cache its share."""
+        options = self._options
+        self._memory = memory = Memory(
+            model, options.get("memory_limit"), options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
+        )
+        longest = memory.longest()
+        if longest is not None and (model.context_length is None or longest < model.context_length):
+            if model.context_length is not None:
+                log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
+            model.context_length = longest
+        wanted = options.get("prefix_cache_bytes")
+        budget = min(default_budget(model.weight_bytes) if wanted is None else wanted, memory.budget)
+        if budget > 0 and reuse_prompts:
+            row, folder = model.new_cache(), options.get("cache_dir")
+            most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
+            self._prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel rows; `wait` blocks until there is a message."""
@@ -386,9 +393,7 @@ class Loop(Generic[ModelT]):
 
 def _caused_by(error: Exception, what: str) -> RowError:
     release_frames(error)  # whoever holds the exception must not hold the batch
-    failure = RowError(f"{what}: {error!r}")
-    failure.__cause__ = error
-    return failure
+    return row_error(what, error)
 
 
 def _put_last(sink: Sink, index: int, event: Event) -> None:

@@ -21,7 +21,7 @@ MIN_CHUNK_TOKENS = 16  # however slow the machine is
 GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
 OLDEST_EVERY = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
 RESERVED_TOKENS = 2048  # of its answer that memory is reserved for when a row begins; longer ones may be preempted
-FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown its reservation
+FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown that; a divisor of it
 
 
 class Scheduler:
@@ -164,7 +164,7 @@ class Scheduler:
         self._waiting.add(job)
 
     def _release(self) -> None:
-        """Note what has been prefilled: rows that are done will join, dependents with their prefix are queued."""
+        """Take note of what has been prefilled: rows that are done will join, and dependents are queued."""
         for job in [job for job in self._begun if job.begun]:
             if job.left <= 0:
                 self._joining.append(job)
@@ -318,7 +318,7 @@ class Scheduler:
     def _fail(self, job: PrefillJob, error: Exception) -> None:
         for row in job.rows:
             del self._jobs[row]
-            self._emit(row, Failure(_row_error("prefilling this prompt failed", error)))
+            self._emit(row, Failure(row_error("prefilling this prompt failed", error)))
         self._finish(job)
 
     def _join(self) -> None:
@@ -332,7 +332,7 @@ class Scheduler:
             self._batch.join(joined, [row for job in joining for row in job.rows if job.batch_inserts])
         except Exception as error:
             # Some layers of the batch's cache may hold the rows and others not: no row in it can go on.
-            failure = _row_error("joining the batch failed", error)
+            failure = row_error("joining the batch failed", error)
             self._batch.fail(failure)
             for row, _ in joined:
                 self._emit(row, Failure(failure))
@@ -356,13 +356,12 @@ def _length(row: Row) -> int:
 
 def _reserved(row: Row) -> int:
     """Tokens that memory is reserved for: a row's prompt and its answer, as far as that may be long."""
-    output = RESERVED_TOKENS
-    if row.generated >= RESERVED_TOKENS:
-        output = (row.generated // FURTHER_TOKENS + 1) * FURTHER_TOKENS
+    output = max(RESERVED_TOKENS, (row.generated // FURTHER_TOKENS + 1) * FURTHER_TOKENS)
     return len(row.prompt_tokens) + min(row.max_tokens, output)
 
 
-def _row_error(what: str, cause: Exception) -> RowError:
+def row_error(what: str, cause: Exception) -> RowError:
+    """An error that says what failed, and why."""
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
     return error

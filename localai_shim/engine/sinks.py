@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import anyio
 
@@ -46,7 +45,7 @@ class SyncSink:
 class LoopWaker:
     """Wakes one event loop once per step, however many of its streams got tokens."""
 
-    def __init__(self, loop: Any, method: str) -> None:
+    def __init__(self, loop: object, method: str) -> None:
         self._loop = weakref.ref(loop)
         self._method = method
         self._dirty: deque[AsyncSink] = deque()
@@ -186,11 +185,11 @@ def make_async_sink() -> AsyncSink:
     return _AsyncioSink(waker) if isinstance(loop, asyncio.AbstractEventLoop) else _AnyioSink(waker)
 
 
-_wakers: weakref.WeakKeyDictionary[Any, LoopWaker] = weakref.WeakKeyDictionary()
+_wakers: weakref.WeakKeyDictionary[object, LoopWaker] = weakref.WeakKeyDictionary()
 _wakers_lock = threading.Lock()
 
 
-def _running_loop() -> tuple[Any, str]:
+def _running_loop() -> tuple[object, str]:
     """The event loop, and the name of its method that other threads call it by."""
     if "trio" in sys.modules:
         import trio.lowlevel

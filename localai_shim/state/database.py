@@ -1,4 +1,4 @@
-"""One connection to SQLite, shared by the threads of a process; transactions; fork."""
+"""One connection to SQLite, shared by the threads of a process; its transactions; what happens at a fork."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Database:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
-        with _forking:  # from here on a fork waits until this process is not opening it
+        with _forking:  # from here on a fork waits until the connection is open
             _databases.add(self)
         with self._lock:
             self._connection = self._connect()
 
     @contextlib.contextmanager
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """Everything in it happens, or nothing if it raises; no other thread or process comes between.
+        """A transaction: all of it happens, or nothing if it raises; no other thread or process comes between.
 
         Raises:
             StoreError: it is closed, or SQLite failed.
-            RuntimeError: this thread is in a transaction already, such as in a callback.
+            RuntimeError: this thread is in a transaction already, for example in a callback.
         """
         with self._lock:
             if self._closed:
@@ -48,7 +48,7 @@ class Database:
                 self._connection = self._connect()
             connection = self._connection
             if connection.in_transaction:
-                raise RuntimeError("The store cannot be used inside of its own callbacks.")
+                raise RuntimeError("The store cannot be used inside its own callbacks.")
             try:
                 connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield connection
@@ -89,7 +89,7 @@ class Database:
         name = "The store in memory" if self.path is None else f"The store {self.path}"
         return StoreError(f"{name} cannot be used: {why}")
 
-    # A connection to a file must not be there when the process forks: the locks that SQLite believes to hold are not
+    # A connection to a file must not be open when the process forks: the locks that SQLite believes to hold are not
     # the child's, and the parent would remove the log that the child writes to. https://www.sqlite.org/howtocorrupt.html
     # Both open a connection of their own when they next need one. What is in memory is copied with the process.
 

@@ -1,28 +1,27 @@
-"""Reading and writing rows, inside of a transaction."""
+"""Reads and writes rows inside a transaction."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .errors import DuplicateError, MissingError
-from .texts import Encoded, decode, encode
+from .texts import Encoded, Json, decode, encode
 
 BODY = ""  # the part that is an object itself
 EVENTS = "event"
 ITEMS = "items"
-"""The part in which an id comes once."""
+"""The part in which ids are unique."""
 
 
 def key(id: str) -> str:
-    """An id as it is stored: SQLite takes no lone surrogates, and callers ask for ids of any kind."""
+    """An id as it is stored: SQLite takes no lone surrogates, and callers may ask for any id."""
     return json.dumps(id)[1:-1]
 
 
 def unkey(key: str) -> str:
-    """The id that is stored as this."""
+    """The id of which `key` is the stored form."""
     return str(json.loads(f'"{key}"'))
 
 
@@ -30,25 +29,25 @@ Prepared = list[tuple[str | None, Encoded]]
 """(id, JSON) of items."""
 
 
-def prepare(items: Iterable[dict[str, Any]]) -> Prepared:
-    """What takes time is done before a transaction begins."""
+def prepare(items: Iterable[Json]) -> Prepared:
+    """Encode items, which takes time, before a transaction begins."""
     return [(_id(item), encode(item)) for item in items]
 
 
-def _id(item: dict[str, Any]) -> str | None:
+def _id(item: Json) -> str | None:
     id = item.get("id")
     return key(id) if isinstance(id, str) else None
 
 
 def find(connection: sqlite3.Connection, kind: str, id: str) -> int | None:
-    """An object's seq; deleted ones are not found."""
+    """An object's seq; None where there is none, or it was deleted."""
     query = "SELECT seq FROM objects WHERE kind = ? AND id = ? AND NOT deleted"
     row = connection.execute(query, (kind, key(id))).fetchone()
     return None if row is None else int(row[0])
 
 
 def require(connection: sqlite3.Connection, kind: str, id: str) -> int:
-    """As `find`; MissingError where there is none."""
+    """An object's seq; raises MissingError where there is none."""
     seq = find(connection, kind, id)
     if seq is None:
         raise MissingError(kind, id)
@@ -56,7 +55,7 @@ def require(connection: sqlite3.Connection, kind: str, id: str) -> int:
 
 
 def link(connection: sqlite3.Connection, key: str) -> tuple[int, str | None]:
-    """A response's seq, deleted or not, and the key of the one that it goes on from; or MissingError."""
+    """A response's seq, deleted or not, and the key of the one before it; raises MissingError where there is none."""
     query = "SELECT seq, previous FROM objects WHERE kind = 'response' AND id = ?"
     row: tuple[int, str | None] | None = connection.execute(query, (key,)).fetchone()
     if row is None:
@@ -64,23 +63,23 @@ def link(connection: sqlite3.Connection, key: str) -> tuple[int, str | None]:
     return row
 
 
-def read(connection: sqlite3.Connection, text: str) -> dict[str, Any]:
-    """A piece's JSON with its large strings put back."""
+def read(connection: sqlite3.Connection, text: str) -> Json:
+    """A piece's value, from its JSON and its large strings."""
 
     def fetch(digest: bytes) -> bytes:
         return bytes(connection.execute("SELECT content FROM texts WHERE hash = ?", (digest,)).fetchone()[0])
 
-    value: dict[str, Any] = decode(text, fetch)
+    value: Json = decode(text, fetch)
     return value
 
 
-def read_all(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-    """The pieces whose JSON is the query's first column."""
+def read_all(connection: sqlite3.Connection, query: str, values: Sequence[str | int]) -> list[Json]:
+    """The values of the pieces whose JSON is in the query's first column."""
     return [read(connection, row[0]) for row in connection.execute(query, values).fetchall()]
 
 
-def body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
-    """An object itself."""
+def body(connection: sqlite3.Connection, seq: int) -> Json:
+    """The object itself, without its items."""
     return read_all(connection, "SELECT json FROM pieces WHERE object = ? AND part = ?", (seq, BODY))[0]
 
 
@@ -105,7 +104,7 @@ def put(connection: sqlite3.Connection, seq: int, part: str, item: tuple[str | N
 
 
 def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared) -> None:
-    """Put these in the place of all pieces of a part."""
+    """Replace all pieces of a part."""
     query = "SELECT seq FROM pieces WHERE object = ? AND part = ?"
     old = connection.execute(query, (seq, part)).fetchall()  # a DELETE by part takes 20 us, also where there is nothing
     connection.executemany("DELETE FROM pieces WHERE seq = ?", old)
@@ -114,7 +113,7 @@ def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared
 
 
 def write_object(connection: sqlite3.Connection, kind: str, id: str, previous: str | None, owner: str | None) -> int:
-    """Insert an object without pieces, or set the owner of the one that is there; its seq."""
+    """Insert an object without pieces, or set the owner of the existing one; its seq."""
     row = connection.execute("SELECT seq FROM objects WHERE kind = ? AND id = ?", (kind, key(id))).fetchone()
     if row is not None:
         connection.execute("UPDATE objects SET owner = ?, deleted = 0 WHERE seq = ?", (owner, row[0]))
@@ -128,7 +127,7 @@ def write_object(connection: sqlite3.Connection, kind: str, id: str, previous: s
 
 
 def delete(connection: sqlite3.Connection, seq: int) -> None:
-    """Remove an object; of one that others go on from, all but what they need."""
+    """Remove an object; of one that others continue, all but what these need."""
     if connection.execute("SELECT children FROM objects WHERE seq = ?", (seq,)).fetchone()[0]:
         connection.execute("UPDATE objects SET deleted = 1, owner = NULL WHERE seq = ?", (seq,))
         connection.execute("DELETE FROM pieces WHERE object = ? AND part NOT IN ('input', 'output')", (seq,))
@@ -137,7 +136,7 @@ def delete(connection: sqlite3.Connection, seq: int) -> None:
 
 
 def remove(connection: sqlite3.Connection, seq: int) -> None:
-    """Remove an object that none goes on from, and the deleted ones that were kept for it."""
+    """Remove an object that none continues, and the deleted ones that were kept for it."""
     while True:
         previous = connection.execute("SELECT previous FROM objects WHERE seq = ?", (seq,)).fetchone()[0]
         connection.execute("DELETE FROM objects WHERE seq = ?", (seq,))
@@ -149,6 +148,6 @@ def remove(connection: sqlite3.Connection, seq: int) -> None:
 
 
 def pages(connection: sqlite3.Connection) -> int:
-    """How many of the database's pages hold something."""
+    """How many of the database's pages are in use."""
     (total,), (free,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count"))
     return int(total) - int(free)

@@ -15,10 +15,10 @@ VERSION = 1
 APPLICATION_ID = 0x4C4F4149
 """PRAGMA application_id: tells our files from other programs'."""
 
-BUSY_TIMEOUT = 30.0  # seconds that a transaction waits for those of other processes
+BUSY_SECONDS = 30.0  # that a transaction waits for those of other processes
 
 SCHEMA = (
-    # seq is the order of creation. `deleted` ones are there for those that go on from them only (`children` of them).
+    # seq is the order of creation. `deleted` ones are there only for those that continue them (`children` of them).
     # `used` is the time of the last use, on a clock that ticks once per call; in memory only.
     """CREATE TABLE objects(
         seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, previous TEXT, owner TEXT,
@@ -48,14 +48,14 @@ SCHEMA = (
     """CREATE TRIGGER text_unused AFTER DELETE ON uses BEGIN
         DELETE FROM texts WHERE hash = old.hash AND NOT EXISTS (SELECT 1 FROM uses WHERE hash = old.hash); END""",
 )
-# What may be removed to make room: what nobody works on or goes on from.
+# What may be evicted: what no process works on and nothing continues.
 MEMORY_SCHEMA = ("CREATE INDEX objects_used ON objects(used) WHERE children = 0 AND owner IS NULL",)
 
 _creating = threading.Lock()
 
 
 def connect(path: str | None) -> sqlite3.Connection:
-    """Open a database, and make the tables where it is new.
+    """Open a database, and create the tables where it is new.
 
     Args:
         path: None: in memory.
@@ -67,10 +67,10 @@ def connect(path: str | None) -> sqlite3.Connection:
     if path is not None:
         _create(path)
     connection = sqlite3.connect(
-        path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        path or ":memory:", timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("BEGIN")  # one look, while another connection may be making the tables
+        connection.execute("BEGIN")  # one consistent view, while another connection may be creating the tables
         _is_new(connection)  # before anything is changed in another program's file
         connection.execute("COMMIT")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -85,7 +85,7 @@ def connect(path: str | None) -> sqlite3.Connection:
 
 
 def _create(path: str) -> None:
-    """Make an empty file that nobody else may read, where there is none.
+    """Create an empty file that only its owner may read, where there is none.
 
     A file that is there is not opened: closing it would end the locks that this process holds on it.
     https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
@@ -99,7 +99,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
     It is flushed to the disk at checkpoints only: a power cut may take the latest commits, and breaks nothing.
     """
-    deadline = time.monotonic() + BUSY_TIMEOUT
+    deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -122,7 +122,7 @@ def _make_tables(connection: sqlite3.Connection, schema: tuple[str, ...]) -> Non
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:
-    """Whether there is nothing in the database; StoreError where what is in there cannot be used."""
+    """Whether the database is empty; raises StoreError where its content cannot be used."""
 
     def value(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])

@@ -1,4 +1,4 @@
-"""Stored responses, conversations and chat completions, in memory or in a file. Knows nothing of the API beyond ids."""
+"""Stored responses, conversations and chat completions, in memory or in a file. Of the API it knows only ids."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from . import rows
 from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
-from .texts import encode
+from .texts import Json, encode
 
 __all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 
 Kind = Literal["response", "conversation", "chat.completion"]
-Json = dict[str, Any]
 Items = list[Json]  # inside of Store, `list` is a method
 Owners = list[tuple[str, str]]
 
 DEFAULT_LIMIT = 256 * 2**20
 """Bytes that a store in memory may take."""
 
-_LARGEST = 2**63 - 1  # SQLite's integers
+MAX_INTEGER = 2**63 - 1  # SQLite's largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,15 @@ class Page:
 
 
 class Store:
-    """All methods are atomic, may be called from any thread, and are durable when they return.
+    """Objects, their items and events. Methods are atomic, thread-safe, and durable when they return.
 
     Args:
-        path: a file, which several stores and processes may have open; it is made where it is not there, for its
-            owner's eyes only. What a method has written survives the process however it ends (a power cut may take the
-            latest writes, and breaks nothing). None: in memory, as long as this object lives.
-        limit: bytes; in memory only. The least recently used objects make room. Those that a process works on or that
-            a stored response goes on from are not removed, nor is what was used just now, however large: a chain that
-            is in use is kept whole, as its next response reads all of it.
+        path: a file, which several stores and processes may have open; it is created where it does not exist, readable
+            by its owner only. What a method has written survives the process however it ends (a power cut may take the
+            latest writes, and corrupts nothing). None: in memory, as long as this object lives.
+        limit: most bytes; in memory only. The least recently used objects are evicted. Those that a process works on or
+            that a stored response continues are not, nor what was used just now, however large: a chain in use is kept
+            whole, since its next response reads all of it.
 
     Raises:
         StoreError: here and from every method: the store cannot be used. The message says which, and why.
@@ -85,17 +84,17 @@ class Store:
             id: the object's.
             body: the object.
             parts: named lists of items, such as "input" and "output"; the others stay as they are.
-            previous: the response that this one goes on from; counts when the object is new.
+            previous: the response that this one continues; only read when the object is new.
             conversation: the conversation that `append` is appended to, in the same transaction.
             append: items with ids.
-            owner: the process that still works on the object. None: nobody does.
+            owner: the process that still works on the object; None: none does.
             unless: values of the body's "status": if the stored object has one of them, nothing is changed.
 
         Returns:
             False if nothing was changed.
 
         Raises:
-            MissingError: the conversation is not there; nothing is changed.
+            MissingError: there is no such conversation; nothing is changed.
             DuplicateError: the conversation has an item with the id of one of `append`; nothing is changed.
         """
         encoded = encode(body)
@@ -118,14 +117,11 @@ class Store:
     def get(self, kind: Kind, id: str) -> Json | None:
         """A copy of an object, or None."""
         with self._read() as connection:
-            seq = rows.find(connection, kind, id)
-            if seq is None:
-                return None
-            self._use(connection, seq)
-            return rows.body(connection, seq)
+            seq = self._find(connection, kind, id)
+            return None if seq is None else rows.body(connection, seq)
 
     def update(self, kind: Kind, id: str, change: Callable[[Json], Json]) -> Json | None:
-        """Replace an object by what `change` makes of it, while no other thread or process comes between.
+        """Replace an object by what `change` returns for it; no other thread or process comes between.
 
         Args:
             kind: the object's.
@@ -136,16 +132,15 @@ class Store:
             The new object; None if there is none.
         """
         with self._write() as connection:
-            seq = rows.find(connection, kind, id)
+            seq = self._find(connection, kind, id)
             if seq is None:
                 return None
             changed = change(rows.body(connection, seq))
             rows.replace(connection, seq, rows.BODY, [(None, encode(changed))])
-            self._use(connection, seq)
             return changed
 
     def delete(self, kind: Kind, id: str) -> bool:
-        """Remove an object; False if it was not there. The items of a response stay while others go on from it."""
+        """Remove an object; False if there was none. The items of a response stay while others continue it."""
         with self._write() as connection:
             seq = rows.find(connection, kind, id)
             if seq is not None:
@@ -225,26 +220,24 @@ class Store:
                     raise MissingError("item", after)
             query = f"""SELECT json FROM pieces WHERE object = ? AND part = ? AND number = 0 AND seq {beyond} ?
                 ORDER BY seq {order} LIMIT ?"""
-            found = rows.read_all(connection, query, (seq, part, start, min(limit + 1, _LARGEST)))
+            found = rows.read_all(connection, query, (seq, part, start, min(limit + 1, MAX_INTEGER)))
             return Page(found[:limit], len(found) > limit)
 
     def item(self, kind: Kind, id: str, item_id: str) -> Json | None:
         """The item with this id, in any part of an object; None also where the object is not there."""
         with self._read() as connection:
-            seq = rows.find(connection, kind, id)
+            seq = self._find(connection, kind, id)
             if seq is None:
                 return None
-            self._use(connection, seq)
             query = "SELECT json FROM pieces WHERE object = ? AND id = ? ORDER BY seq DESC LIMIT 1"
-            found = rows.read_all(connection, query, (seq, rows.key(item_id)))
-            return found[0] if found else None
+            return next(iter(rows.read_all(connection, query, (seq, rows.key(item_id)))), None)
 
     def append(self, kind: Kind, id: str, items: Sequence[Json], *, part: str = rows.ITEMS) -> None:
-        """Add items at the end of a part; all or none.
+        """Append items to a part; all or none.
 
         Raises:
             MissingError: the object is not there.
-            DuplicateError: the part is "items", in which an id comes once, and has one with the id of a new one.
+            DuplicateError: the part is "items", in which ids are unique, and has one with the id of a new one.
             ValueError: the part is "items", and one has no id.
         """
         prepared = rows.prepare(items)
@@ -263,18 +256,17 @@ class Store:
         with self._read() as connection:
             query = """SELECT json FROM pieces JOIN objects ON objects.seq = object
                 WHERE pieces.id = ? AND NOT deleted ORDER BY pieces.seq DESC LIMIT 1"""
-            found = rows.read_all(connection, query, (rows.key(item_id),))
-            return found[0] if found else None
+            return next(iter(rows.read_all(connection, query, (rows.key(item_id),))), None)
 
     # Chains
 
     def chain(self, id: str) -> Items:
-        """All items of a response and of those that it goes on from, oldest first: of each "input", then "output".
+        """All items of a response and of those that it continues, oldest first: of each "input", then "output".
 
-        Those of responses that were deleted are among them.
+        Those of deleted responses are among them.
 
         Raises:
-            MissingError: there is no such response; or one that it goes on from was gone when it was saved.
+            MissingError: there is no such response; or one that it continues was gone when it was saved.
         """
         with self._read() as connection:
             self._require(connection, "response", id)
@@ -289,7 +281,7 @@ class Store:
     # Events of responses in background
 
     def add_events(self, id: str, events: Sequence[Json]) -> None:
-        """Keep events of a response as long as it is there.
+        """Store events of a response, for as long as that is there.
 
         Args:
             id: the response's.
@@ -313,7 +305,7 @@ class Store:
         with self._read() as connection:
             seq = self._require(connection, "response", id)
             query = "SELECT json FROM pieces WHERE object = ? AND part = ? AND number > ? ORDER BY number, seq"
-            return rows.read_all(connection, query, (seq, rows.EVENTS, max(-1, min(after, _LARGEST))))
+            return rows.read_all(connection, query, (seq, rows.EVENTS, max(-1, min(after, MAX_INTEGER))))
 
     # Processes
 
@@ -337,18 +329,25 @@ class Store:
             self._clock += 1
             yield connection
             if self._limit is not None:
-                self._make_room(connection, self._limit)
+                self._evict(connection, self._limit)
+
+    def _find(self, connection: sqlite3.Connection, kind: Kind, id: str) -> int | None:
+        """An object's seq, which is marked as used; None where there is none."""
+        seq = rows.find(connection, kind, id)
+        if seq is not None:
+            self._use(connection, seq)
+        return seq
 
     def _use(self, connection: sqlite3.Connection, seq: int) -> None:
-        """Note that an object was used now."""
+        """Mark an object as used now."""
         if self._limit is not None:
             connection.execute("UPDATE objects SET used = ? WHERE seq = ?", (self._clock, seq))
 
-    def _make_room(self, connection: sqlite3.Connection, limit: int) -> None:
-        """Remove what was used least recently.
+    def _evict(self, connection: sqlite3.Connection, limit: int) -> None:
+        """Evict what was used least recently.
 
-        Objects that others go on from are never candidates, so that those need not be marked with each use; when the
-        last one that goes on from them is removed, they take over its time.
+        Objects that others continue are never candidates, so that they need not be marked at each use; when the last
+        one that continues them is removed, they take over its time.
         """
         query = """SELECT seq FROM objects WHERE children = 0 AND owner IS NULL AND used < ?
             ORDER BY used LIMIT 1"""
@@ -370,5 +369,5 @@ class Store:
 
 
 def _direction(descending: bool) -> tuple[str, str, int]:
-    """How what comes later in a list compares, in which order it comes, and what is before all."""
-    return ("<", "DESC", _LARGEST) if descending else (">", "ASC", -1)
+    """(comparison with what comes later in a list, order, a seq before all)."""
+    return ("<", "DESC", MAX_INTEGER) if descending else (">", "ASC", -1)

@@ -1,4 +1,4 @@
-"""JSON as it is stored: large strings, such as images as data: URLs, are replaced by the hashes of their contents."""
+"""JSON as it is stored: large strings, such as images in data: URLs, are replaced by hashes of their content."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-LARGE = 4096
-"""Strings of at least this many characters are kept apart."""
+Json = dict[str, Any]
+"""An object of JSON."""
 
-# Strings that begin with NUL have a second character that says what they are: a reference, or user data that begins so.
+LARGE_CHARS = 4096
+"""Strings of at least this many characters are stored once per content."""
+
+# A string that begins with NUL has a second character that tells a reference from user data that begins so.
 _MARK = "\0"
 _REFERENCE = _MARK + "#"
 _ESCAPED = _MARK + "="
@@ -21,35 +24,35 @@ class Encoded(NamedTuple):
     """A JSON value, ready to be stored."""
 
     text: str
-    """ASCII, so that every string can be stored, lone surrogates included."""
+    """ASCII, so that any string can be stored, with lone surrogates, too."""
     large: dict[bytes, bytes]
-    """SHA-256 -> content, UTF-8 in which surrogates pass, of the large strings."""
+    """The large strings: SHA-256 -> content, in UTF-8 that lets surrogates pass."""
 
 
-def encode(value: Any) -> Encoded:
-    """Take large strings, wherever they are but in keys, out of a JSON value.
+def encode(value: object) -> Encoded:
+    """Encode a JSON value, with its large strings, other than keys, apart.
 
     Raises:
-        TypeError: it is no JSON value.
+        TypeError: it is not a JSON value.
     """
     large: dict[bytes, bytes] = {}
     return Encoded(json.dumps(_pack(value, large), separators=(",", ":")), large)
 
 
 def decode(text: str, fetch: Callable[[bytes], bytes]) -> Any:
-    """The value that was encoded.
+    """The value that `encode` was given.
 
     Args:
-        text: what `encode` made of it.
+        text: of what `encode` returned.
         fetch: SHA-256 -> content.
     """
     value = json.loads(text)
     return _unpack(value, fetch) if _MARK_IN_JSON in text else value
 
 
-def _pack(value: Any, large: dict[bytes, bytes]) -> Any:
+def _pack(value: object, large: dict[bytes, bytes]) -> object:
     if isinstance(value, str):
-        if len(value) >= LARGE:
+        if len(value) >= LARGE_CHARS:
             content = value.encode("utf-8", "surrogatepass")
             digest = hashlib.sha256(content).digest()
             large[digest] = content
@@ -62,7 +65,7 @@ def _pack(value: Any, large: dict[bytes, bytes]) -> Any:
     return value
 
 
-def _unpack(value: Any, fetch: Callable[[bytes], bytes]) -> Any:
+def _unpack(value: object, fetch: Callable[[bytes], bytes]) -> object:
     if isinstance(value, str):
         if value.startswith(_REFERENCE):
             return fetch(bytes.fromhex(value[len(_REFERENCE) :])).decode("utf-8", "surrogatepass")

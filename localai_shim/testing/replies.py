@@ -66,9 +66,9 @@ class ScriptedModel:
 
     def apply_chat_template(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, object]],
+        variables: Mapping[str, Any],
+        tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
     ) -> list[int]:

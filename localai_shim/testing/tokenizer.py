@@ -1,10 +1,11 @@
-"""The tokenizer of a scripted model: every piece that a test names is one token, whatever its bytes.
+"""The tokenizer of a scripted model: every piece that a script has is one token, whatever its bytes.
 
 It has what clients read of mlx-lm's `TokenizerWrapper`, and needs neither mlx-lm nor transformers.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
@@ -77,11 +78,11 @@ _TOOLS = {
 class ScriptedTokenizer:
     """256 byte tokens, the markers as special tokens, and a token for every longer piece that a script names.
 
-    `encode` knows bytes and markers only, so that a prompt's length does not depend on what was said before; `decode`
-    knows all tokens. May be used from several threads.
+    `encode` knows bytes and markers only, so that a prompt's length does not depend on earlier replies; `decode` knows
+    all tokens. May be used from several threads.
 
     Args:
-        think: what opens and closes a block of reasoning; None for a model that does not reason.
+        think: what opens and closes a reasoning block; None for a model that does not reason.
         tool_format: name of the parser of its tool calls, one of mlx-lm's; None for a model without tools.
         tool_markers: what opens and closes a tool call; the second is empty where a call ends with the turn.
         markers: more special tokens.
@@ -120,8 +121,8 @@ class ScriptedTokenizer:
         self.think_start, self.think_end = think or none
         self.has_tool_calling = tools is not None
         self.tool_call_start, self.tool_call_end = tools or none
-        self.tool_parser: Any = None
-        self.init_kwargs: dict[str, Any] = {"tool_parser_type": tool_format}
+        self.tool_parser: object = None
+        self.init_kwargs: dict[str, object] = {"tool_parser_type": tool_format}
         self.structural_markers: tuple[str, ...] = ()
         self.response_transitions: dict[str, list[tuple[str, str]]] = {}
         self.response_initial_state: str | None = None
@@ -146,7 +147,7 @@ class ScriptedTokenizer:
         return out
 
     def intern(self, piece: Piece) -> int:
-        """A piece's token, made if there was none.
+        """The token of a piece, which is added if there is none.
 
         Raises:
             ValueError: there is no token with this id, or the text holds lone surrogates.
@@ -160,56 +161,58 @@ class ScriptedTokenizer:
                 return self._special[piece]
             piece = piece.encode()
         with self._lock:
-            known = self._ids.setdefault(piece, len(self._bytes))
-            if known == len(self._bytes):
+            token_id = self._ids.setdefault(piece, len(self._bytes))
+            if token_id == len(self._bytes):
                 self._bytes.append(piece)
-        return known
+        return token_id
 
     # -- and back -----------------------------------------------------------------------------------------------
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What a token stands for."""
+        """The bytes of a token."""
         return self._bytes[token_id]
 
     def spelling(self, token_id: int) -> Sequence[int]:
-        """The tokens of the fixed vocabulary that say the same: a marker or a byte is itself."""
+        """The tokens of the fixed vocabulary, markers and bytes, with the same bytes."""
         return [token_id] if token_id < 256 + len(self._special) else list(self._bytes[token_id])
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """The text of tokens; bytes that are no text become U+FFFD."""
+        """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
         kept = (i for i in ids if not (skip_special_tokens and i in self.all_special_ids))
         return b"".join(self._bytes[i] for i in kept).decode(errors="replace")
 
-    def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> Any:
-        """Tokens as vocabularies write them: markers as they are, all others in GPT-2's byte-level alphabet."""
-        if not isinstance(ids, int):
-            return [self.convert_ids_to_tokens(i) for i in ids]
-        if not 0 <= ids < len(self):
-            return None
-        if 256 <= ids < 256 + len(self._special):
-            return self._bytes[ids].decode()
-        return "".join(_CHARS[byte] for byte in self._bytes[ids])
+    def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> str | list[str | None] | None:
+        """Tokens as vocabularies write them; None for an id that is no token's."""
+        if isinstance(ids, int):
+            return self._spell(ids) if 0 <= ids < len(self) else None
+        return [self._spell(i) if 0 <= i < len(self) else None for i in ids]
 
-    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """The inverse; None for what is no token."""
+    def _spell(self, token_id: int) -> str:
+        """A marker as it is; all others in GPT-2's byte-level alphabet."""
+        if 256 <= token_id < 256 + len(self._special):
+            return self._bytes[token_id].decode()
+        return "".join(_CHARS[byte] for byte in self._bytes[token_id])
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | list[int | None] | None:
+        """The inverse; None for a text that is no token's."""
         vocabulary = self.get_vocab()
         return vocabulary.get(tokens) if isinstance(tokens, str) else [vocabulary.get(token) for token in tokens]
 
     def get_vocab(self) -> dict[str, int]:
         """Token -> id."""
-        return {self.convert_ids_to_tokens(i): i for i in range(len(self))} | self._special
+        return {self._spell(i): i for i in range(len(self))} | self._special
 
     # -- conversations ------------------------------------------------------------------------------------------
 
     def apply_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None = None,
         *,
         add_generation_prompt: bool = False,
         tokenize: bool = True,
         continue_final_message: bool = False,
-        **variables: Any,
+        **variables: object,
     ) -> Any:
         """A conversation's text, or its tokens, as transformers renders it; up to the end of its last message's content
         with `continue_final_message`.
@@ -227,7 +230,7 @@ class ScriptedTokenizer:
             **variables,
         )
         if continue_final_message:
-            last = messages[-1]["content"]
+            last = str(messages[-1]["content"])
             text = text[: text.rindex(last) + len(last)]
         return self.encode(text) if tokenize else text
 
@@ -254,7 +257,7 @@ def _chatml(think: tuple[str, str] | None, tools: tuple[str, str] | None) -> str
 
 
 class _Generation(jinja2.ext.Extension):
-    """Templates may mark what the assistant says, for training; here that says nothing."""
+    """Templates may mark the assistant's text, for training; here that has no effect."""
 
     tags = {"generation"}  # noqa: RUF012  # as Jinja declares it
 
@@ -268,15 +271,9 @@ def _environment() -> jinja2.Environment:
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    made.filters["tojson"] = _to_json
+    made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
     return made
-
-
-def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -107,7 +107,7 @@ def test_mkl_without_intels_openmp_runs_without_threads(linker: Linker) -> None:
     """It would end the process otherwise: "Cannot load libmkl_intel_thread.so"."""
     linker.installed = {"libmkl_rt.so.3": MKL}
     backend._load_blas()
-    assert linker.layers == [backend._SEQUENTIAL]
+    assert linker.layers == [backend.MKL_SEQUENTIAL]
 
 
 def test_mkl_with_intels_openmp_keeps_its_threads(linker: Linker) -> None:

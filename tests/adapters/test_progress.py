@@ -35,7 +35,7 @@ def attach_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "_DELAY", 0)
+    monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 0)
     return terminal
 
 
@@ -52,7 +52,7 @@ def test_a_terminal_gets_a_bar_that_goes_away_and_the_log_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = attach_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_PIECE", 2**16)
+    monkeypatch.setattr(progress, "PIECE_BYTES", 2**16)
     threads = threading.active_count()
     load()
     shown = terminal.getvalue().split("\r")
@@ -79,7 +79,7 @@ def test_elsewhere_there_is_one_line_in_the_log_and_nothing_on_stderr(
 def test_what_is_quick_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "_DELAY", 3600)
+    monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 3600)
     load()
     assert terminal.getvalue().strip() == ""
 

@@ -52,7 +52,7 @@ def test_a_layer_computes_what_it_did(
 ) -> None:
     if fill:
         layers.set_dtype(mx.float16)
-        monkeypatch.setattr(quantised, "_FILL_FROM", 0)
+        monkeypatch.setattr(quantised, "PAD_FROM_SIZE", 0)
     x = mx.random.normal(shape).astype(mx.float16 if fill else mx.float32)
     layer = layers[name]
     run = (lambda x: layer.as_linear(x)) if name == "embedding" else (lambda x: layer(x))

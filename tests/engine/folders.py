@@ -64,7 +64,7 @@ class Fake:
         return length
 
     def cache(self, folder: Path, budget: int = PLENTY, folder_budget: int = PLENTY, **more: Any) -> PrefixCache:
-        return PrefixCache(self, budget, folder, folder_budget, **more)
+        return PrefixCache(self.new_cache(), self.fingerprint, budget, folder, folder_budget, **more)
 
 
 def insert_and_write(cache: PrefixCache, *row: Any) -> None:

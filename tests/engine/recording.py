@@ -105,7 +105,7 @@ class World:
             known = Memory(self.model, None, chunk)
             known.budget = memory
             self.model.passes.clear()
-        self.prefixes = PrefixCache(self.model, prefix_cache) if prefix_cache else None
+        self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
         self.batch = Batch(self.model, self._emit, self.prefixes)
         self.scheduler = Scheduler(
             self.model,

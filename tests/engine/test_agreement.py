@@ -18,7 +18,7 @@ from localai_shim.engine.model import StepInput
 from tests.architectures import Alone, engine_of, text_model
 from tests.engine.harness import Running, generate, request
 
-WARNING = "this model's code answers wrongly for several rows at once: it runs one row at a time"
+WARNING = "this model's code gives wrong results for several rows at once: it runs one row at a time"
 
 
 @pytest.fixture(autouse=True)

@@ -48,6 +48,11 @@ class Snapshot:
         ]
 
 
+def nbytes(segment: Segment, snapshot: Snapshot | None) -> int:
+    """The size of a segment and of the snapshot at its end."""
+    return sum(array.nbytes for array in [*segment, *(snapshot.arrays if snapshot is not None else [])])
+
+
 def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
     """The keys and values of the tokens from `start` on, of a row of `length` tokens that begins at `start`.
 

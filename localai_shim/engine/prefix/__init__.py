@@ -1,1 +1,1 @@
-"""The prefix cache: what finished prompts and turns left, for later ones to go on from."""
+"""The prefix cache: what prompts and finished turns left, for later prompts to start from."""

@@ -11,8 +11,7 @@ from ...adapters.backend import gpu_memory, total_memory
 from ...adapters.contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
-from ..kv.segments import build_row, take_segment, take_snapshot
-from ..model import Model
+from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
@@ -27,7 +26,8 @@ class PrefixCache:
     """Holds rows by keys (see `Prompt`) and evicts the least recently used. Runs on the engine thread; never raises.
 
     Args:
-        model: what makes empty rows.
+        empty: the cache of an empty row, of the kind that all rows are.
+        fingerprint: identifies all that the contents of rows depend on; not used without a folder.
         budget: most bytes in memory.
         folder: where rows survive the process; None: they do not.
         folder_budget: most bytes in the folder.
@@ -41,14 +41,15 @@ class PrefixCache:
 
     def __init__(
         self,
-        model: Model,
+        empty: RowCache,
+        fingerprint: str,
         budget: int,
         folder: str | os.PathLike[str] | None = None,
         folder_budget: int = 0,
     ) -> None:
         self.hits = self.misses = self.reused = 0
         self._budget = self._limit = budget
-        self._like = read_row(model.new_cache())
+        self._like = read_row(empty)
         self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
         self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
         self._failed = False
@@ -57,7 +58,7 @@ class PrefixCache:
         self._saving: Generator[None] | None = None
         if folder is not None:
             try:
-                self._store = PrefixStore(folder, model.fingerprint, folder_budget)
+                self._store = PrefixStore(folder, fingerprint, folder_budget)
             except Exception as error:
                 self._abandon_folder(error)
 
@@ -144,33 +145,29 @@ class PrefixCache:
         row = read(start)
         segment = take_segment(row, start, len(keys)) if start < len(keys) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
-        arrays = segment + (snapshot.arrays if snapshot is not None else [])
-        if sum(array.nbytes for array in arrays) > self._limit:
+        if nbytes(segment, snapshot) > self._limit:
             return
         tree.insert(salt, keys, start, segment, snapshot)
         tree.evict(self._limit)
 
     def _find(self, salt: str | None, keys: list[int]) -> Match | None:
         """The longest prefix in memory, or on disk where that has more."""
-        found = self._tree.match_prefix(salt, keys)
-        if self._store is None:
-            return found
-        try:
-            if not self._load(self._store, salt, keys, found.length if found is not None else 0):
-                return found
-        except Exception as error:
-            self._abandon_folder(error)
-        self._tree.evict(self._limit)
+        if self._store is not None:
+            try:
+                self._load(self._store, salt, keys, self.match_prefix(salt, keys))
+            except Exception as error:
+                self._abandon_folder(error)
+            self._tree.evict(self._limit)
         return self._tree.match_prefix(salt, keys)
 
-    def _load(self, store: PrefixStore, salt: str | None, keys: list[int], in_memory: int) -> bool:
-        """Load what is on disk of a prompt into the tree; False where it is not worth it."""
+    def _load(self, store: PrefixStore, salt: str | None, keys: list[int], in_memory: int) -> None:
+        """Load what is on disk of these tokens into the tree, where that is worth it."""
         while True:
             chain, length = store.match_prefix(salt, keys, needs_snapshot=not self.cuts_anywhere)
             if length < in_memory + MIN_PREFIX_TOKENS or sum(stored.bytes for stored in chain) > self._limit:
-                return False
+                return
             if all(self._load_file(store, salt, [*keys[: s.start], *s.keys], s) for s in chain):
-                return True  # otherwise one is damaged or gone, and others may do
+                return  # otherwise one is damaged or gone, and others may do
 
     def _load_file(self, store: PrefixStore, salt: str | None, keys: list[int], stored: Stored) -> bool:
         """Load a file's tokens into the tree, which has those before; False where that fails."""

@@ -49,7 +49,7 @@ def pieces(metadata: Mapping[str, str], segment: Segment, snapshot: Snapshot | N
     if snapshot is not None:
         arrays |= {f"snapshot{i}": array for i, array in enumerate(snapshot.arrays)}
     own = {"segment": str(len(segment)), "snapshot": json.dumps(_describe(snapshot))}
-    header: dict[str, Any] = {"__metadata__": {**metadata, **own}}
+    header: dict[str, object] = {"__metadata__": {**metadata, **own}}
     at = 0
     for name, array in arrays.items():
         header[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [at, at + array.nbytes]}

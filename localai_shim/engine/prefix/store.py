@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...types import common_length
-from ..kv.segments import Segment, Snapshot
+from ..kv.segments import Segment, Snapshot, nbytes
 from . import file as prefix_file
 
 log = logging.getLogger("localai_shim")
@@ -131,8 +131,7 @@ class PrefixStore:
         Raises:
             OSError: it cannot be written.
         """
-        arrays = [*segment, *(snapshot.arrays if snapshot is not None else [])]
-        if sum(array.nbytes for array in arrays) > self._budget:
+        if nbytes(segment, snapshot) > self._budget:
             return
         parent, prefix_id = _prefix_ids(salt, keys, (start, len(keys)))
         metadata = {
@@ -180,7 +179,7 @@ class PrefixStore:
                     yield stored, start + common
 
     def _refresh(self) -> None:
-        """Bring what is known of the folder up to date."""
+        """Bring the list of the folder's files up to date."""
         names: set[str] = set()
         changed = 0
         with contextlib.suppress(FileNotFoundError):

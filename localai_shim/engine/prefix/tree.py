@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from ...types import common_length
-from ..kv.segments import Segment, Snapshot
+from ..kv.segments import Segment, Snapshot, nbytes
 
 Salt = str | None
 _NEVER = 2**63
@@ -71,9 +71,7 @@ class Node:
     def update_bytes(self) -> int:
         """Count `bytes` anew; returns by how much they changed."""
         before = self.bytes
-        self.bytes = sum(array.nbytes for array in self.segment)
-        if self.snapshot is not None:
-            self.bytes += sum(array.nbytes for array in self.snapshot.arrays)
+        self.bytes = nbytes(self.segment, self.snapshot)
         return self.bytes - before
 
 

@@ -125,7 +125,7 @@ def test_a_file_that_another_process_deletes_meanwhile_is_nothing_to_warn_of(
     left_by(model, tmp_path, LONG)
     cache = model.cache(tmp_path)
     files(tmp_path)[0].unlink()
-    cache._store._seen = (tmp_path / "fp_fake").stat().st_mtime_ns  # type: ignore[union-attr]  # not noticed yet
+    cache._store._listed_at = (tmp_path / "fp_fake").stat().st_mtime_ns  # type: ignore[union-attr]  # not noticed yet
     assert model.found(cache, LONG) == 0 and not warnings
 
 

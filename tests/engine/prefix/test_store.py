@@ -74,10 +74,11 @@ def test_a_row_from_the_folder_is_the_row_from_memory(
     prompt = tokens(75)
     # MLX's CPU back end has no experts in half precision, so that the row is converted and not the model.
     row = write_row([in_dtype(layer, dtype) for layer in read_row(prefilled(model, prompt[:60]))])
-    memory = PrefixCache(model, PLENTY, tmp_path, PLENTY)
+    make = partial(PrefixCache, model.new_cache(), model.fingerprint, PLENTY, tmp_path, PLENTY)
+    memory = make()
     memory.insert(None, prompt[:60], partial(copied, row))
     flush(memory)
-    started = [cache.start(None, prompt) for cache in (memory, PrefixCache(model, PLENTY, tmp_path, PLENTY))]
+    started = [cache.start(None, prompt) for cache in (memory, make())]
     assert [length for _, length in filter(None, started)] == [60, 60]
     here, there = (leaves(read_row(row)) for row, _ in filter(None, started))
     for a, b in zip(here, there, strict=True):
@@ -225,7 +226,7 @@ def test_other_models_and_other_ways_to_keep_rows_do_not_read_them(tmp_path: Pat
     ways = [None, Quantised(64, 8), Quantised(32, 8), Quantised(64, 4)]
     for i, how in enumerate(ways):
         wide = load_text_model(str(tiny("qwen3", head_dim=64)), quantised_by(how))
-        cache = PrefixCache(wide, PLENTY, tmp_path, PLENTY)
+        cache = PrefixCache(wide.new_cache(), wide.fingerprint, PLENTY, tmp_path, PLENTY)
         assert cache.start(None, LONG) is None
         cache.insert(None, LONG, partial(copied, prefilled(wide, LONG)))
         flush(cache)
