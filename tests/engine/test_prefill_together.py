@@ -17,7 +17,7 @@ from localai_shim.engine.model import StepInput
 from localai_shim.types import RowError, SamplingParams
 from tests.engine.counting import expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
-from tests.engine.recording import MakeWorld, refusing
+from tests.engine.recording import MakeWorld, World, refusing
 from tests.samples import only
 
 LENGTHS = [2, 3, 5, 9, 12, 17, 24, 30, 31, 40, 63, 64, 65, 90, 110, 128]
