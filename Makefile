@@ -35,6 +35,7 @@ test-all: test test-exhaustive
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output grammar prompt adapters testing endpoints/answer/test_tool_grammars.py \
+	endpoints/answer/test_tool_neighbours.py \
 	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \
 	endpoints/responses/test_legal.py
 

@@ -5,47 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.tiny import AGENT_TURNS
+
 from .models import SIZES, qwen3_config, save_model
 
-THINKING = """{%- if messages[0].role == 'system' -%}
-<|im_start|>system
-{{ messages[0].content }}<|im_end|>
-{% endif -%}
-{%- set ns = namespace(last=0) -%}
-{%- for message in messages -%}
-{%- if message.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
-{%- endfor -%}
-{%- for message in messages -%}
-{%- if message.role == 'user' -%}
-<|im_start|>user
-{{ message.content }}<|im_end|>
-{% elif message.role == 'assistant' -%}
-<|im_start|>assistant
-{% if loop.index0 > ns.last and message.reasoning_content %}<think>
-{{ message.reasoning_content }}
-</think>
-
-{% endif %}{{ message.content or '' }}
-{%- for call in message.tool_calls or [] %}
-<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>
-{%- endfor %}<|im_end|>
-{% elif message.role == 'tool' -%}
-<|im_start|>user
-<tool_response>
-{{ message.content }}
-</tool_response><|im_end|>
-{% endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-<|im_start|>assistant
-<think>
+THINKING = (
+    AGENT_TURNS
+    + """<think>
 {% if enable_thinking is defined and not enable_thinking %}
 </think>
 
 {% endif %}
 {%- endif -%}"""
+)
 """As Qwen3's: the generation prompt opens a thought, or closes an empty one; thoughts before the last user message
 are dropped."""
 

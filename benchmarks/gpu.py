@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -41,6 +41,15 @@ _GROUP = 64
 _quantize: Any = nn.quantize
 
 
+class _Test(NamedTuple):
+    """What is measured: a model bare, and the same behind a client."""
+
+    kind: str
+    label: str
+    model: Any
+    client: AsyncLocalOpenAI
+
+
 def measure(name: str, repeats: int, quick: bool) -> Section:
     """bf16 and 4-bit: decoding at 1 and 32 streams, and the prefill of a long prompt.
 
@@ -72,9 +81,10 @@ def measure(name: str, repeats: int, quick: bool) -> Section:
                 prompts = Prompts(tokenizer, size.prompt_tokens)
                 new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
                 label = kind if on_gpu else f"{kind} (float32 on this CPU)" if bits is None else kind
-                _decode(section, kind, label, model, client, prompts, new_tokens, repeats)
+                under = _Test(kind, label, model, client)
+                _decode(section, under, prompts, new_tokens, repeats)
                 length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
-                _prefill(section, kind, label, model, client, Prompts(tokenizer, length, seed=9), length, repeats)
+                _prefill(section, under, Prompts(tokenizer, length, seed=9), length, repeats)
                 gpu_shapes.new_lengths(section, label, client, tokenizer)
             if on_gpu:
                 gpu_shapes.uneven_rows(section, label, _ours(folder, model, tokenizer, config, bits), repeats)
@@ -112,16 +122,8 @@ def _ours(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits
     return TextModel("bench", ours, tokenizer, config, folder, LoadOptions())
 
 
-def _decode(
-    section: Section,
-    kind: str,
-    label: str,
-    model: Any,
-    client: AsyncLocalOpenAI,
-    prompts: Prompts,
-    new_tokens: int,
-    repeats: int,
-) -> None:
+def _decode(section: Section, under: _Test, prompts: Prompts, new_tokens: int, repeats: int) -> None:
+    kind, label, model, client = under
     comparisons: list[throughput.Comparison] = []
     for count in STREAMS:
         chosen = throughput.methods(count, client, model, None)
@@ -139,17 +141,9 @@ def _decode(
     section.raw[f"{kind} decode"] = [report.comparison_json(c) for c in comparisons]
 
 
-def _prefill(
-    section: Section,
-    kind: str,
-    label: str,
-    model: Any,
-    client: AsyncLocalOpenAI,
-    prompts: Prompts,
-    length: int,
-    repeats: int,
-) -> None:
+def _prefill(section: Section, under: _Test, prompts: Prompts, length: int, repeats: int) -> None:
     """Each timed run follows one of its own kind that is not."""
+    kind, label, model, client = under
     methods: dict[str, Callable[[Prompt], float]] = {
         "client": lambda prompt: asyncio.run(ask(client, prompt.messages, 1)).first_token,
         "BatchGenerator": lambda prompt: batch_generator.run(model, [prompt], 1).first_token_seconds()[0],

@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TEMPLATE = """{%- for message in messages -%}
-<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{% endif -%}"""
+from tests.tiny import TEMPLATE
 
 _SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 _THINK = ["<think>", "</think>"]

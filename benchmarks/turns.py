@@ -19,9 +19,7 @@ SHARED_TARGET = 1.3
 
 def warm_turn(bench: Bench) -> Section:
     """The second turn of a conversation, against a bare prefill of what is new in it."""
-    ours: list[float] = []
-    bare: list[float] = []
-    surplus: list[float] = []
+    runs: list[tuple[float, float, int]] = []
     prompts = bench.prompts_of(CACHED, seed=4)
     for number in range(bench.repeats + 2):
         (prompt,) = prompts.take(1)
@@ -39,9 +37,8 @@ def warm_turn(bench: Bench) -> Section:
         turn = asyncio.run(ask(bench.ours, messages, 2))
         after = bench.bare.continue_seconds(prefix, tokens[shared:])
         if number >= 2:  # the first ones warm up
-            ours.append(turn.first_token)
-            bare.append(mean((before, after)))
-            surplus.append(turn.prefilled - len(tokens[shared:]))
+            runs.append((turn.first_token, mean((before, after)), turn.prefilled - len(tokens[shared:])))
+    ours, bare, surplus = map(list, zip(*runs, strict=True))
     print(
         f"Warm turn, about {NEW} new tokens on {CACHED}: TTFT {spread(ours, 1e3, 1)} ms, bare prefill of the new "
         f"tokens {spread(bare, 1e3, 1)} ms; tokens prefilled beyond the new ones: {spread(surplus, digits=0)}"
@@ -66,9 +63,7 @@ async def _first_turn(bench: Bench, messages: Any) -> tuple[str, list[int]]:
 
 def shared_prompt(bench: Bench) -> Section:
     """Agents that start together on a system prompt that nobody has seen."""
-    ours: list[float] = []
-    bare: list[float] = []
-    prefilled: list[float] = []
+    runs: list[tuple[float, float, int]] = []
     prompts = bench.prompts_of(SHARED, seed=5)
     for number in range(bench.repeats + 1):
         (prompt,) = prompts.take(1)
@@ -80,9 +75,9 @@ def shared_prompt(bench: Bench) -> Section:
         answers = asyncio.run(_together(bench, conversations))
         after = bench.bare.first_token_seconds(prompt)
         if number:
-            ours.append(median(a.first_token for a in answers))
-            bare.append(mean((before, after)))
-            prefilled.append(sum(a.prefilled for a in answers))
+            p50 = median(a.first_token for a in answers)
+            runs.append((p50, mean((before, after)), sum(a.prefilled for a in answers)))
+    ours, bare, prefilled = map(list, zip(*runs, strict=True))
     print(
         f"{AGENTS} agents that share {SHARED} tokens, started together: TTFT p50 {spread(ours, 1e3, 0)} ms, one bare "
         f"prefill {spread(bare, 1e3, 0)} ms; tokens prefilled in all: {spread(prefilled, digits=0)}"

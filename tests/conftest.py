@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import random
 import tempfile
@@ -36,7 +35,7 @@ from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
 from tests.endpoints.responses.legal import check_stream
-from tests.tiny import CORPUS, make_tokenizer, tiny
+from tests.tiny import CORPUS, byte_fallback_tokenizer, make_tokenizer, tiny
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
 
@@ -219,20 +218,11 @@ async def async_client(model_path: Path, client: LocalOpenAI) -> AsyncIterator[A
 
 def _make_sentencepiece(folder: Path) -> None:
     """A BPE tokenizer with byte fallback in the form that Llama 2 ships."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+    from tokenizers import decoders, normalizers
     from transformers import PreTrainedTokenizerFast
 
     normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    trained = Tokenizer(models.BPE())
-    trained.normalizer = normalizer
-    ascii_only = [text for text in CORPUS if text.isascii()]
-    trained.train_from_iterator(ascii_only, trainers.BpeTrainer(vocab_size=200, show_progress=False))
-    model = json.loads(trained.to_str())["model"]
-    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
-    merges = [tuple(merge) for merge in model["merges"]]
-    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizer
+    tokenizer = byte_fallback_tokenizer(normalizer, [text for text in CORPUS if text.isascii()])
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )

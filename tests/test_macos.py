@@ -19,7 +19,7 @@ from localai_shim.adapters import backend, text
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
-from tests.tiny import make_model, tiny
+from tests.tiny import make_half_model, tiny
 
 _SYSCONF, _EXISTS, _ISDIR = os.sysconf, os.path.exists, os.path.isdir
 
@@ -43,11 +43,7 @@ def macos(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.usefixtures("macos")
 def test_half_precision_weights_are_widened_where_free_memory_is_not_known(tmp_path: Path) -> None:
-    path = make_model(tmp_path / "half", "qwen3")
-    weights = mx.load(str(path / "model.safetensors"))
-    assert isinstance(weights, dict)
-    halved = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
-    mx.save_safetensors(str(path / "model.safetensors"), halved, metadata={"format": "mlx"})
+    path = make_half_model(tmp_path / "half", "qwen3")
     assert backend.free_memory() is None
     model = load_text_model(str(path), LoadOptions())
     expected = mx.bfloat16 if model.samples_on_device else mx.float32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,12 +183,14 @@ ACCEPTED: dict[str, list[Any]] = {
     "stream_options": [{"include_obfuscation": False}],
     "user": ["me"],
 }
-ACCEPTED_ROWS = [
-    (method, name)
-    for method in CREATING
-    for name in rows(method, "accepted")
-    if name in parameters(METHODS[method][0])  # older SDKs have fewer
-]
+
+
+def accepted(methods: Iterable[str]) -> list[tuple[str, str]]:
+    """Each method with each of the parameters that it accepts; older SDKs have fewer."""
+    return [(m, name) for m in methods for name in rows(m, "accepted") if name in parameters(METHODS[m][0])]
+
+
+ACCEPTED_ROWS = accepted(CREATING)
 
 
 @pytest.mark.parametrize(("method", "name"), ACCEPTED_ROWS)
@@ -237,12 +239,7 @@ ACCEPTED_STORED: dict[str, Any] = {
     "include_obfuscation": False,
     "timeout": 60,
 }
-STORED_ROWS = [
-    (method, name)
-    for method in STORED
-    for name in rows(method, "accepted")
-    if name in parameters(METHODS[method][0])  # older SDKs have fewer
-]
+STORED_ROWS = accepted(STORED)
 
 
 @pytest.mark.parametrize(("method", "name"), STORED_ROWS)

@@ -6,6 +6,7 @@ import functools
 import importlib
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,42 @@ TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif -%}"""
 
+AGENT_TURNS = """{%- if tools or messages[0].role == 'system' -%}
+<|im_start|>system
+{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}
+{%- for tool in tools or [] %}
+{{ tool | tojson }}{% endfor %}<|im_end|>
+{% endif -%}
+{%- set ns = namespace(last=0) -%}
+{%- for message in messages -%}
+{%- if message.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+{%- if message.role == 'user' -%}
+<|im_start|>user
+{{ message.content }}<|im_end|>
+{% elif message.role == 'assistant' -%}
+<|im_start|>assistant
+{% if loop.index0 > ns.last and message.reasoning_content %}<think>
+{{ message.reasoning_content }}
+</think>
+{% endif %}{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}{% set tool_call = call.function %}
+<tool_call>{"name": "{{ tool_call.name }}", "arguments": {{ tool_call.arguments | tojson }}}</tool_call>
+{%- endfor %}<|im_end|>
+{% elif message.role == 'tool' -%}
+<|im_start|>user
+<tool_response>{{ message.content }}</tool_response><|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+"""
+"""As Qwen3's: thoughts before the last user message are dropped. What opens the answer's thought is to follow."""
+
+THINKING = AGENT_TURNS + "<think>\n{% endif -%}"
+"""The generation prompt opens a thought."""
+
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!",
     "What is the capital of France? Paris is the capital of France. How are you today?",
@@ -25,6 +62,22 @@ CORPUS = [
 ] * 4
 
 VOCABULARY = 400
+
+
+def byte_fallback_tokenizer(normalizer: Any, texts: Iterable[str]) -> Any:
+    """BPE trained on the texts, whose vocabulary has their characters, and bytes for all others."""
+    from tokenizers import Tokenizer, models, trainers
+
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizer
+    trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=200, show_progress=False))
+    model = json.loads(trained.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
+    merges = [tuple(merge) for merge in model["merges"]]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizer
+    return tokenizer
 
 
 def make_tokenizer(folder: Path, *, template: str | None = TEMPLATE, vocabulary: int = VOCABULARY) -> None:
@@ -139,3 +192,15 @@ def tiny(kind: str, **changes: Any) -> Path:
     """The folder of a tiny model; made once per test session."""
     root = Path(tempfile.mkdtemp(prefix="localai_shim-tiny-"))
     return make_model(root / f"tiny-{kind}", kind, **changes)
+
+
+def make_half_model(folder: Path, kind: str) -> Path:
+    """As `make_model`, with weights in bfloat16."""
+    import mlx.core as mx
+
+    make_model(folder, kind)
+    weights = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(weights, dict)
+    halved = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), halved, metadata={"format": "mlx"})
+    return folder

@@ -18,7 +18,7 @@ from mlx_lm.models import cache as mlx_cache
 from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, TextModel, is_plain_fast, load_text_model
 from localai_shim.types import ModelLoadError
-from tests.tiny import CONFIGS, make_model, tiny
+from tests.tiny import CONFIGS, make_half_model, make_model, tiny
 
 PROMPT = [5, 9, 13, 21, 8, 3]
 
@@ -73,11 +73,7 @@ def test_a_cache_knows_its_state_and_the_default_is_a_kv_cache_per_layer() -> No
 
 
 def test_half_precision_weights_are_widened_where_there_is_no_gpu(tmp_path: Path) -> None:
-    path = make_model(tmp_path / "half", "qwen3")
-    weights = mx.load(str(path / "model.safetensors"))
-    assert isinstance(weights, dict)
-    halved = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
-    mx.save_safetensors(str(path / "model.safetensors"), halved, metadata={"format": "mlx"})
+    path = make_half_model(tmp_path / "half", "qwen3")
     model = loaded(path)
     dtypes = {array.dtype for _, array in tree_flatten(model._model.parameters())}
     assert dtypes == {mx.bfloat16 if model.samples_on_device else mx.float32}

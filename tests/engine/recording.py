@@ -40,6 +40,16 @@ class Clock:
         return self.now
 
 
+def refusing(token: int) -> Callable[[list[list[int]]], None]:
+    """For `Recording.before`: passes with this token raise."""
+
+    def refuse(rows: list[list[int]]) -> None:
+        if any(token in row for row in rows):
+            raise RuntimeError("bad prompt")
+
+    return refuse
+
+
 class Recording:
     """One layer that keeps the tokens themselves, so that what a cache holds can be read back.
 

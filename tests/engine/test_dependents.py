@@ -10,7 +10,7 @@ from localai_shim.engine.model import StepInput
 from localai_shim.types import RowError
 from tests.engine.counting import counting, expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, request, rows_of
-from tests.engine.recording import MakeWorld, World
+from tests.engine.recording import MakeWorld, World, refusing
 from tests.samples import only
 
 SHARED = [50] * 100
@@ -175,12 +175,8 @@ def test_when_the_first_fails_it_fails_alone(world: MakeWorld) -> None:
 
 
 def test_when_what_is_shared_fails_each_is_tried_and_fails(world: MakeWorld) -> None:
-    def refuse(rows: list[list[int]]) -> None:
-        if any(50 in row for row in rows):
-            raise RuntimeError("bad prompt")
-
     w = world()
-    w.model.before = refuse
+    w.model.before = refusing(50)
     rows = [w.ask(branch(i))[0] for i in range(1, 6)]
     [other] = w.ask([7] * 200)
     w.run()

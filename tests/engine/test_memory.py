@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
-from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.model import StepInput
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
@@ -200,39 +201,42 @@ def test_a_preempted_row_can_be_cancelled_and_leaves_the_others_alone() -> None:
 # -- quantised keys and values -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_rows_take_what_is_said_and_less(bits: int) -> None:
-    engine = engine_for("qwen3", kv=Quantised(32, bits), head_dim=32)
-    try:
-        stats = engine.stats() if engine.model else None
-        assert stats is not None
-        assert stats.kv_bytes_per_token_unquantised == 2 * 2 * 2 * 32 * 4
-        # A scale and a bias of 32 bits for each 32 numbers.
-        assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
-        gate = Gate(lambda: engine.stats().running == 3)
-        with stepping(engine, gate):
-            running = [Running(engine, request(tokens(100, i), max_tokens=40)) for i in range(3)]
-            gate.wait()
-            assert engine.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
-            gate.open()
-        for run in running:
-            run.finish()
-    finally:
-        engine.close()
+@pytest.fixture(params=[4, 8])
+def bits(request: pytest.FixtureRequest) -> int:
+    made: int = request.param
+    return made
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_rows_say_the_same_alone_in_a_batch_and_from_the_prefix_cache(bits: int) -> None:
-    engine = engine_for("qwen3", kv=Quantised(32, bits), head_dim=32)
-    try:
-        prompts = [tokens(60 + 7 * i, i) for i in range(4)]
-        each = [generate(engine, request(p, max_tokens=30))[0] for p in prompts]
-        hits = engine.stats().cache_hits
-        running = [Running(engine, request(p, max_tokens=30)) for p in prompts]
-        assert [run.finish()[0] for run in running] == each
-        assert engine.stats().cache_hits == hits + 4
-    finally:
-        engine.close()
+@pytest.fixture
+def quantised(bits: int) -> Iterator[Engine]:
+    made = engine_for("qwen3", kv=Quantised(32, bits), head_dim=32)
+    yield made
+    made.close()
+
+
+def test_quantised_rows_take_what_is_said_and_less(bits: int, quantised: Engine) -> None:
+    stats = quantised.stats() if quantised.model else None
+    assert stats is not None
+    assert stats.kv_bytes_per_token_unquantised == 2 * 2 * 2 * 32 * 4
+    # A scale and a bias of 32 bits for each 32 numbers.
+    assert stats.kv_bytes_per_token == stats.kv_bytes_per_token_unquantised * (bits + 2) // 32
+    gate = Gate(lambda: quantised.stats().running == 3)
+    with stepping(quantised, gate):
+        running = [Running(quantised, request(tokens(100, i), max_tokens=40)) for i in range(3)]
+        gate.wait()
+        assert quantised.stats().kv_bytes == 3 * 256 * stats.kv_bytes_per_token
+        gate.open()
+    for run in running:
+        run.finish()
+
+
+def test_quantised_rows_say_the_same_alone_in_a_batch_and_from_the_prefix_cache(quantised: Engine) -> None:
+    prompts = [tokens(60 + 7 * i, i) for i in range(4)]
+    each = [generate(quantised, request(p, max_tokens=30))[0] for p in prompts]
+    hits = quantised.stats().cache_hits
+    running = [Running(quantised, request(p, max_tokens=30)) for p in prompts]
+    assert [run.finish()[0] for run in running] == each
+    assert quantised.stats().cache_hits == hits + 4
 
 
 def test_eight_bits_say_nearly_what_all_of_them_say() -> None:

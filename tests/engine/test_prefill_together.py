@@ -17,7 +17,7 @@ from localai_shim.engine.model import StepInput
 from localai_shim.types import RowError, SamplingParams
 from tests.engine.counting import expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
-from tests.engine.recording import MakeWorld
+from tests.engine.recording import MakeWorld, World, refusing
 from tests.samples import only
 
 LENGTHS = [2, 3, 5, 9, 12, 17, 24, 30, 31, 40, 63, 64, 65, 90, 110, 128]
@@ -56,6 +56,14 @@ def passes(
 # -- how many passes ---------------------------------------------------------------------------------------------------
 
 
+def rows_of_passes(w: World, *, prompts: int, length: int) -> list[int]:
+    """How many rows each pass has when so many prompts of a length are run."""
+    for i in range(1, prompts + 1):
+        w.ask([i] * length)
+    w.run()
+    return [len(rows) for rows in w.model.passes]
+
+
 def test_prompts_of_about_a_length_take_one_pass(world: MakeWorld) -> None:
     w = world()
     for i in range(1, 9):
@@ -79,19 +87,11 @@ def test_nobody_is_padded_to_more_than_twice_the_length(world: MakeWorld) -> Non
 
 
 def test_a_pass_is_of_a_chunk_at_most(world: MakeWorld) -> None:
-    w = world()
-    for i in range(1, 41):
-        w.ask([i] * 101)
-    w.run()
-    assert [len(rows) for rows in w.model.passes] == [20] * 2
+    assert rows_of_passes(world(), prompts=40, length=101) == [20] * 2
 
 
 def test_long_prompts_are_run_alone(world: MakeWorld) -> None:
-    w = world()
-    for i in range(1, 5):
-        w.ask([i] * 130)
-    w.run()
-    assert [len(rows) for rows in w.model.passes] == [1] * 4
+    assert rows_of_passes(world(), prompts=4, length=130) == [1] * 4
 
 
 def test_beside_running_rows_a_pass_is_as_large_as_a_chunk_may_be(world: MakeWorld) -> None:
@@ -231,12 +231,8 @@ def test_what_they_leave_is_found_afterwards() -> None:
 
 
 def test_one_whose_prefill_fails_fails_alone(world: MakeWorld) -> None:
-    def refuse(rows: list[list[int]]) -> None:
-        if any(13 in row for row in rows):
-            raise RuntimeError("bad prompt")
-
     w = world()
-    w.model.before = refuse
+    w.model.before = refusing(13)
     rows = [w.ask([i] * 30)[0] for i in range(10, 18)]
     w.run()
     assert [w.failed(row) for row in rows] == [i == 13 for i in range(10, 18)]

@@ -47,6 +47,12 @@ def vocabulary_with(*added: str) -> Vocabulary:
     return vocabulary_of(tokenizer_with(*added))
 
 
+def closed(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str, Any]:
+    """An object schema with these properties, all required but the optional ones, and no others."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
+
+
 def allowed(mask: np.ndarray) -> list[int]:
     """The ids of the tokens that a mask allows."""
     return [int(i) for i in np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))]

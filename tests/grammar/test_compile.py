@@ -19,20 +19,10 @@ from localai_shim.grammar.compile import (
     lark,
     regex,
 )
-from tests.grammar.drafts import allowed, draft, drafts, says, tokenizer_with, vocabulary_of, vocabulary_with
+from tests.grammar.drafts import allowed, closed, draft, drafts, says, tokenizer_with, vocabulary_of, vocabulary_with
 
 VALIDATOR = jsonschema.Draft202012Validator
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
-
-
-@pytest.fixture(scope="module")
-def compiler() -> GrammarCompiler:
-    return GrammarCompiler(vocabulary_with())
-
-
-def closed(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
 
 
 LIST = closed({"value": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/L"}, {"type": "null"}]}})

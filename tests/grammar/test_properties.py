@@ -13,20 +13,10 @@ from hypothesis import strategies as st
 
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, GrammarCompiler, json_schema
-from tests.grammar.drafts import draft, says, vocabulary_with
+from tests.grammar.drafts import closed, draft, says, vocabulary_with
 from tests.samples import sampled
 
 VALIDATOR = jsonschema.Draft202012Validator
-
-
-@pytest.fixture(scope="module")
-def compiler() -> GrammarCompiler:
-    return GrammarCompiler(vocabulary_with())
-
-
-def closed(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
 
 
 def validate(value: Any, schema: dict[str, Any]) -> None:

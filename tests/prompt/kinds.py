@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.tiny import CORPUS
+from tests.tiny import CORPUS, byte_fallback_tokenizer
 
 MARKUP = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -131,20 +130,7 @@ def _new(model: Any) -> Any:
 
 
 def _with_bytes(normalizer: Any) -> Any:
-    """BPE whose vocabulary has the characters of words, and bytes for all others."""
-    from tokenizers import models, trainers
-
-    trained = _new(models.BPE())
-    trained.normalizer = normalizer
-    texts = [text.replace(" ", "\u2581") for text in CORPUS if text.isascii()]
-    trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=200, show_progress=False))
-    model = json.loads(trained.to_str())["model"]
-    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
-    merges = [tuple(merge) for merge in model["merges"]]
-    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    tokenizer = _new(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizer
-    return tokenizer
+    return byte_fallback_tokenizer(normalizer, [text.replace(" ", "\u2581") for text in CORPUS if text.isascii()])
 
 
 def _save(tokenizer: Any, folder: Path) -> None:

@@ -10,6 +10,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from localai_shim.errors import BadRequest
 from localai_shim.prompt.messages import ROLES, template_messages
+from tests.prompt.refusals import refusal
 
 TEXT = {"type": "text", "text": "hi"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -266,11 +267,8 @@ def test_the_template_sees(name: str) -> None:
 
 @pytest.mark.parametrize(("messages", "param", "code", "fragment"), WRONG, ids=lambda value: str(value)[:48])
 def test_an_error_names_the_place(messages: Any, param: str, code: str, fragment: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        template_messages(messages)
-    error = caught.value
-    assert (error.param, error.code, error.status) == (param, code, 400)
-    assert fragment in error.message
+    error = refusal(template_messages, messages)
+    assert (error.param, error.code, error.status) == (param, code, 400) and fragment in error.message
 
 
 TOO_EARLY = "must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not"
@@ -295,10 +293,9 @@ UNMATCHED: list[tuple[list[Any], str, str]] = [
 
 @pytest.mark.parametrize(("messages", "param", "fragment"), UNMATCHED, ids=lambda value: str(value)[:60])
 def test_every_call_has_a_result_and_every_result_a_call(messages: Any, param: str, fragment: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        template_messages(messages)
-    assert (caught.value.param, caught.value.code) == (param, None)
-    assert fragment in caught.value.message
+    error = refusal(template_messages, messages)
+    assert (error.param, error.code) == (param, None)
+    assert fragment in error.message
 
 
 def test_parallel_calls_may_be_answered_in_any_order_and_ids_may_come_again() -> None:
@@ -367,9 +364,8 @@ def test_what_is_no_text_is_refused_where_it_stands(message: Any, param: str) ->
 
 def test_an_error_counts_the_messages_before_it() -> None:
     good = {"role": "user", "content": "x"}
-    with pytest.raises(BadRequest) as caught:
-        template_messages([good, good, {"role": "user", "content": [TEXT, TEXT, {"type": "smell"}]}])
-    assert caught.value.param == "messages[2].content[2].type"
+    error = refusal(template_messages, [good, good, {"role": "user", "content": [TEXT, TEXT, {"type": "smell"}]}])
+    assert error.param == "messages[2].content[2].type"
 
 
 def test_a_template_with_a_developer_role_gets_it() -> None:

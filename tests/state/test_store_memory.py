@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ def response(store: Store, n: int, previous: int | None = None, size: int = 50 *
     store.save("response", f"r{n}", body(n, size), parts={"input": [{"id": f"i{n}"}]}, previous=back, **more)
 
 
+def responses(store: Store, numbers: Iterable[int]) -> None:
+    for n in numbers:
+        response(store, n)
+
+
 def present(store: Store) -> set[int]:
     """Which are there, found in a way that is no use."""
     page = store.list("response", after=None, limit=10**6, descending=False)
@@ -29,15 +35,13 @@ def present(store: Store) -> set[int]:
 
 def test_a_store_within_its_limit_removes_nothing() -> None:
     store = Store(limit=550 * KB)
-    for n in range(10):
-        response(store, n)
+    responses(store, range(10))
     assert present(store) == set(range(10))
 
 
 def test_what_was_used_least_recently_goes_first() -> None:
     store = Store(limit=550 * KB)
-    for n in range(10):
-        response(store, n)
+    responses(store, range(10))
     store.get("response", "r0")
     store.items("response", "r1", "input")
     store.chain("r2")
@@ -56,8 +60,7 @@ def test_what_was_used_least_recently_goes_first() -> None:
 
 def test_lists_and_failed_calls_are_no_use() -> None:
     store = Store(limit=550 * KB)
-    for n in range(10):
-        response(store, n)
+    responses(store, range(10))
     store.list("response", after="r0", limit=1, descending=True)
     store.find_item("i0")
     store.get("conversation", "r0")
@@ -91,19 +94,15 @@ def test_no_response_goes_before_those_that_go_on_from_it() -> None:
     store = Store(limit=550 * KB)
     for n in range(4):
         response(store, n, previous=n - 1 if n else None)
-    for n in range(10, 16):
-        response(store, n)
+    responses(store, range(10, 16))
     store.get("response", "r3")  # and with it 0, 1 and 2
-    for n in range(16, 22):
-        response(store, n)
+    responses(store, range(16, 22))
     assert present(store) == {0, 1, 2, 3, *range(16, 22)}
     response(store, 4, previous=3)
-    for n in range(22, 27):
-        response(store, n)
+    responses(store, range(22, 27))
     assert present(store) == {0, 1, 2, 3, 4, *range(22, 27)}
     assert [item["id"] for item in store.chain("r4")] == ["i0", "i1", "i2", "i3", "i4"]
-    for n in range(27, 36):
-        response(store, n)
+    responses(store, range(27, 36))
     assert present(store) == {0, *range(27, 36)}  # the chain's end went first
     response(store, 36)
     assert present(store) == set(range(27, 37))
@@ -114,8 +113,7 @@ def test_of_branches_the_unused_one_goes_and_the_trunk_stays() -> None:
     response(store, 0)
     response(store, 1, previous=0)
     response(store, 2, previous=0)
-    for n in range(10, 17):
-        response(store, n)
+    responses(store, range(10, 17))
     store.chain("r1")
     response(store, 17)
     assert present(store) == {0, 1, *range(10, 18)}
@@ -129,22 +127,18 @@ def test_a_deleted_response_goes_with_the_last_that_goes_on_from_it() -> None:
     store.delete("response", "r0")
     store.delete("response", "r1")
     assert [item["id"] for item in store.chain("r2")] == ["i0", "i1", "i2"]
-    for n in range(10, 13):
-        response(store, n)  # r2 has to go, and all that was kept for it
-    for n in range(13, 20):
-        response(store, n)
+    responses(store, range(10, 13))  # r2 has to go, and all that was kept for it
+    responses(store, range(13, 20))
     assert present(store) == set(range(10, 20))
 
 
 def test_deleting_the_end_of_a_chain_leaves_the_rest_as_recently_used() -> None:
     store = Store(limit=550 * KB)
     response(store, 0)
-    for n in range(1, 9):
-        response(store, n)
+    responses(store, range(1, 9))
     response(store, 9, previous=0)
     store.delete("response", "r9")
-    for n in range(10, 13):
-        response(store, n)
+    responses(store, range(10, 13))
     assert present(store) == {0, *range(3, 9), *range(10, 13)}
 
 
@@ -152,12 +146,10 @@ def test_what_a_process_works_on_stays() -> None:
     store = Store(limit=550 * KB)
     response(store, 0)
     response(store, 1, previous=0, owner="p")
-    for n in range(10, 30):
-        response(store, n)
+    responses(store, range(10, 30))
     assert {0, 1} < present(store)
     response(store, 1, owner=None)
-    for n in range(30, 40):
-        response(store, n)
+    responses(store, range(30, 40))
     assert present(store) == set(range(30, 40))
 
 
@@ -189,8 +181,7 @@ def test_a_string_that_many_use_counts_once() -> None:
 
 def test_a_file_has_no_limit(tmp_path: Any) -> None:
     store = Store(tmp_path / "state.db", limit=1)
-    for n in range(5):
-        response(store, n)
+    responses(store, range(5))
     assert present(store) == set(range(5))
     store.close()
 
@@ -202,6 +193,5 @@ def test_a_chain_in_use_is_kept_whole_past_the_limit_and_goes_once_it_is_not() -
         response(store, n, previous=n - 1 if n else None)
     assert present(store) == set(range(40)), "the others went first"
     assert len(store.chain("r39")) == 40
-    for n in range(200, 215):
-        response(store, n)
+    responses(store, range(200, 215))
     assert len(present(store)) < 12

@@ -22,28 +22,13 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, testing
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import EngineClosedError, Event, GenerationRequest, Prompt, RowError, SamplingParams
-from tests.conftest import MESSAGES, revalidate
+from tests.conftest import revalidate
 from tests.engine.harness import Running, eventually, generate, is_last, request
+from tests.testing.asking import answer, ask, contents
 
 ROOT = Path(__file__).parents[2]
 HANGS = Reply(["one", " two"], interval=math.inf)
 """Says its first token, and then nothing more."""
-
-
-def ask(client: Any, **more: Any) -> Any:
-    return client.chat.completions.create(model="any", messages=MESSAGES, **more)
-
-
-def answer(*replies: Any, **more: Any) -> Any:
-    """What a client gets of an engine with this script."""
-    with ScriptedEngine(replies) as engine:
-        made = ask(LocalOpenAI(engine=engine), **more)
-    revalidate(made)
-    return made
-
-
-def contents(stream: Any) -> list[str]:
-    return [c.choices[0].delta.content for c in stream if c.choices and c.choices[0].delta.content]
 
 
 def idle(engine: ScriptedEngine) -> bool:

@@ -11,25 +11,9 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from localai_shim.types import EngineError, GenerationRequest, RowError
-from tests.conftest import MESSAGES, revalidate
+from tests.conftest import revalidate
 from tests.engine.harness import Running, request
-
-
-def ask(client: Any, **more: Any) -> Any:
-    return client.chat.completions.create(model="any", messages=MESSAGES, **more)
-
-
-def answer(*replies: Any, **more: Any) -> Any:
-    """What a client gets of an engine with this script."""
-    with ScriptedEngine(replies) as engine:
-        made = ask(LocalOpenAI(engine=engine), **more)
-    revalidate(made)
-    return made
-
-
-def contents(stream: Any) -> list[str]:
-    return [c.choices[0].delta.content for c in stream if c.choices and c.choices[0].delta.content]
-
+from tests.testing.asking import answer, ask, contents
 
 # -- what is said ---------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from localai_shim.endpoints.answer.tool_fields import (
 )
 from localai_shim.errors import BadRequest
 from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from tests.prompt.refusals import refusal
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
@@ -184,11 +185,8 @@ WRONG: list[tuple[Any, str, str, str]] = [
 
 @pytest.mark.parametrize(("tools", "param", "code", "fragment"), WRONG, ids=lambda value: str(value)[:60])
 def test_an_error_names_the_place(tools: Any, param: str, code: str, fragment: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_tools(tools)
-    error = caught.value
-    assert (error.param, error.code, error.status) == (param, code, 400)
-    assert fragment in error.message
+    error = refusal(read_tools, tools)
+    assert (error.param, error.code, error.status) == (param, code, 400) and fragment in error.message
 
 
 @pytest.mark.parametrize(
@@ -203,9 +201,8 @@ def test_an_error_names_the_place(tools: Any, param: str, code: str, fragment: s
     ids=str,
 )
 def test_an_error_of_the_legacy_form_names_the_place(functions: Any, param: str, code: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_functions(functions)
-    assert (caught.value.param, caught.value.code) == (param, code)
+    error = refusal(read_functions, functions)
+    assert (error.param, error.code) == (param, code)
 
 
 # -- the choice -------------------------------------------------------------------------------------------------
@@ -301,10 +298,9 @@ BAD_CHOICES: list[tuple[Any, str, str | None, str]] = [
 
 @pytest.mark.parametrize(("value", "param", "code", "fragment"), BAD_CHOICES, ids=lambda value: str(value)[:60])
 def test_an_error_in_a_choice_names_the_place(value: Any, param: str, code: str | None, fragment: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_tool_choice(value, read_tools(TOOLS))
-    assert (caught.value.param, caught.value.code) == (param, code)
-    assert fragment in caught.value.message
+    error = refusal(read_tool_choice, value, read_tools(TOOLS))
+    assert (error.param, error.code) == (param, code)
+    assert fragment in error.message
 
 
 @pytest.mark.parametrize("value", ["none", "auto", "required", TOOLS[1]], ids=str)
@@ -340,10 +336,9 @@ def test_a_legacy_choice_is_read(value: Any, choice: ToolChoice) -> None:
     ids=str,
 )
 def test_an_error_in_a_legacy_choice_names_the_place(value: Any, param: str, code: str | None, fragment: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_function_call(value, read_functions([{"name": "now"}]))
-    assert (caught.value.param, caught.value.code) == (param, code)
-    assert fragment in caught.value.message
+    error = refusal(read_function_call, value, read_functions([{"name": "now"}]))
+    assert (error.param, error.code) == (param, code)
+    assert fragment in error.message
 
 
 def test_a_legacy_choice_needs_functions() -> None:

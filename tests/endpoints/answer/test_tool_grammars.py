@@ -1,180 +1,39 @@
-"""Calls that are right by construction: models with random weights make them, and neighbours notice nothing."""
+"""Calls that are right by construction: models with random weights make them."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import anyio
 import jsonschema
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import LocalOpenAI
 from tests.conftest import refused
+from tests.endpoints.answer.tool_formats import (
+    EVERY,
+    GLM,
+    HERMES,
+    SAMPLE,
+    Format,
+    allowing,
+    check_calls,
+    closed,
+    custom,
+    named,
+    run,
+)
 from tests.endpoints.scripting import (
     PING,
-    arguments,
     ask,
     calls,
-    check_stream,
     function,
-    gathered,
     invalid,
-    marked_model,
-    said,
     token_id,
 )
 from tests.samples import only
-
-EOS = "<|im_end|>"
-PROMPT = """
-{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor -%}
-{%- for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor -%}
-{%- if add_generation_prompt %}[assistant]{% endif -%}"""
-"""A short prompt: these models understand nothing anyway."""
-
-
-def closed(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-FLAT: dict[str, Any] = {
-    "forecast": closed(
-        unit={"enum": ["celsius", "fahrenheit"]},
-        days={"type": "integer", "minimum": 1, "maximum": 14},
-        city={"type": "string", "minLength": 1, "maxLength": 8},
-    ),
-    "move": closed(
-        x={"type": "integer", "minimum": -50, "maximum": 50},
-        fast={"type": "boolean"},
-        level={"enum": [1, 2, 3]},
-    ),
-    "note": closed(text={"type": ["string", "null"], "maxLength": 8}, kind={"const": "memo"}),
-    "ping": closed(),
-}
-GUEST = closed(name={"type": "string", "maxLength": 6}, age={"type": "integer", "minimum": 0, "maximum": 99})
-NESTED: dict[str, Any] = {
-    **FLAT,
-    "book": {
-        **closed(
-            host={"$ref": "#/$defs/guest"},
-            guests={"type": "array", "items": {"$ref": "#/$defs/guest"}, "maxItems": 2},
-            room=closed(floor={"enum": [1, 2]}, view={"anyOf": [{"const": "sea"}, {"type": "null"}]}),
-        ),
-        "$defs": {"guest": GUEST},
-    },
-}
-
-
-@dataclass(frozen=True)
-class Format:
-    """How a family of models writes calls.
-
-    Attributes:
-        markers: their special tokens, the one that begins a call first.
-        hint: what of their templates tells the format.
-        schemas: of the arguments that it can write.
-    """
-
-    name: str
-    markers: Sequence[str]
-    hint: str
-    schemas: dict[str, Any] = field(default_factory=lambda: NESTED)
-
-    @property
-    def folder(self) -> Path:
-        return marked_model(f"{{#- tool_calls {self.hint} -#}}{PROMPT}", *self.markers)
-
-    def tools(self, *, strict: bool, only: Sequence[str] = ()) -> list[Any]:
-        return [
-            {"type": "function", "function": {"name": name, "parameters": schema, "strict": strict}}
-            for name, schema in self.schemas.items()
-            if not only or name in only
-        ]
-
-    @property
-    def ends(self) -> dict[str, int]:
-        """A bias that ends an answer where it may end."""
-        return {token_id(self.folder, EOS): 100}
-
-    @property
-    def begins(self) -> dict[str, Any]:
-        """Makes a model begin with a call if it may, and end where it may after that."""
-        return {
-            "logit_bias": {token_id(self.folder, self.markers[0]): 90, **self.ends},
-            "extra_body": {"min_tokens": 1},
-        }
-
-
-FORMATS = [
-    Format(
-        "json_tools", ("<tool_call>", "</tool_call>"), '<tool_call>{"name": , "arguments": }</tool_call> tool_call.name'
-    ),
-    Format("qwen3_coder", ("<tool_call>", "</tool_call>"), "<tool_call>\n<function=name>"),
-    Format("mistral", ("[TOOL_CALLS]", "[ARGS]"), "[TOOL_CALLS]name[ARGS]"),
-    Format("gemma4", ("<|tool_call>", "<tool_call|>", '<|"|>'), "<|tool_call>call:name<tool_call|>"),
-    Format(
-        "function_gemma",
-        ("<start_function_call>", "<end_function_call>", "<escape>"),
-        "<start_function_call>call:name<end_function_call>",
-        FLAT,
-    ),
-]
-EVERY = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-HERMES = FORMATS[0]
-GLM = Format("glm47", ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>"), "<arg_key>")
-SAMPLE: dict[str, Any] = {"temperature": 1, "seed": 11, "max_tokens": 500}
-
-
-def named(name: str) -> Any:
-    return {"type": "function", "function": {"name": name}}
-
-
-def allowing(mode: str, *names: str) -> Any:
-    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
-
-
-async def together(client: AsyncLocalOpenAI, requests: Sequence[dict[str, Any]]) -> list[Any]:
-    """The answers to requests that are made at once."""
-    made: list[Any] = [None] * len(requests)
-
-    async def one(i: int) -> None:
-        made[i] = await ask(client, **{**SAMPLE, **requests[i]})
-
-    async with anyio.create_task_group() as group:
-        for i in range(len(requests)):
-            group.start_soon(one, i)
-    return made
-
-
-def run(folder: Path, requests: Sequence[dict[str, Any]]) -> list[Any]:
-    async def main() -> list[Any]:
-        async with AsyncLocalOpenAI(folder) as client:
-            return await together(client, requests)
-
-    return anyio.run(main)
-
-
-def check_calls(choice: Any, schemas: dict[str, Any], *, single: bool = False) -> None:
-    """The choice is calls and nothing else, which name these functions and follow their schemas."""
-    assert choice.finish_reason == "tool_calls", choice
-    assert choice.message.content is None and not invalid(choice.message)
-    made = arguments(choice.message)
-    assert len(made) == 1 if single else made
-    for name, given in made:
-        jsonschema.validate(given, schemas[name])
-
 
 # -- a hundred of a hundred -------------------------------------------------------------------------------------------
 
@@ -266,11 +125,6 @@ def test_an_answer_is_a_call_or_follows_the_format() -> None:
 
 
 SQL = 'start: "SELECT " name (", " name)* " FROM " name\nname: /[a-z]{1,6}/'
-
-
-def custom(name: str, syntax: str, definition: str) -> Any:
-    format = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
-    return {"type": "custom", "custom": {"name": name, "format": format}}
 
 
 @EVERY
@@ -393,114 +247,3 @@ def test_broken_schemas_and_grammars_are_refused_while_a_neighbour_goes_on() -> 
                     told[key] = told.get(key, "") + made.function.arguments
         assert not waiting
     assert told == {(i, j): text for i, made in enumerate(alone) for j, (_, text) in enumerate(made)}
-
-
-# -- neighbours -------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def thinking_model() -> Path:
-    """Hermes calls, and a template that opens a block of reasoning where it is told to."""
-    template = f"{{#- <tool_call> tool_call.name -#}}{PROMPT}{{% if enable_thinking %}}<think>{{% endif %}}"
-    return marked_model(template, *HERMES.markers, "<think>", "</think>")
-
-
-def asked(i: int) -> dict[str, Any]:
-    """The i-th of 32 requests of which no two ask for the same."""
-    names = list(HERMES.schemas)
-    name = names[i % len(names)]
-    more: dict[str, Any] = {
-        "messages": [{"role": "user", "content": f"Question {i}"}],
-        "seed": i,
-        "temperature": 0.5 + i / 32,
-        "max_tokens": 200,
-    }
-    tools, ends = HERMES.tools(strict=False), {token_id(thinking_model(), EOS): 100}
-    thinks = {"enable_thinking": True, "thinking_budget": i % 7}
-    kinds: list[dict[str, Any]] = [
-        {"tools": tools, "tool_choice": named(name), "logit_bias": ends},
-        {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False},
-        {"tools": tools, "tool_choice": named(name), "logit_bias": ends, "extra_body": thinks},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "guest", "schema": GUEST}}},
-        {"extra_body": {"guided_regex": f"[a-z]{{{i}}}", **thinks}},
-        {"functions": [{"name": name, "parameters": HERMES.schemas[name]}], "function_call": {"name": name}},
-        {"tools": [custom("phone", "regex", f"[0-9]{{{i}}}")], "tool_choice": "required", "logit_bias": ends},
-        {"max_tokens": 20 + i, "extra_body": {"ignore_eos": True}},
-    ]
-    return {**more, **kinds[i % 8]}
-
-
-def check_answer(i: int, choice: Any) -> None:
-    """What came is what the i-th request asked for."""
-    message, kind = choice.message, i % 8
-    names = list(HERMES.schemas)
-    name = names[i % len(names)]
-    if kind in (0, 1, 2):
-        check_calls(choice, HERMES.schemas if kind == 1 else {name: HERMES.schemas[name]}, single=kind == 1)
-    elif kind == 3:
-        jsonschema.validate(json.loads(message.content), GUEST)
-    elif kind == 4:
-        assert re.fullmatch(f"[a-z]{{{i}}}", message.content)
-    elif kind == 5:
-        assert message.function_call.name == name and choice.finish_reason == "function_call"
-        jsonschema.validate(json.loads(message.function_call.arguments), HERMES.schemas[name])
-    elif kind == 6:
-        assert all(re.fullmatch(f"[0-9]{{{i}}}", text) for _, text in calls(message)) and message.tool_calls
-    else:
-        assert choice.finish_reason == "length" and message.content
-
-
-@pytest.fixture(scope="module")
-def alone() -> Iterator[Callable[[int], list[dict[str, Any]]]]:
-    """What the i-th request is answered with when it is made alone."""
-    with LocalOpenAI(thinking_model()) as client:
-
-        @functools.cache
-        def answer(i: int) -> list[dict[str, Any]]:
-            completion = ask(client, **asked(i))
-            check_answer(i, completion.choices[0])
-            return said(completion)
-
-        yield answer
-
-
-async def streamed(client: AsyncLocalOpenAI, i: int) -> list[dict[str, Any]]:
-    chunks = [chunk async for chunk in await ask(client, stream=True, **asked(i))]
-    check_stream(chunks)
-    return said(gathered(chunks))
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", only([], ["asyncio", "trio"]))
-async def test_thirty_two_neighbours_get_what_each_asked_for_as_if_alone(alone: Callable[[int], Any]) -> None:
-    made: list[Any] = [None] * 32
-
-    async def one(client: AsyncLocalOpenAI, i: int) -> None:
-        made[i] = said(await ask(client, **asked(i))) if i % 3 else await streamed(client, i)
-
-    async with AsyncLocalOpenAI(thinking_model()) as client, anyio.create_task_group() as group:
-        for i in range(32):
-            group.start_soon(one, client, i)
-    assert made == [alone(i) for i in range(32)]
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", only(["trio"], ["asyncio", "trio"]))
-async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alone: Callable[[int], Any]) -> None:
-    made: dict[int, Any] = {}
-
-    async def stay(client: AsyncLocalOpenAI, i: int) -> None:
-        made[i] = await streamed(client, i)
-
-    async def leave(client: AsyncLocalOpenAI, i: int) -> None:
-        stream = await ask(client, stream=True, **asked(i))
-        for _ in range(2 + i % 5):
-            if await anext(stream, None) is None:
-                break
-        await stream.close()
-
-    async with AsyncLocalOpenAI(thinking_model()) as client, anyio.create_task_group() as group:
-        for i in range(32):
-            group.start_soon(leave if i % 2 == (i // 8) % 2 else stay, client, i)
-    assert len(made) == 16
-    assert {i: alone(i) for i in made} == made

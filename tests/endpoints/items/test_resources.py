@@ -27,6 +27,19 @@ DONE = {"status": "completed"}
 SUMMARY = {"type": "summary_text", "text": "Short."}
 THOUGHT = {"type": "reasoning_text", "text": "Long."}
 CITATION = {"type": "url_citation", "url": URL, "title": "t", "start_index": 0, "end_index": 1}
+ANNOTATIONS = [
+    CITATION,
+    {"type": "file_citation", "file_id": "f", "filename": "n", "index": 3},
+    {"type": "file_path", "file_id": "f", "index": 3},
+    {
+        "type": "container_file_citation",
+        "container_id": "c",
+        "file_id": "f",
+        "filename": "n",
+        "start_index": 0,
+        "end_index": 3,
+    },
+]
 
 
 def user(*content: Any, **rest: Any) -> dict[str, Any]:
@@ -83,43 +96,8 @@ RESOURCES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         assistant({**SAID, "logprobs": [{**LOGPROB, "top_logprobs": [TOP]}]}, **DONE),
     ),
     (
-        assistant(
-            {
-                **SAID,
-                "annotations": [
-                    CITATION,
-                    {"type": "file_citation", "file_id": "f", "filename": "n", "index": 3},
-                    {"type": "file_path", "file_id": "f", "index": 3},
-                    {
-                        "type": "container_file_citation",
-                        "container_id": "c",
-                        "file_id": "f",
-                        "filename": "n",
-                        "start_index": 0,
-                        "end_index": 3,
-                    },
-                ],
-            }
-        ),
-        assistant(
-            {
-                **SAID,
-                "annotations": [
-                    CITATION,
-                    {"type": "file_citation", "file_id": "f", "filename": "n", "index": 3},
-                    {"type": "file_path", "file_id": "f", "index": 3},
-                    {
-                        "type": "container_file_citation",
-                        "container_id": "c",
-                        "file_id": "f",
-                        "filename": "n",
-                        "start_index": 0,
-                        "end_index": 3,
-                    },
-                ],
-            },
-            **DONE,
-        ),
+        assistant({**SAID, "annotations": ANNOTATIONS}),
+        assistant({**SAID, "annotations": ANNOTATIONS}, **DONE),
     ),
     (CALL, {**CALL, **DONE}),
     ({**CALL, "status": "in_progress", "parsed_arguments": {}}, {**CALL, "status": "in_progress"}),
@@ -340,27 +318,11 @@ REFUSED: list[tuple[Any, str, str, str]] = [
 ]
 
 HOSTED = [
-    "file_search_call",
-    "web_search_call",
-    "computer_call",
-    "computer_call_output",
-    "code_interpreter_call",
-    "image_generation_call",
-    "local_shell_call",
-    "local_shell_call_output",
-    "shell_call",
-    "shell_call_output",
-    "apply_patch_call",
-    "apply_patch_call_output",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "mcp_call",
-    "tool_search_call",
-    "tool_search_output",
-    "program",
-    "program_output",
-]
+    "file_search_call", "web_search_call", "computer_call", "computer_call_output", "code_interpreter_call",
+    "image_generation_call", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
+    "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
+    "mcp_call", "tool_search_call", "tool_search_output", "program", "program_output",
+]  # fmt: skip
 
 
 def nothing(item_id: str) -> None:

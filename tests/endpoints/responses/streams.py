@@ -113,14 +113,20 @@ class Script:
         content = [self.part(at, i, deltas, annotations) for i, deltas in enumerate(parts)]
         return self.item_done(status, content=content)
 
+    def simple_part(self, at: dict[str, Any], kind: str, field: str, deltas: Sequence[str]) -> dict[str, Any]:
+        """The only part of an item, of a kind that is nothing but its text; returns it."""
+        at, part = {**at, "content_index": 0}, {"type": kind, field: "".join(deltas)}
+        event = "Response" + "".join(word.title() for word in kind.split("_"))
+        self.emit(sdk.ResponseContentPartAddedEvent, "response.content_part.added", part={**part, field: ""}, **at)
+        for delta in deltas:
+            self.emit(getattr(sdk, f"{event}DeltaEvent"), f"response.{kind}.delta", delta=delta, **at)
+        self.emit(getattr(sdk, f"{event}DoneEvent"), f"response.{kind}.done", **{field: part[field]}, **at)
+        self.emit(sdk.ResponseContentPartDoneEvent, "response.content_part.done", part=part, **at)
+        return part
+
     def refusal(self) -> Script:
         at = self.item("message", role="assistant", content=[])
-        at, part = {**at, "content_index": 0}, {"type": "refusal", "refusal": "I will not."}
-        self.emit(sdk.ResponseContentPartAddedEvent, "response.content_part.added", part={**part, "refusal": ""}, **at)
-        for delta in ("I will", " not."):
-            self.emit(sdk.ResponseRefusalDeltaEvent, "response.refusal.delta", delta=delta, **at)
-        self.emit(sdk.ResponseRefusalDoneEvent, "response.refusal.done", refusal=part["refusal"], **at)
-        self.emit(sdk.ResponseContentPartDoneEvent, "response.content_part.done", part=part, **at)
+        part = self.simple_part(at, "refusal", "refusal", ("I will", " not."))
         return self.item_done(content=[part])
 
     def with_logprobs(self) -> Script:
@@ -139,13 +145,7 @@ class Script:
 
     def thought(self, at: dict[str, Any]) -> dict[str, Any]:
         """A part of reasoning text; returns it."""
-        at, part = {**at, "content_index": 0}, {"type": "reasoning_text", "text": "Hm, 2."}
-        self.emit(sdk.ResponseContentPartAddedEvent, "response.content_part.added", part={**part, "text": ""}, **at)
-        for delta in ("Hm,", " 2."):
-            self.emit(sdk.ResponseReasoningTextDeltaEvent, "response.reasoning_text.delta", delta=delta, **at)
-        self.emit(sdk.ResponseReasoningTextDoneEvent, "response.reasoning_text.done", text=part["text"], **at)
-        self.emit(sdk.ResponseContentPartDoneEvent, "response.content_part.done", part=part, **at)
-        return part
+        return self.simple_part(at, "reasoning_text", "text", ("Hm,", " 2."))
 
     def summary(self, at: dict[str, Any], index: int, deltas: Sequence[str], **last: Any) -> dict[str, Any]:
         """A part of a summary; returns it."""
