@@ -38,7 +38,7 @@ MAY = {
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors prompt state types",
     "engine": "adapters engine.kv engine.prefix options types",
-    "engine.prefix": "adapters engine engine.kv types",
+    "engine.prefix": "adapters engine.kv types",
     "engine.kv": "adapters types",
     "adapters": "options output types",
     "testing": "output types",

@@ -248,9 +248,8 @@ class Loop(Generic[ModelT]):
     def _plan_memory(self, model: ModelT, *, reuse_prompts: bool) -> None:
         """Measure what rows take, lower the context to what fits, and give the prefix cache its share."""
         options = self._options
-        self._memory = memory = Memory(
-            model, options.get("memory_limit"), options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
-        )
+        chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
+        self._memory = memory = Memory(model, options.get("memory_limit"), chunk)
         longest = memory.longest()
         if longest is not None and (model.context_length is None or longest < model.context_length):
             if model.context_length is not None:
