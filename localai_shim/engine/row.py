@@ -78,12 +78,10 @@ class Row:
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
             return "stop", is_eos
-        ends = False
-        if request.stop is not None:
-            try:
-                ends = request.stop.feed(token_id)
-            except Exception as error:
-                raise RowError(f"the stop check of this request failed: {error!r}") from error
+        try:
+            ends = request.stop is not None and request.stop.feed(token_id)
+        except Exception as error:
+            raise RowError(f"the stop check of this request failed: {error!r}") from error
         if self.constraint is not None:
             ends = self._constraint_ends(self.constraint, token_id) or ends
         if ends:

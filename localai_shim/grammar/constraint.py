@@ -144,14 +144,8 @@ class RowConstraint:
         elif opens:
             self._phase = "opening"
             self._forced = deque(thinking.opener[1:])
-        elif self._phase != "answer" and (self._phase == "thinking" or self._began(text)):
+        elif not self._forced:
             self._phase = "answer"
-
-    def _began(self, text: RowText) -> bool:
-        """Whether the answer has begun: with any token where a grammar waits for it, otherwise with any content."""
-        if self._phase == "start" and self._matcher is not None and not self._from_start:
-            return True
-        return any(piece.kind in ("content", "open", "stray") for piece in text.pieces)
 
     def _limit(self, thinking: Thinking) -> None:
         """Close the block when the budget is spent."""

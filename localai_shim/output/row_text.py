@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .channels import ChannelSplitter, Piece
+from .channels import ChannelSplitter
 from .detokenizer import Detokenizer
 from .markup import NORMAL, REASONING
 
@@ -23,23 +21,10 @@ class RowText:
         hidden: see `TokenRules`.
 
     Attributes:
-        pieces: what the last token added, split.
-        content: what of it is content, for the stop check.
+        content: what the last token added to it, for the stop check.
         in_reasoning: the text ends amid reasoning.
         has_stop_check: the row's stop check feeds it each token, before anyone else looks at it.
     """
-
-    __slots__ = (
-        "_all_content",
-        "_detokenizer",
-        "_eos",
-        "_hidden",
-        "_splitter",
-        "content",
-        "has_stop_check",
-        "in_reasoning",
-        "pieces",
-    )
 
     def __init__(
         self,
@@ -53,14 +38,12 @@ class RowText:
         self._detokenizer, self._splitter = detokenizer, splitter
         self._all_content = all_content or splitter is None
         self._eos, self._hidden = eos, hidden
-        self.pieces: Sequence[Piece] = ()
         self.content = ""
         self.in_reasoning = splitter is not None and splitter.in_reasoning
         self.has_stop_check = False
 
     def feed(self, token_id: int) -> bool:
         """Take the row's next token; False for an end of sequence that is no text."""
-        self.pieces = ()
         if token_id in self._eos:
             return False
         splitter, text = self._splitter, ""
@@ -68,10 +51,11 @@ class RowText:
             self._detokenizer.add_token(token_id)
             text = self._detokenizer.last_segment
         if splitter is not None:
-            self.pieces = splitter.feed(text)
+            pieces = splitter.feed(text)
             self.in_reasoning = splitter.in_reasoning
-        if self.has_stop_check:
-            self.content = text if self._all_content else ""
-            for piece in () if self._all_content else self.pieces:
-                self.content += piece.text if piece.kind == "content" else ""
+            if self.has_stop_check and not self._all_content:
+                text = ""
+                for piece in pieces:
+                    text += piece.text if piece.kind == "content" else ""
+        self.content = text
         return True
