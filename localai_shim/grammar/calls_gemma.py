@@ -14,7 +14,7 @@ from . import GrammarError
 from .lark_rules import LarkRules, other_than
 from .raw_text import containing, text
 from .schema import Schema
-from .tool_spec import Call
+from .tool import Call
 from .values import Branch, ValueGrammar, cannot_write
 
 
