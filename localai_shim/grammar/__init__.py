@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class GrammarError(ValueError):
-    """A grammar is broken, cannot be satisfied or is too complex; the message says what llguidance says."""
+    """A grammar is broken, cannot be satisfied or is too complex; the message says which and why."""
 
 
 class TooComplexError(GrammarError):

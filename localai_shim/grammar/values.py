@@ -9,9 +9,9 @@ the keywords for strings, numbers and arrays.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..output.references import resolve
 from . import GrammarError, TooComplexError
@@ -38,8 +38,6 @@ _IMPLIED = {
 _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_IMPLIED)
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
 _MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
-
-
 MAX_BRANCHES = 20_000
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
 
@@ -59,30 +57,26 @@ class Branch:
     constants: Sequence[object] = ()
 
 
-class Style(ABC):
+class Style(Protocol):
     """How a format writes strings, constants and keys."""
 
     separator: str
     """Between items and between properties."""
 
-    @abstractmethod
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
         """An expression of the strings that satisfy a schema."""
 
-    @abstractmethod
     def constant(self, value: object, rules: LarkRules) -> str:
         """An expression of one value."""
 
-    @abstractmethod
     def key(self, name: str) -> str:
         """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
 
-    @abstractmethod
     def other_key(self, names: Sequence[str]) -> str:
         """The body of a terminal: a key that is none of these."""
 
 
-class JsonStyle(Style):
+class JsonStyle:
     """JSON in which no string holds certain markers.
 
     Args:

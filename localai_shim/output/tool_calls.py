@@ -125,6 +125,7 @@ class CallParser:
     # -----------------------------------------------------------------------------------------------------------
 
     def _finished(self, body: str, cut: bool) -> list[tuple[str, str]]:
+        """The calls of a block, as (name, arguments or input). Raises where it cannot be read as calls."""
         if not self._tools.functions:
             raise ValueError("no tools were offered")
         raw = self._raw_custom(body)
@@ -135,7 +136,7 @@ class CallParser:
         calls = self._parse(body)
         if not calls:
             raise ValueError("no call was found in this text")
-        if not all(self._may_be(name) for name, _ in calls):
+        if not all(self._accepts(name) for name, _ in calls):
             raise ValueError("it calls a function that was not offered")
         emitted = self._emitted[self._first :]
         if len(emitted) > len(calls):
@@ -152,14 +153,14 @@ class CallParser:
         if place:  # what was emitted stands, and is a call
             body = text = "" if self._stream is None else left_over(body[self._stream.end :])
         found = broken_call(self._format, body, names, cut=cut) if names else None
-        if found is not None and self._may_be(found[0]):
+        if found is not None and self._accepts(found[0]):
             name, arguments = found
             none = "" if cut or name in self._tools.custom else "{}"
             return self._emit_rest(place, name, arguments or none), None
         return [], InvalidCall(text, why) if text else None
 
     def _parse(self, body: str) -> list[tuple[str, str]]:
-        """Upstream's reading: (name, arguments as JSON)."""
+        """The calls as upstream's parser reads them: (name, arguments as JSON)."""
         functions = list(self._tools.functions)
         if not self._format.untyped:
             return [self._normalised(call) for call in _listed(self._format.parse(body, functions))]
@@ -209,13 +210,13 @@ class CallParser:
                     return name, text
         return None
 
-    def _may_be(self, name: str) -> bool:
+    def _accepts(self, name: str) -> bool:
         return not self._format.lenient or name in self._tools.names
 
     def _emit(self, place: int, name: str, fragment: str) -> list[CallDelta]:
         """More of the block's call at this place. Custom tools' input is emitted when it is complete."""
         index = self._first + place
-        if index > len(self._emitted) or name in self._tools.custom or not self._may_be(name):
+        if index > len(self._emitted) or name in self._tools.custom or not self._accepts(name):
             return []
         delta = CallDelta(index, fragment)
         if index == len(self._emitted):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.tool_spec import CustomFormat, Tool
-from localai_shim.grammar.tools import SUPPORTED
+from localai_shim.grammar.calls import SUPPORTED
+from localai_shim.grammar.tool import CustomFormat, Tool
 from tests.grammar.drafts import drafts, says
 from tests.output.calls import ENDINGS, FORMATS, HEADERS, SUM, WITH_LARK, compiled, parsed
 

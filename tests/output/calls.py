@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 
 from localai_shim.adapters.markup import tool_format
+from localai_shim.grammar.calls import SUPPORTED, answer_with_calls
 from localai_shim.grammar.compile import Grammar
-from localai_shim.grammar.tool_spec import Tool
-from localai_shim.grammar.tools import SUPPORTED, tool_grammar
+from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary
 from tests.grammar.drafts import vocabulary_with
 
@@ -94,7 +94,7 @@ def compiled(
     format: str, tools: Sequence[Tool], *, mode: Any = "required", parallel: bool = False, special: bool = True
 ) -> tuple[Grammar, Vocabulary]:
     vocabulary = vocabulary_with(*MARKERS[format]) if special else vocabulary_with()
-    return Grammar(tool_grammar(format, tools, vocabulary, mode=mode, parallel=parallel), vocabulary), vocabulary
+    return Grammar(answer_with_calls(format, tools, vocabulary, mode=mode, parallel=parallel), vocabulary), vocabulary
 
 
 def parsed(format: str, text: str, schemas: dict[str, Any] | None = None) -> list[dict[str, Any]]:

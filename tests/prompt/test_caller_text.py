@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.grammar.tool_spec import Tool
+from localai_shim.grammar.tool import Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.testing import ScriptedTokenizer

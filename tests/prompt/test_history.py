@@ -17,7 +17,7 @@ from mlx_lm.chat_templates import deepseek_v32
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
-from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from localai_shim.grammar.tool import CustomFormat, Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer
 from tests.conftest import chat_tokenizer

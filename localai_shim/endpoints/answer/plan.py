@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
+from ...grammar.calls import call_or, harmony_answer, no_call
 from ...grammar.compile import Grammar
 from ...grammar.constraint import NoMarker, RowConstraint
-from ...grammar.tools import call_or, harmony_answer, no_call
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
 from ...output.markup import NORMAL

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import BadRequest
-from ...grammar.tool_spec import CustomFormat, Tool
+from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
 from ..fields import listed
 from ..items.fields import ItemFields

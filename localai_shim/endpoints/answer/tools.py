@@ -9,8 +9,8 @@ from typing import Literal
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.tool_spec import Tool
-from ...grammar.tools import SUPPORTED, tool_grammar
+from ...grammar.calls import SUPPORTED, answer_with_calls
+from ...grammar.tool import Tool
 from ...output.tool_calls import OfferedTools
 from ..fields import Fields
 from ..request_fields import ServedModel
@@ -199,7 +199,7 @@ class _Making:
 
     def _compiled(self, tools: Sequence[Tool], mode: Mode) -> str:
         grammars = self.model.grammars
-        source = tool_grammar(
+        source = answer_with_calls(
             self.format, tools, grammars.vocabulary, mode=mode, parallel=self.parallel, follow=not self.parallel
         )
         grammars.compile(source)

@@ -18,7 +18,7 @@ from localai_shim.endpoints.answer.tool_fields import (
     read_tools,
 )
 from localai_shim.errors import BadRequest
-from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from localai_shim.grammar.tool import CustomFormat, Tool
 from tests.prompt.refusals import refusal
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

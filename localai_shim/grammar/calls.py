@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import GrammarError
+from .calls_gemma import function_gemma_call, gemma4_call
+from .calls_xml import qwen3_coder_call
 from .compile import lark
 from .lark_rules import LarkRules
 from .raw_text import ANY, containing
-from .tool_spec import Call, Tool, call_of, json_arguments
-from .tools_gemma import function_gemma_call, gemma4_call
-from .tools_xml import qwen3_coder_call
+from .tool import Call, Tool, call_of, json_arguments
 from .vocabulary import Vocabulary
 
 
@@ -73,7 +73,7 @@ class _Format:
         return f"({begin} {call} {end})* {plain}"
 
 
-def tool_grammar(
+def answer_with_calls(
     format: str,
     tools: Sequence[Tool],
     vocabulary: Vocabulary,

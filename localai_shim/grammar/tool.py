@@ -96,7 +96,7 @@ class Call:
 
 
 def call_of(tool: Tool, *, required: bool, closed: bool) -> Call:
-    """What a call of a tool has to look like; see `tool_grammar`."""
+    """What a call of a tool has to look like; see `answer_with_calls`."""
     if tool.custom is not None:
         text = {"type": "string"}
         if tool.custom.kind == "regex":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.grammar.tool_spec import CustomFormat, Tool
+from localai_shim.grammar.tool import CustomFormat, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -14,7 +14,7 @@ from . import GrammarError
 from .lark_rules import LarkRules, other_than
 from .raw_text import containing, regex, text
 from .schema import Schema, array_at, object_at
-from .tool_spec import Call
+from .tool import Call
 from .values import JsonStyle, ValueGrammar, cannot_write
 from .vocabulary import literal
 

@@ -14,11 +14,11 @@ from . import GrammarError
 from .lark_rules import LarkRules, other_than
 from .raw_text import containing, text
 from .schema import Schema
-from .tool_spec import Call
-from .values import Branch, Style, ValueGrammar, cannot_write
+from .tool import Call
+from .values import Branch, ValueGrammar, cannot_write
 
 
-class GemmaStyle(Style):
+class GemmaStyle:
     """Values as Gemma writes them.
 
     Args:

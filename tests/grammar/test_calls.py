@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from localai_shim.grammar import GrammarError
+from localai_shim.grammar.calls import answer_with_calls, call_or, harmony_answer
 from localai_shim.grammar.compile import Grammar, choice, json_schema
-from localai_shim.grammar.tool_spec import CustomFormat, Tool
-from localai_shim.grammar.tools import call_or, harmony_answer, tool_grammar
+from localai_shim.grammar.tool import CustomFormat, Tool
 from tests.grammar.drafts import draft, drafts, says, vocabulary_with
 from tests.output.calls import (
     DEEP,
@@ -272,18 +272,18 @@ def test_an_answer_of_cohere_may_be_marked() -> None:
 
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(GrammarError, match="no grammar for the tool calls of 'glm47'"):
-        tool_grammar("glm47", [Tool("f")], vocabulary_with(), mode="auto", parallel=True)
+        answer_with_calls("glm47", [Tool("f")], vocabulary_with(), mode="auto", parallel=True)
 
 
 def test_no_tools_are_an_error() -> None:
     with pytest.raises(GrammarError, match="no tools"):
-        tool_grammar("json_tools", [], vocabulary_with(), mode="auto", parallel=True)
+        answer_with_calls("json_tools", [], vocabulary_with(), mode="auto", parallel=True)
 
 
 def test_the_source_does_not_depend_on_when_it_is_made() -> None:
     vocabulary = vocabulary_with(*MARKERS["qwen3_coder"])
     tools = [Tool("f", DEEP), Tool("sum", custom=CustomFormat("lark", SUM))]
-    first, second = (tool_grammar("qwen3_coder", tools, vocabulary, mode="auto", parallel=True) for _ in range(2))
+    first, second = (answer_with_calls("qwen3_coder", tools, vocabulary, mode="auto", parallel=True) for _ in range(2))
     assert first == second
 
 
@@ -315,7 +315,7 @@ def test_a_harmony_answer_follows_a_schema_in_its_final_message() -> None:
 def test_an_answer_may_be_calls_or_a_content_of_some_form(format: str) -> None:
     vocabulary = vocabulary_with(*MARKERS[format])
     tools = [Tool("now"), Tool("sum", custom=CustomFormat("lark", SUM))]
-    calls = tool_grammar(format, tools, vocabulary, mode="required", parallel=True)
+    calls = answer_with_calls(format, tools, vocabulary, mode="required", parallel=True)
     content = json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
     text = '{"a": true}'
     call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
