@@ -55,6 +55,18 @@ class BadRequest(RequestError):
         return cls(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
 
     @classmethod
+    def empty_array(cls, param: str) -> BadRequest:
+        """An array that must hold something."""
+        text = "empty array. Expected an array with minimum length 1, but got an empty array instead."
+        return cls(f"Invalid '{param}': {text}", param=param, code="empty_array")
+
+    @classmethod
+    def empty_string(cls, param: str) -> BadRequest:
+        """A string that must hold something."""
+        text = "empty string. Expected a string with minimum length 1, but got an empty string instead."
+        return cls(f"Invalid '{param}': {text}", param=param, code="string_below_min_length")
+
+    @classmethod
     def unsupported(cls, param: str, why: str) -> BadRequest:
         """A field that OpenAI has and this client does not honour."""
         return cls(f"Unsupported parameter: '{param}'. {why}", param=param, code="unsupported_parameter")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
 from ..errors import BadRequest
 from ..grammar import GrammarError
+from ..grammar.compile import Grammar
 from ..grammar.constraint import RowConstraint
 from ..output.channels import ChannelSplitter
 from ..output.markup import REASONING
@@ -19,15 +21,24 @@ from ..output.text import Delta, TextParser
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import GenerationRequest, GrammarConstraint, Prompt, Token
-from . import request_fields as common
 from .answer.format import read_answer_format
 from .answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
 from .assembler import Assembler
 from .echo import Echo, by_text, make_echo
-from .extras import NO_EXTRAS, Extras, read_extras, scored
+from .extras import Extras, read_extras, scored
 from .fields import Fields
 from .prepared import Prepared
-from .request_fields import Limits, ServedModel
+from .request_fields import (
+    Generation,
+    Limits,
+    ServedModel,
+    make_requests,
+    make_usage,
+    new_id,
+    now,
+    read_generation,
+    read_max_tokens,
+)
 from .token_fields import read_truncation, token_id, truncated
 
 if TYPE_CHECKING:
@@ -35,11 +46,11 @@ if TYPE_CHECKING:
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _REFUSED = {
-    "suffix": "Filling in the middle is not supported.",
+    "suffix": "Filling in the middle is not supported; pass what comes before it as 'prompt'.",
 }
 
 
-def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Validate a request body and tokenise its prompts.
 
     Raises:
@@ -51,103 +62,101 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     echo = fields.boolean("echo") or False
     given = _read_prompts(fields.require("prompt"), model.tokenizer)
     stream = fields.boolean("stream") or False
-    options = common.read_stream_options(fields, stream)
     n = fields.integer("n", 1, 128) or 1
     best_of = _read_best_of(fields, n, stream)
     logprobs = fields.integer("logprobs", 0, 5)
-    top_logprobs = logprobs if logprobs is not None else 0 if best_of > n else None
-    sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs)
-    max_tokens = common.read_max_tokens(fields, "max_tokens", model, least=0)
-    limits = common.read_limits(fields, _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens, model)
-    common.read_accepted(fields)
-    salt = common.read_cache_salt(fields)
-    extras = read_extras(fields, stream, continuous_usage=options.continuous_usage)
+    max_tokens = read_max_tokens(fields, "max_tokens", model, least=0)
+    max_tokens = _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
+    scores = 0 if logprobs is None and best_of > n else logprobs
+    generation = read_generation(fields, model, max_tokens, top_logprobs=scores)
+    extras = read_extras(fields, stream)
     truncation = read_truncation(fields)
-    texts, constraints = _read_constraints(fields, model)
+    continuation = _read_continuation(fields, model)
     fields.finish()
     top = scored(extras.prompt_logprobs, logprobs if echo else None)
-    prompts: list[Prompt] = []
-    requests: list[GenerationRequest] = []
-    for tokens, _ in given:
-        cut = truncated(tokens, truncation, model.context_length, limits.max_tokens)
-        prompt = Prompt(cut, salt=salt, top_logprobs=top)
-        prompts.append(prompt)
-        requests += common.make_requests(
-            prompt,
-            best_of,
-            sampling,
-            limits,
-            model,
-            param="prompt",
-            text=partial(texts, prompt),
-            constraint=partial(constraints, prompt),
-        )
-    echoes = [make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo]
-    rules = limits.rules(model)
+    cut = [truncated(tokens, truncation, model.context_length, max_tokens) for tokens, _ in given]
+    prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
+    requests = [one for prompt in prompts for one in continuation.requests(prompt, best_of, generation)]
     assembler = CompletionAssembler(
         model=model,
-        parsers=[
-            TextParser(
-                model.tokenizer.detokenizer(continuing=True),
-                limits.stop,
-                min_tokens=limits.min_tokens,
-                with_tokens=top_logprobs is not None,
-                rules=rules,
-                with_end=echo,
-            )
-            for _ in requests
-        ],
+        parsers=[_make_parser(model, generation, with_end=echo) for _ in requests],
         prompts=prompts,
         n=n,
         best_of=best_of,
         logprobs=logprobs,
-        include_usage=options.include_usage,
-        echoes=echoes,
-        silent=limits.max_tokens == 0,
+        echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo],
+        silent=max_tokens == 0,
         extras=extras,
     )
     return Prepared(assembler, requests, stream)
 
 
-def _read_constraints(
-    fields: Fields, model: ServedModel
-) -> tuple[Callable[[Prompt, Limits], RowText], Callable[[Prompt, Callable[[], RowText]], GrammarConstraint | None]]:
-    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`: what makes a row's text and
-    its grammar constraint.
+def _make_parser(model: ServedModel, generation: Generation, *, with_end: bool) -> TextParser:
+    limits = generation.limits
+    return TextParser(
+        model.tokenizer.detokenizer(continuing=True),
+        limits.stop,
+        min_tokens=limits.min_tokens,
+        with_tokens=generation.sampling.top_logprobs is not None,
+        rules=limits.rules(model),
+        with_end=with_end,
+    )
 
-    A grammar begins where the prompt ends, unless that is amid reasoning.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Continuation:
+    """What may continue the prompts. A grammar begins where the prompt ends, unless that is amid reasoning."""
+
+    model: ServedModel
+    grammar: Grammar | None
+    budget: int | None
+    """Most tokens of reasoning."""
+
+    def requests(self, prompt: Prompt, n: int, generation: Generation) -> list[GenerationRequest]:
+        """One request per candidate; see `make_requests`."""
+        return make_requests(
+            prompt,
+            n,
+            generation,
+            self.model,
+            param="prompt",
+            text=partial(self._text, prompt),
+            constraint=partial(self._constraint, prompt),
+        )
+
+    def _text(self, prompt: Prompt, limits: Limits) -> RowText:
+        splitter = None
+        if self.grammar is not None or self.budget is not None:
+            state = self.model.markup.state_after(self.model.tokenizer.prompt_end(prompt.tokens))
+            splitter = ChannelSplitter(self.model.markup, state=state, offered=False)
+        return limits.text(self.model, splitter, continuing=True, all_content=True)
+
+    def _constraint(self, prompt: Prompt, text: Callable[[], RowText]) -> GrammarConstraint | None:
+        if self.grammar is None and self.budget is None:
+            return None
+        end = self.model.tokenizer.prompt_end(prompt.tokens)
+        has_grammar, thinking = self.grammar is not None, None
+        if not has_grammar or self.model.markup.state_after(end) == REASONING:
+            thinking = follow_thinking(
+                ThinkingPlan({}, budget=self.budget), self.model, end, text, has_grammar=has_grammar
+            )
+        if self.grammar is None and thinking is None:
+            return None
+        return RowConstraint(None if self.grammar is None else self.grammar.matcher(), thinking)
+
+
+def _read_continuation(fields: Fields, model: ServedModel) -> _Continuation:
+    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`."""
     format, budget = read_answer_format(fields), read_thinking_budget(fields)
-    follows = not (format is None and budget is None)
     try:
         grammar = None if format is None else model.grammars.compile(format.source)
     except GrammarError as error:
         assert format is not None
         raise format.refused(error) from error
-
-    def text(prompt: Prompt, limits: Limits) -> RowText:
-        splitter = None
-        if follows:
-            state = model.markup.state_after(model.tokenizer.prompt_end(prompt.tokens))
-            splitter = ChannelSplitter(model.markup, state=state, offered=False)
-        return limits.text(model, splitter, continuing=True, all_content=True)
-
-    def constraint(prompt: Prompt, row_text: Callable[[], RowText]) -> GrammarConstraint | None:
-        if not follows:
-            return None
-        end = model.tokenizer.prompt_end(prompt.tokens)
-        thinking = None
-        if grammar is None or model.markup.state_after(end) == REASONING:
-            plan = ThinkingPlan({}, budget=budget)
-            thinking = follow_thinking(plan, model, end, row_text, has_grammar=grammar is not None)
-        if grammar is None and thinking is None:
-            return None
-        return RowConstraint(None if grammar is None else grammar.matcher(), thinking)
-
-    return text, constraint
+    return _Continuation(model, grammar, budget)
 
 
-def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:
+def _read_prompts(prompt: object, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:
     """A string, strings, token ids, or lists of token ids -> for each prompt its ids, and its text if that is known."""
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
     if isinstance(prompt, str):
@@ -157,15 +166,11 @@ def _read_prompts(prompt: Any, tokenizer: ChatTokenizer) -> list[tuple[list[int]
     if prompt and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
         prompt = [prompt]
     if not prompt:
-        raise BadRequest(
-            "Invalid 'prompt': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            param="prompt",
-            code="empty_array",
-        )
+        raise BadRequest.empty_array("prompt")
     return [_read_prompt(p, "prompt" if len(prompt) == 1 else f"prompt[{i}]", tokenizer) for i, p in enumerate(prompt)]
 
 
-def _read_prompt(prompt: Any, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:
+def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
@@ -187,7 +192,7 @@ def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
         return n
     if best_of < n:
         raise BadRequest(
-            f"You requested that the server return more choices than it will generate (n = {n}, best_of = {best_of}). "
+            f"You requested more choices than candidates to choose from (n = {n}, best_of = {best_of}). "
             "Set 'best_of' to at least 'n'.",
             param="best_of",
             code="invalid_value",
@@ -208,10 +213,9 @@ class CompletionAssembler(Assembler[Completion]):
         prompts: what the candidates continue.
         n: choices per prompt.
         best_of: candidates per prompt; the n with the highest mean logprob are returned.
-        logprobs: how many likely tokens to report beside the drawn one; None reports no logprobs.
-        include_usage: end a stream with a chunk that has the usage and no choices.
-        echoes: for each prompt what is repeated of it; none: nothing is.
-        silent: no token was asked for, and the one that comes is dropped.
+        logprobs: how many likely tokens to report beside each output token; None reports no logprobs.
+        echoes: what the answer repeats of each prompt; empty: nothing.
+        silent: `max_tokens` is 0, and the one token that comes is dropped.
         extras: what the answer has beyond OpenAI's fields.
     """
 
@@ -224,16 +228,15 @@ class CompletionAssembler(Assembler[Completion]):
         n: int,
         best_of: int,
         logprobs: int | None,
-        include_usage: bool,
-        echoes: Sequence[Echo] = (),
-        silent: bool = False,
-        extras: Extras = NO_EXTRAS,
+        echoes: Sequence[Echo],
+        silent: bool,
+        extras: Extras,
     ) -> None:
         super().__init__()
-        self.id = common.new_id("cmpl")
-        self._created = common.now()
+        self.id = new_id("cmpl")
+        self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
-        self._n, self._best_of, self._logprobs, self._include_usage = n, best_of, logprobs, include_usage
+        self._n, self._best_of, self._logprobs = n, best_of, logprobs
         self._candidates = [_Candidate() for _ in parsers]
         self._open = len(parsers)
         self._prompt_lengths = {i: len(echo.text) for i, echo in enumerate(echoes)}
@@ -243,12 +246,12 @@ class CompletionAssembler(Assembler[Completion]):
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._take(index, token)
         chunks: list[Completion] = []
-        begins = self._echoes and not self._candidates[index].told
+        begins = self._echoes and not self._candidates[index].begun
         if delta.text or delta.tokens or delta.finish_reason is not None or begins:
             choice = self._choice(index, index, delta.text, delta.tokens, delta.finish_reason, in_stream=True)
             usage = self._usage(index) if self._extras.continuous_usage else None
             chunks.append(self._make([choice], usage=usage))
-        if self.finished and self._include_usage:
+        if self.finished and self._extras.include_usage:
             chunks.append(self._make([], usage=self._usage()))
         return chunks
 
@@ -295,16 +298,16 @@ class CompletionAssembler(Assembler[Completion]):
         *,
         in_stream: bool = False,
     ) -> CompletionChoice:
-        """A choice, or what a chunk says of it: its prompt is in the first one."""
-        known, prompt = self._candidates[candidate], candidate // self._best_of
-        begins, known.told = not known.told, True
+        """A choice, or a chunk's part of it: the first one has what is repeated of the prompt."""
+        state, prompt = self._candidates[candidate], candidate // self._best_of
+        begins, state.begun = not state.begun, True
         echo = self._echoes[prompt] if self._echoes and begins else None
         logprobs = None
         if self._logprobs is not None:
             logprobs = self._make_logprobs(candidate, tokens)
             if echo is not None:
                 logprobs = echo.before(logprobs, self._prompts[prompt], self._logprobs, self._text)
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "index": index,
             "text": text if echo is None else echo.text + text,
             "finish_reason": finish_reason or "stop",
@@ -313,11 +316,11 @@ class CompletionAssembler(Assembler[Completion]):
         if finish_reason is not None:
             fields["stop_reason"] = self._parsers[candidate].stop_reason
         if self._extras.token_ids:
-            start = known.told_ids if in_stream else 0
-            fields["token_ids"], known.told_ids = known.token_ids[start:], len(known.token_ids)
+            start = state.ids_sent if in_stream else 0
+            fields["token_ids"], state.ids_sent = state.token_ids[start:], len(state.token_ids)
         if begins:
             fields.update(self._extras.of_prompt(self._prompts[prompt], self._model.tokenizer))
-        choice = CompletionChoice(**fields)
+        choice = CompletionChoice.model_validate(fields)
         if finish_reason is None:  # the SDK's type has no null here; the API sends null until the end
             choice.finish_reason = None  # type: ignore[assignment]
         return choice
@@ -347,7 +350,7 @@ class CompletionAssembler(Assembler[Completion]):
         return self._prompt_lengths[prompt]
 
     def _make(self, choices: list[CompletionChoice], usage: CompletionUsage | None = None) -> Completion:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "id": self.id,
             "object": "text_completion",
             "created": self._created,
@@ -355,27 +358,27 @@ class CompletionAssembler(Assembler[Completion]):
             "choices": choices,
             "system_fingerprint": self._model.fingerprint,
         }
-        if usage is not None or self._include_usage:
+        if usage is not None or self._extras.include_usage:
             fields["usage"] = usage
-        return Completion(**fields)
+        return Completion.model_validate(fields)
 
     def _usage(self, candidate: int | None = None) -> CompletionUsage:
         """Of one candidate, or of all."""
         if candidate is None:
-            return common.make_usage(self._prompts, sum(parser.generated for parser in self._parsers))
-        return common.make_usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
+            return make_usage(self._prompts, sum(parser.generated for parser in self._parsers))
+        return make_usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
 
 
 class _Candidate:
     """What has come of one candidate so far."""
 
-    __slots__ = ("finish_reason", "length", "score", "text", "token_ids", "tokens", "told", "told_ids")
+    __slots__ = ("begun", "finish_reason", "ids_sent", "length", "score", "text", "token_ids", "tokens")
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.tokens: list[tuple[Token, int]] = []
         self.token_ids: list[int] = []
-        self.told, self.told_ids = False, 0
+        self.begun, self.ids_sent = False, 0
         self.finish_reason: Literal["stop", "length"] = "length"
         self.score = 0.0
         self.length = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from openai.types.completion_choice import Logprobs
 
@@ -34,15 +33,15 @@ class Echo:
             by_text([*score.top[:top], (token_id, score.logprob)], text)
             for token_id, score in zip(prompt.tokens[1:], scores, strict=True)
         ]
-        made = Logprobs(
-            tokens=[*map(text, prompt.tokens), *(logprobs.tokens or ())],
-            text_offset=[*self.offsets, *(logprobs.text_offset or ())],
+        # Copied: the SDK's types have no null in these lists, and the API sends one for the first token.
+        return logprobs.model_copy(
+            update={
+                "tokens": [*map(text, prompt.tokens), *(logprobs.tokens or ())],
+                "text_offset": [*self.offsets, *(logprobs.text_offset or ())],
+                "token_logprobs": [None, *(score.logprob for score in scores), *(logprobs.token_logprobs or ())],
+                "top_logprobs": [None, *tops, *(logprobs.top_logprobs or ())],
+            }
         )
-        # The SDK's types have no null in these lists; the API sends one for the first token.
-        values: list[Any] = [None, *(score.logprob for score in scores), *(logprobs.token_logprobs or ())]
-        likely: list[Any] = [None, *tops, *(logprobs.top_logprobs or ())]
-        made.token_logprobs, made.top_logprobs = values, likely
-        return made
 
 
 def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], str]) -> dict[str, float | None]:

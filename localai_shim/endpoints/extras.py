@@ -1,38 +1,41 @@
-"""What answers have beyond OpenAI's fields where a request asks for it, by vLLM's names.
+"""Fields of answers that a request may ask for: the usage in streams, and vLLM's.
 
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..prompt.template import ChatTokenizer
 from ..types import Prompt
 from .fields import Fields
+from .request_fields import stream_options
 from .token_fields import read_prompt_logprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a request asks for.
+    """Which of these fields a request asks for.
 
     Attributes:
         token_ids: `return_token_ids`: those of the prompt and of the answer.
         prompt_logprobs: so many likely tokens beside each of the prompt, and its own; None: nothing of it.
+        include_usage: a stream ends with a chunk that has the usage and no choices.
         continuous_usage: each chunk of a stream has the usage of its choice so far.
         reasoning: the answer has the reasoning.
     """
 
-    token_ids: bool = False
-    prompt_logprobs: int | None = None
-    continuous_usage: bool = False
-    reasoning: bool = True
+    token_ids: bool
+    prompt_logprobs: int | None
+    include_usage: bool
+    continuous_usage: bool
+    reasoning: bool
 
-    def of_prompt(self, prompt: Prompt, tokenizer: ChatTokenizer) -> dict[str, Any]:
-        """The fields that concern a prompt, once an answer is there."""
-        fields: dict[str, Any] = {}
+    def of_prompt(self, prompt: Prompt, tokenizer: ChatTokenizer) -> dict[str, object]:
+        """The fields about a prompt, once its first token is there."""
+        fields: dict[str, object] = {}
         if self.token_ids:
             fields["prompt_token_ids"] = list(prompt.tokens)
         if self.prompt_logprobs is not None:
@@ -40,22 +43,19 @@ class Extras:
         return fields
 
 
-NO_EXTRAS = Extras()
+def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:
+    """`stream_options`, `return_token_ids` and `prompt_logprobs`, beside what was read already."""
+    options = stream_options(fields, stream)
+    include_usage = options.boolean("stream_options.include_usage") or False
+    continuous_usage = options.boolean("stream_options.continuous_usage_stats") or False
+    options.finish()
+    token_ids, top = fields.boolean("return_token_ids") or False, read_prompt_logprobs(fields, stream)
+    return Extras(token_ids, top, include_usage, continuous_usage, reasoning)
 
 
-def read_extras(fields: Fields, stream: bool, *, continuous_usage: bool, reasoning: bool = True) -> Extras:
-    """`return_token_ids` and `prompt_logprobs`, beside what was read already."""
-    return Extras(
-        fields.boolean("return_token_ids") or False,
-        read_prompt_logprobs(fields, stream),
-        continuous_usage,
-        reasoning,
-    )
-
-
-def prompt_logprobs(prompt: Prompt, tokenizer: ChatTokenizer, top: int) -> list[dict[str, Any] | None]:
+def prompt_logprobs(prompt: Prompt, tokenizer: ChatTokenizer, top: int) -> list[Mapping[str, object] | None]:
     """For each token of a prompt its logprob and those of the likeliest, by token id; None for the first one."""
-    found: list[dict[str, Any] | None] = [None]
+    found: list[Mapping[str, object] | None] = [None]
     for token_id, score in zip(prompt.tokens[1:], prompt.scores or (), strict=True):
         entries = {token_id: (score.logprob, score.rank)}
         for rank, (other, logprob) in enumerate(score.top[:top], 1):
@@ -70,5 +70,5 @@ def prompt_logprobs(prompt: Prompt, tokenizer: ChatTokenizer, top: int) -> list[
 
 
 def scored(*wanted: int | None) -> int | None:
-    """`Prompt.top_logprobs` for all who want the prompt's logprobs; None where nobody does."""
+    """`Prompt.top_logprobs` for several uses of the prompt's logprobs; None: there is no such use."""
     return max((top for top in wanted if top is not None), default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ..errors import BadRequest
 from ..prompt.messages import encodable
@@ -13,22 +12,22 @@ _MISSING = object()
 
 
 class Fields:
-    """A request body of which every field has to be read: what nobody asked for is refused by `finish`.
+    """A request body of which every field has to be read: `finish` refuses those that were not.
 
     Args:
         body: the JSON object; null means absent, as in OpenAI's API.
     """
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, object]) -> None:
         self._body = {key: value for key, value in body.items() if value is not None}
         self._read: set[str] = set()
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value as it is."""
+    def get(self, name: str, default: object = None) -> object:
+        """The value as it was sent."""
         self._read.add(name)
         return self._body.get(name, default)
 
-    def require(self, name: str) -> Any:
+    def require(self, name: str) -> object:
         """The value, which has to be there."""
         value = self.get(name, _MISSING)
         if value is _MISSING:
@@ -58,6 +57,7 @@ class Fields:
         return int(_in_range(name, value, low, high, "integer"))
 
     def boolean(self, name: str) -> bool | None:
+        """True or false."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
             raise BadRequest.wrong_type(name, "a boolean", value)
@@ -79,11 +79,16 @@ class Fields:
             )
         return value
 
-    def mapping(self, name: str) -> dict[str, Any] | None:
+    def mapping(self, name: str) -> dict[str, object] | None:
+        """A copy of an object."""
         value = self.get(name)
         if value is not None and not isinstance(value, Mapping):
             raise BadRequest.wrong_type(name, "an object", value)
         return None if value is None else dict(value)
+
+    def inner(self, name: str) -> Fields:
+        """The fields of an object, by their paths; none where it is absent."""
+        return Fields({f"{name}.{key}": value for key, value in (self.mapping(name) or {}).items()})
 
     def refuse(self, why: Mapping[str, str]) -> None:
         """Fields of OpenAI's API that this endpoint does not honour, each with the reason."""

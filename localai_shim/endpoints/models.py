@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openai.types import Model
 
@@ -13,14 +13,14 @@ OWNER = "localai_shim"
 
 
 class Listed(NamedTuple):
-    """What is known of a model, loaded or not."""
+    """What a list of models shows of one, loaded or not."""
 
     created: int
     """Seconds since the epoch."""
     root: str
     """The folder or the hub id that it comes from."""
     context_length: int | None = None
-    """Most tokens of prompt and output together, as far as is known: what memory allows shows when it is loaded."""
+    """Most tokens of prompt and output together; until the model is loaded, memory may turn out to allow fewer."""
 
 
 def listing(models: Mapping[str, Listed]) -> list[Model]:
@@ -30,8 +30,8 @@ def listing(models: Mapping[str, Listed]) -> list[Model]:
 
 def _model(name: str, known: Listed) -> Model:
     """With vLLM's `root` and `max_model_len`."""
-    more: dict[str, Any] = {"root": known.root, "max_model_len": known.context_length}
-    return Model(id=name, created=known.created, object="model", owned_by=OWNER, **more)
+    fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER}
+    return Model.model_validate({**fields, "root": known.root, "max_model_len": known.context_length})
 
 
 def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:
@@ -54,7 +54,7 @@ def unknown_model(name: str, models: Collection[str]) -> NotFound:
     """The error for a model name that this client does not serve."""
     known = ", ".join(f"'{m}'" for m in models)
     return NotFound(
-        f"The model '{name}' does not exist: this client is local and serves {known}.",
+        f"The model '{name}' does not exist: this client is local and serves {known}. Pass one of these as 'model'.",
         param="model",
         code="model_not_found",
     )

@@ -1,16 +1,17 @@
-"""Lists that come in pages: `after`, `limit` and `order` of the query, and the list object of the answer."""
+"""Lists that come in pages: `after`, `limit` and `order` of the query, a stored page, and its list object."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import BadRequest, NotFound
+from ..state.errors import MissingError
 from .fields import Fields, listed
 
 if TYPE_CHECKING:
-    from ..state.store import Page
+    from ..state.store import Kind, Page, Store
 
 Order = Literal["asc", "desc"]
 
@@ -32,7 +33,7 @@ class Paging:
     descending: bool
 
 
-def read_paging(query: Mapping[str, Any], *, default_order: Order, others: Collection[str] = ()) -> Paging:
+def read_paging(query: Mapping[str, object], *, default_order: Order, others: Collection[str] = ()) -> Paging:
     """Read the url parameters of a list.
 
     Args:
@@ -47,11 +48,11 @@ def read_paging(query: Mapping[str, Any], *, default_order: Order, others: Colle
     fields.refuse({"before": "Pass 'after' with the opposite 'order'."})
     check_query(query, ("after", "limit", "order", *others))
     order = fields.choice("order", ("asc", "desc")) or default_order
-    limit = Fields({"limit": _number(query.get("limit"))}).integer("limit", 1, _LARGEST_LIMIT)
+    limit = Fields({"limit": url_value(query.get("limit"))}).integer("limit", 1, _LARGEST_LIMIT)
     return Paging(fields.string("after"), limit or _DEFAULT_LIMIT, order == "desc")
 
 
-def check_query(query: Mapping[str, Any], known: Collection[str] = ()) -> None:
+def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> None:
     """Refuse url parameters that the endpoint does not have; null means absent, `name[]` is `name`.
 
     Raises:
@@ -59,15 +60,36 @@ def check_query(query: Mapping[str, Any], known: Collection[str] = ()) -> None:
     """
     for name, value in query.items():
         if value is not None and name.removesuffix("[]") not in known:
-            knows = (
-                f"This endpoint knows: {listed(sorted(known))}."
-                if known
-                else "This endpoint has no parameters in the url."
+            knows = f"knows: {listed(sorted(known))}" if known else "has no parameters in the url"
+            raise BadRequest(
+                f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
             )
-            raise BadRequest(f"Unknown parameter: '{name}'. {knows}", param=name, code="unknown_parameter")
 
 
-def list_object(page: Page) -> dict[str, Any]:
+def stored_page(
+    store: Store, kind: Kind, id: str, part: str, paging: Paging, *, missing: Callable[[str], NotFound], item: str
+) -> Page:
+    """A page of what belongs to a stored object.
+
+    Args:
+        store: where.
+        kind: the object's.
+        id: the object's.
+        part: which of its lists.
+        paging: which page.
+        missing: makes the error where there is no such object.
+        item: what the list holds, as it begins a sentence.
+
+    Raises:
+        NotFound: there is no such object, or `after` is not in the list.
+    """
+    try:
+        return store.page(kind, id, part, after=paging.after, limit=paging.limit, descending=paging.descending)
+    except MissingError as error:
+        raise (missing(id) if error.kind == kind else unknown_after(item, paging.after)) from None
+
+
+def list_object(page: Page) -> dict[str, object]:
     """The JSON of a page. An empty one has null ids, as OpenAI's have."""
     ids = [item.get("id") for item in page.data] or [None]
     return {
@@ -84,8 +106,13 @@ def unknown_after(kind: str, after: str | None) -> NotFound:
     return NotFound(f"{kind} with id '{after}' not found.", param="after", code=f"{kind.split()[-1].lower()}_not_found")
 
 
-def _number(value: Any) -> Any:
+def url_value(value: object) -> object:
+    """A parameter's value: in a url, numbers and booleans are text."""
+    if not isinstance(value, str):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
     try:
-        return int(value) if isinstance(value, str) else value
+        return int(value)
     except ValueError:
         return value

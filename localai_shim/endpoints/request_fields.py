@@ -1,4 +1,4 @@
-"""What chat.completions and completions share: sampling fields, limits, ids and usage."""
+"""What the endpoints that run a model share: sampling fields, limits, requests for rows, ids and usage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from secrets import randbits
-from typing import Any, NamedTuple
 
 from openai.types import CompletionUsage
 from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
@@ -45,9 +44,16 @@ class ServedModel:
     created: int
     markup: Markup
     grammars: GrammarCompiler
-    generation_defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The model's generation_config.json."""
     hidden_ids: frozenset[int] = frozenset()
     """Special tokens that are no text of an answer: all but the model's markers."""
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most output tokens by the model's own defaults; None: they have no limit."""
+        given = self.generation_defaults.get("max_new_tokens")
+        return given if isinstance(given, int) and given > 0 else None
 
 
 def read_accepted(fields: Fields) -> None:
@@ -57,7 +63,8 @@ def read_accepted(fields: Fields) -> None:
     fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
     if (fields.mapping("prompt_cache_options") or {}).get("prewarm"):
         raise BadRequest(
-            "A request without an answer, to warm the cache up, is not supported; ask for an answer of one token.",
+            "A request without an answer, which only fills the prompt cache, is not supported: leave it out, and ask "
+            "for an answer of one token.",
             param="prompt_cache_options.prewarm",
             code="unsupported_value",
         )
@@ -67,11 +74,7 @@ def read_cache_salt(fields: Fields) -> str | None:
     """vLLM's `cache_salt`: only requests with the same one find what this one leaves in the prefix cache."""
     salt = fields.string("cache_salt")
     if salt == "":
-        raise BadRequest(
-            "Invalid 'cache_salt': empty string. Expected a string with minimum length 1.",
-            param="cache_salt",
-            code="string_below_min_length",
-        )
+        raise BadRequest.empty_string("cache_salt")
     return salt
 
 
@@ -83,32 +86,29 @@ def read_allow_special_tokens(fields: Fields) -> bool:
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
     """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults
-    greedy = defaults.get("do_sample") is False
+    if defaults.get("do_sample") is False:
+        defaults = {"repetition_penalty": defaults.get("repetition_penalty"), "temperature": 0.0}
 
-    def default(name: str, otherwise: float) -> Any:
+    def default(name: str, otherwise: float) -> float:
         value = defaults.get(name)
-        return otherwise if value is None or greedy else value
+        return float(value) if isinstance(value, int | float) else otherwise
 
-    temperature = fields.number("temperature", 0, 2)
-    top_p = fields.number("top_p", 0, 1)
+    def number(name: str, low: float, high: float, otherwise: float) -> float:
+        value = fields.number(name, low, high)
+        return default(name, otherwise) if value is None else value
+
     top_k = fields.integer("top_k", -1, _INT64 - 1)
-    min_p = fields.number("min_p", 0, 1)
-    repetition = fields.number("repetition_penalty", 1e-3, 100)
-    presence = fields.number("presence_penalty", -2, 2)
-    frequency = fields.number("frequency_penalty", -2, 2)
     seed = fields.integer("seed", -_INT64, _INT64 - 1)
-    if temperature is None:
-        temperature = 0.0 if greedy else float(default("temperature", 1.0))
     return SamplingParams(
-        temperature=temperature,
-        top_p=float(default("top_p", 1.0)) if top_p is None else top_p,
+        temperature=number("temperature", 0, 2, 1.0),
+        top_p=number("top_p", 0, 1, 1.0),
         top_k=max(0, int(default("top_k", 0)) if top_k is None else top_k),
-        min_p=float(default("min_p", 0.0)) if min_p is None else min_p,
-        repetition_penalty=float(defaults.get("repetition_penalty") or 1.0) if repetition is None else repetition,
-        presence_penalty=presence or 0.0,
-        frequency_penalty=frequency or 0.0,
+        min_p=number("min_p", 0, 1, 0.0),
+        repetition_penalty=number("repetition_penalty", 1e-3, 100, 1.0) or 1.0,
+        presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
+        frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
         logit_bias=_logit_bias(fields, model),
-        allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, least=1),
+        allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, empty=False),
         bad_words=read_bad_words(fields, model.tokenizer),
         seed=new_seed() if seed is None else seed,
         top_logprobs=top_logprobs,
@@ -122,10 +122,8 @@ def new_seed() -> int:
 
 def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     out: dict[int, float] = {}
-    bias_by_token: dict[Any, Any] = fields.mapping("logit_bias") or {}
-    for key, value in bias_by_token.items():
-        path = f"logit_bias.{key}"
-        digits = str(key) if isinstance(key, str) or type(key) is int else ""
+    for key, value in (fields.mapping("logit_bias") or {}).items():
+        path, digits = f"logit_bias.{key}", str(key)  # integers come as keys, too
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
             raise BadRequest(
                 f"Invalid key in 'logit_bias': {key}. You should only be submitting integers.",
@@ -146,8 +144,8 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     return out
 
 
-def read_template_variables(fields: Fields, model: ServedModel, verbosity: str | None) -> dict[str, Any]:
-    """vLLM's `chat_template_kwargs`, and `verbosity`: a wish, which goes to the templates that take it."""
+def read_template_variables(fields: Fields, model: ServedModel, verbosity: str | None) -> dict[str, object]:
+    """vLLM's `chat_template_kwargs`, and `verbosity`, which goes to the templates that take it."""
     variables = fields.mapping("chat_template_kwargs") or {}
     model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
     if verbosity in ("low", "high") and model.tokenizer.takes("verbosity", verbosity):
@@ -174,39 +172,20 @@ def read_stop(fields: Fields) -> list[str]:
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
         if not string:
-            raise BadRequest(
-                f"Invalid 'stop[{i}]': empty string. Expected a string with minimum length 1.",
-                param=f"stop[{i}]",
-                code="string_below_min_length",
-            )
+            raise BadRequest.empty_string(f"stop[{i}]")
         encodable(string, f"stop[{i}]")
     return list(strings)
 
 
-class StreamOptions(NamedTuple):
-    """What a stream says of its tokens' number."""
-
-    include_usage: bool = False
-    """It ends with the usage."""
-    continuous_usage: bool = False
-    """Each chunk has the usage of its choice so far."""
-
-
-def read_stream_options(fields: Fields, stream: bool) -> StreamOptions:
-    """`stream_options`, and of vLLM's `continuous_usage_stats`."""
-    options = fields.mapping("stream_options")
-    if options is None:
-        return StreamOptions()
-    if not stream:
+def stream_options(fields: Fields, stream: bool) -> Fields:
+    """The fields of `stream_options`, which whoever reads them has to finish."""
+    if fields.has("stream_options") and not stream:
         raise BadRequest(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
         )
-    inner = Fields({f"stream_options.{key}": value for key, value in options.items()})
-    include_usage = inner.boolean("stream_options.include_usage") or False
-    continuous = inner.boolean("stream_options.continuous_usage_stats") or False
-    inner.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
-    inner.finish()
-    return StreamOptions(include_usage, continuous)
+    options = fields.inner("stream_options")
+    options.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
+    return options
 
 
 def read_max_tokens(fields: Fields, name: str, model: ServedModel, *, least: int = 1) -> int | None:
@@ -234,27 +213,27 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
             param="metadata",
             code="object_above_max_properties",
         )
+    read: dict[str, str] = {}
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise BadRequest.wrong_type("metadata", "an object with strings as keys", key)
         if not isinstance(value, str):
             raise BadRequest.wrong_type(f"metadata.{key}", "a string", value)
-        encodable(key, "metadata")
-        encodable(value, f"metadata.{key}")
-        for what, text, most in (("key", str(key), 64), ("value", value, 512)):
+        read[encodable(key, "metadata")] = encodable(value, f"metadata.{key}")
+        for what, text, most in (("key", key, 64), ("value", value, 512)):
             if len(text) > most:
                 raise BadRequest(
-                    f"Invalid 'metadata': {what} of '{str(key)[:64]}' is too long. Expected a string with maximum "
+                    f"Invalid 'metadata': {what} of '{key[:64]}' is too long. Expected a string with maximum "
                     f"length {most}, but got a string with length {len(text)} instead.",
                     param="metadata",
                     code="string_above_max_length",
                 )
-    return metadata
+    return read
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long the rows of one request may be."""
+    """Where the answers of one request end, and which of their tokens are text."""
 
     max_tokens: int | None
     min_tokens: int = 0
@@ -288,11 +267,12 @@ class Limits:
 
 
 def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:
-    """`stop` and vLLM's fields of where an answer ends, and of what of it is text."""
+    """`stop`, and vLLM's fields for where an answer ends and which of its tokens are text."""
     min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(
-            f"Invalid 'min_tokens': {min_tokens} is above the {max_tokens} tokens that may be generated at most.",
+            f"Invalid 'min_tokens': {min_tokens} is above the limit of {max_tokens} output tokens. Lower it, or raise "
+            "that limit.",
             param="min_tokens",
             code="invalid_value",
         )
@@ -310,11 +290,34 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """How the rows of one request are run."""
+
+    sampling: SamplingParams
+    limits: Limits
+    salt: str | None
+    """See `Prompt.salt`."""
+
+
+def read_generation(
+    fields: Fields, model: ServedModel, max_tokens: int | None, *, top_logprobs: int | None
+) -> Generation:
+    """The fields that all endpoints have which generate text.
+
+    Args:
+        max_tokens: the most output tokens; None: as many as the context holds.
+        top_logprobs: see `SamplingParams.top_logprobs`.
+    """
+    read_accepted(fields)
+    sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
+    return Generation(sampling, read_limits(fields, max_tokens, model), read_cache_salt(fields))
+
+
 def make_requests(
     prompt: Prompt,
     n: int,
-    sampling: SamplingParams,
-    limits: Limits,
+    generation: Generation,
     model: ServedModel,
     *,
     param: str,
@@ -324,31 +327,34 @@ def make_requests(
     """One request per choice, over one prefill.
 
     Args:
+        prompt: what all choices continue.
+        n: how many choices.
+        generation: how to run the first choice; the others have other seeds.
+        model: what serves the request.
         param: the field that the prompt came from.
         text: makes what the engine reads of a choice's text.
         constraint: makes a choice's grammar constraint, of what makes that text.
 
     Raises:
-        BadRequest: with code `context_length_exceeded` if the prompt leaves no room for a token.
+        BadRequest: with code `context_length_exceeded` if the prompt fills the context.
     """
-    length = len(prompt.tokens)
-    room = 2**31 if model.context_length is None else model.context_length - length
-    if room < (0 if limits.max_tokens == 0 else 1):
+    sampling, limits, length = generation.sampling, generation.limits, len(prompt.tokens)
+    remaining = 2**31 if model.context_length is None else model.context_length - length
+    if remaining < (0 if limits.max_tokens == 0 else 1):
         raise BadRequest(
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
             f"{length} tokens. Please reduce the length of the {param}.",
             param=param,
             code="context_length_exceeded",
         )
-
-    most = room if limits.max_tokens is None else min(limits.max_tokens, room)
+    most = remaining if limits.max_tokens is None else min(limits.max_tokens, remaining)
 
     def choose(choice: int) -> GenerationRequest:
-        row_text = cache(partial(text, limits))  # made for whoever asks first, and for nobody if none does
+        row_text = cache(partial(text, limits))  # made once, where the stop check or the constraint needs it
         return GenerationRequest(
             prompt=prompt,
-            sampling=_with_seed(sampling, choice),
-            max_tokens=max(1, most),  # where none is wanted, the one that comes is nobody's
+            sampling=replace(sampling, seed=(sampling.seed + choice * _CHOICE_STRIDE) % 2**64),
+            max_tokens=max(1, most),  # where none is wanted, the one that comes is dropped
             min_tokens=limits.min_tokens,
             ignore_eos=limits.ignore_eos,
             stop_token_ids=limits.stop_token_ids,
@@ -358,10 +364,6 @@ def make_requests(
         )
 
     return [choose(choice) for choice in range(n)]
-
-
-def _with_seed(sampling: SamplingParams, choice: int) -> SamplingParams:
-    return replace(sampling, seed=(sampling.seed + choice * _CHOICE_STRIDE) % 2**64)
 
 
 def new_id(prefix: str) -> str:

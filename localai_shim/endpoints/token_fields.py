@@ -1,20 +1,18 @@
-"""vLLM's fields that speak of tokens: https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html"""
+"""vLLM's fields about tokens: https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from .fields import Fields
 
-_MOST_BAD_WORDS = 4096  # token sequences
-_LARGEST = 2**63 - 1
-_MOST_LOGPROBS = 20
+_MAX_BAD_WORDS = 4096  # token sequences
+_INT64_MAX = 2**63 - 1
+_MAX_PROMPT_LOGPROBS = 20  # likely tokens beside each
 
 
-def token_id(value: Any, path: str, tokenizer: ChatTokenizer) -> int:
+def token_id(value: object, path: str, tokenizer: ChatTokenizer) -> int:
     """A token of the model.
 
     Raises:
@@ -32,17 +30,19 @@ def token_id(value: Any, path: str, tokenizer: ChatTokenizer) -> int:
     return value
 
 
-def read_token_ids(fields: Fields, name: str, tokenizer: ChatTokenizer, *, least: int = 0) -> tuple[int, ...] | None:
-    """A list of tokens, each once; None where it is absent."""
+def read_token_ids(
+    fields: Fields, name: str, tokenizer: ChatTokenizer, *, empty: bool = True
+) -> tuple[int, ...] | None:
+    """A list of tokens, each once; None where it is absent.
+
+    Args:
+        empty: it may be empty.
+    """
     values = _list(fields, name, "an array of integers")
     if values is None:
         return None
-    if len(values) < least:
-        raise BadRequest(
-            f"Invalid '{name}': empty array. Expected an array with minimum length {least}.",
-            param=name,
-            code="empty_array",
-        )
+    if not (values or empty):
+        raise BadRequest.empty_array(name)
     return tuple(dict.fromkeys(token_id(value, f"{name}[{i}]", tokenizer) for i, value in enumerate(values)))
 
 
@@ -65,10 +65,10 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
                 code="invalid_value",
             )
         found.update(dict.fromkeys(form for form in forms if form))
-    if len(found) > _MOST_BAD_WORDS:
+    if len(found) > _MAX_BAD_WORDS:
         raise BadRequest(
-            f"Invalid 'bad_words': they are {len(found)} sequences of tokens, and at most {_MOST_BAD_WORDS} may be "
-            "banned.",
+            f"Invalid 'bad_words': too many words. They are {len(found)} sequences of tokens, and at most "
+            f"{_MAX_BAD_WORDS} may be banned.",
             param="bad_words",
             code="array_above_max_length",
         )
@@ -76,8 +76,8 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
 
 
 def read_truncation(fields: Fields) -> tuple[int | None, bool]:
-    """`truncate_prompt_tokens`, -1 for as many as there is room for, and whether `truncation_side` is the left."""
-    most = fields.integer("truncate_prompt_tokens", -1, _LARGEST)
+    """`truncate_prompt_tokens`, where -1 is as many as the context holds, and whether `truncation_side` is the left."""
+    most = fields.integer("truncate_prompt_tokens", -1, _INT64_MAX)
     side = fields.choice("truncation_side", ("left", "right"))
     if most == 0:
         raise BadRequest(
@@ -91,18 +91,17 @@ def read_truncation(fields: Fields) -> tuple[int | None, bool]:
 def truncated(
     tokens: list[int], truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None
 ) -> list[int]:
-    """A prompt's tokens, cut as the request says.
+    """A prompt's tokens, truncated as the request asks.
 
     Args:
         tokens: the prompt.
         truncation: as `read_truncation` reads it.
         context_length: of the model.
-        max_tokens: the answer's, for which -1 leaves room.
+        max_tokens: the most output tokens; -1 truncates the prompt so that they fit into the context.
     """
     most, left = truncation
     if most == -1:
-        room = 1 if max_tokens is None else max_tokens
-        most = None if context_length is None else max(1, context_length - room)
+        most = None if context_length is None else max(1, context_length - (1 if max_tokens is None else max_tokens))
     if most is None or len(tokens) <= most:
         return tokens
     return tokens[-most:] if left else tokens[:most]
@@ -110,17 +109,17 @@ def truncated(
 
 def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
     """`prompt_logprobs`: how many likely tokens to report beside each of the prompt; None: nothing is reported."""
-    wanted = fields.integer("prompt_logprobs", 0, _MOST_LOGPROBS)
+    wanted = fields.integer("prompt_logprobs", 0, _MAX_PROMPT_LOGPROBS)
     if wanted is not None and stream:
         raise BadRequest(
-            "'prompt_logprobs' are not available when 'stream' is enabled.",
+            "'prompt_logprobs' are not available when 'stream' is enabled: leave out one of the two.",
             param="prompt_logprobs",
             code="invalid_value",
         )
     return wanted
 
 
-def _list(fields: Fields, name: str, expected: str) -> list[Any] | None:
+def _list(fields: Fields, name: str, expected: str) -> list[object] | None:
     values = fields.get(name)
     if values is not None and not isinstance(values, list | tuple):
         raise BadRequest.wrong_type(name, expected, values)

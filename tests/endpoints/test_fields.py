@@ -84,7 +84,7 @@ REFUSED_EXTRA: list[tuple[dict[str, Any], str, str, str]] = [
     ({"repetition_penalty": 0}, "repetition_penalty", "decimal_below_min_value", "Invalid 'repetition_penalty'"),
     ({"repetition_penalty": "x"}, "repetition_penalty", "invalid_type", "expected a decimal"),
     ({"min_tokens": -1}, "min_tokens", "integer_below_min_value", ">= 0"),
-    ({"min_tokens": 5}, "min_tokens", "invalid_value", "above the 4 tokens"),
+    ({"min_tokens": 5}, "min_tokens", "invalid_value", "above the limit of 4"),
     ({"ignore_eos": "yes"}, "ignore_eos", "invalid_type", "expected a boolean"),
     ({"temprature": 0.5}, "temprature", "unknown_parameter", "Unknown parameter: 'temprature'"),
     ({"stream": "yes"}, "stream", "invalid_type", "expected a boolean, but got a string"),

@@ -16,8 +16,8 @@ from ...output.channels import ChannelSplitter
 from ...output.markup import NORMAL
 from ...output.row_text import RowText
 from ...output.text import TextParser
-from ...types import GrammarConstraint, SamplingParams
-from ..request_fields import Limits, ServedModel
+from ...types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
+from ..request_fields import Generation, Limits, ServedModel, make_requests
 from .format import AnswerFormat
 from .thinking import ThinkingPlan, follow_thinking
 from .tools import Mode, ToolPlan
@@ -96,6 +96,13 @@ class AnswerPlan:
             return None
         matcher = None if grammar is None else grammar.matcher()
         return RowConstraint(matcher, thinking, from_start=self._model.markup.harmony)
+
+    def requests(self, prompt: Prompt, n: int, generation: Generation, *, param: str) -> list[GenerationRequest]:
+        """One request per choice; see `make_requests`."""
+        generation = replace(generation, sampling=self.sampling(generation.sampling))
+        return make_requests(
+            prompt, n, generation, self._model, param=param, text=self.text, constraint=self.constraint
+        )
 
     # -----------------------------------------------------------------------------------------------------------
 

@@ -17,14 +17,14 @@ from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..extras import NO_EXTRAS, Extras
+from ..extras import Extras
 from ..request_fields import ServedModel, make_usage, new_id, now
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
 
 class _Delta(TypedDict, total=False):
-    """A chunk's delta; `ChoiceDelta` says what OpenAI's fields are."""
+    """A chunk's delta: the fields of the SDK's `ChoiceDelta`, and those beyond OpenAI's."""
 
     role: Literal["assistant"]
     content: str | None
@@ -37,7 +37,7 @@ class _Delta(TypedDict, total=False):
 
 
 class _ChunkChoice(TypedDict):
-    """What a chunk says of one choice."""
+    """A chunk's part of one choice."""
 
     index: int
     delta: _Delta
@@ -59,7 +59,6 @@ class ChatAssembler(Assembler[ChatCompletion]):
         parsers: one per choice.
         prompt: what the choices continue.
         logprobs: whether the caller asked for them.
-        include_usage: end a stream with a chunk that has the usage and no choices.
         metadata: echoed in a whole completion.
         legacy: answer with a `function_call` instead of `tool_calls`.
         keep: see `Assembler`.
@@ -73,16 +72,15 @@ class ChatAssembler(Assembler[ChatCompletion]):
         parsers: Sequence[TextParser | AnswerParser],
         prompt: Prompt,
         logprobs: bool,
-        include_usage: bool,
         metadata: dict[str, str] | None,
-        legacy: bool = False,
-        keep: Callable[[ChatCompletion], None] | None = None,
-        extras: Extras = NO_EXTRAS,
+        legacy: bool,
+        keep: Callable[[ChatCompletion], None] | None,
+        extras: Extras,
     ) -> None:
         super().__init__(keep)
         self.id, self._created = new_id("chatcmpl"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
-        self._logprobs, self._include_usage, self._metadata = logprobs, include_usage, metadata
+        self._logprobs, self._metadata = logprobs, metadata
         self._legacy, self._extras = legacy, extras
         self._text_alone = not (extras.token_ids or extras.continuous_usage)
         self._began = False
@@ -96,7 +94,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "service_tier": "default",
             "system_fingerprint": model.fingerprint,
         }
-        if include_usage:
+        if extras.include_usage:
             self._constant["usage"] = None
 
     def feed(self, index: int, token: Token) -> list[ChatCompletionChunk]:
@@ -119,7 +117,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             if not choice.started:
                 self._start(index, choice, chunks, {"content": ""})
             chunks.append(self._chunk(index, {}, finish_reason=self._finish(choice, delta)))
-            if self.finished and self._include_usage:
+            if self.finished and self._extras.include_usage:
                 chunks.append(self._make_chunk([], usage=self._usage()))
         return chunks
 
@@ -148,7 +146,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
     # -- streams ------------------------------------------------------------------------------------------------
 
     def _delta(self, choice: _ChoiceState, delta: Delta) -> _Delta:
-        """What a chunk's delta says."""
+        """The fields of a chunk's delta."""
         fields: _Delta = {}
         if delta.reasoning and self._extras.reasoning:
             fields["reasoning_content"] = fields["reasoning"] = delta.reasoning

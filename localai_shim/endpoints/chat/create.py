@@ -6,20 +6,31 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...prompt.messages import template_messages
 from ...types import Prompt
-from .. import request_fields as common
-from ..answer.format import read_answer_format
+from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
-from ..answer.thinking import EFFORTS, read_thinking
-from ..answer.tools import read_tool_plan
+from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
+from ..answer.tools import ToolPlan, read_tool_plan
 from ..extras import read_extras
 from ..fields import Fields
 from ..prepared import Prepared
-from ..request_fields import ServedModel
+from ..request_fields import (
+    SERVICE_TIERS,
+    VERBOSITIES,
+    Generation,
+    ServedModel,
+    read_allow_special_tokens,
+    read_generation,
+    read_max_tokens,
+    read_metadata,
+    read_template_variables,
+)
 from ..token_fields import read_truncation, truncated
 from .assembler import ChatAssembler
 
@@ -29,13 +40,13 @@ if TYPE_CHECKING:
     from ...state.store import Store
 
 _REFUSED = {
-    "audio": "Local text models do not speak.",
+    "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
     "web_search_options": "Web search is hosted by OpenAI; this client never uses the network.",
 }
 
 
-def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
     """Validate a request body and render its prompt.
 
     Raises:
@@ -44,59 +55,89 @@ def prepare(body: Mapping[str, Any], model: ServedModel, store: Callable[[], Sto
     fields = Fields(body)
     fields.string("model")
     fields.refuse(_REFUSED)
-    messages = template_messages(fields.require("messages"), knows_developer=model.tokenizer.knows_developer)
+    conversation = _read_conversation(fields, model)
     stream = fields.boolean("stream") or False
-    options = common.read_stream_options(fields, stream)
     n = fields.integer("n", 1, 128) or 1
-    logprobs, top_logprobs = _read_logprobs(fields)
-    sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
-    limits = common.read_limits(fields, _read_max_tokens(fields, model), model)
-    variables = common.read_template_variables(fields, model, fields.choice("verbosity", common.VERBOSITIES))
-    thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
-    tools = read_tool_plan(fields, model)
-    format = read_answer_format(fields)
+    top_logprobs = _read_top_logprobs(fields)
+    generation = read_generation(fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs)
     metadata = _read_without_effect(fields)
-    keep = _keeper(fields.require("messages"), store) if fields.boolean("store") else None
-    salt, special = common.read_cache_salt(fields), common.read_allow_special_tokens(fields)
-    reasoning = fields.boolean("include_reasoning") is not False
-    extras = read_extras(fields, stream, continuous_usage=options.continuous_usage, reasoning=reasoning)
+    keep = _keeper(fields, store) if fields.boolean("store") else None
+    extras = read_extras(fields, stream, reasoning=fields.boolean("include_reasoning") is not False)
     truncation = read_truncation(fields)
-    generation_prompt, continuing = _read_ending(fields, model)
     fields.finish()
-    variables = {**thinking.variables, "continue_final_message": True} if continuing else thinking.variables
-    rendered = (messages, variables, tools.rendered, special)
-    whole = model.tokenizer.render(*rendered, generation_prompt=generation_prompt)
-    tokens = truncated(whole, truncation, model.context_length, limits.max_tokens)
-    boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
-    prompt = Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=extras.prompt_logprobs)
-    end = _open_end(tokens, model) if continuing else model.tokenizer.prompt_end(tokens)
-    answer = AnswerPlan(model, tools, format, thinking, end, continuing=continuing)
+    prompt = conversation.prompt(model, generation, truncation, extras.prompt_logprobs)
+    answer = conversation.answer(model, prompt.tokens)
+    parser = partial(answer.parser, generation.limits, with_tokens=top_logprobs is not None)
     assembler = ChatAssembler(
         model=model,
-        parsers=[answer.parser(limits, with_tokens=logprobs) for _ in range(n)],
+        parsers=[parser() for _ in range(n)],
         prompt=prompt,
-        logprobs=logprobs,
-        include_usage=options.include_usage,
+        logprobs=top_logprobs is not None,
         metadata=metadata,
-        legacy=tools.legacy,
+        legacy=conversation.tools.legacy,
         keep=keep,
         extras=extras,
     )
-    requests = common.make_requests(
-        prompt,
-        n,
-        answer.sampling(sampling),
-        limits,
-        model,
-        param="messages",
-        text=answer.text,
-        constraint=answer.constraint,
-    )
+    requests = answer.requests(prompt, n, generation, param="messages")
     return Prepared(assembler, requests, stream)
 
 
-def _keeper(messages: list[Any], store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
+@dataclass(frozen=True, slots=True)
+class _Conversation:
+    """A conversation, and what the answer to it has to be."""
+
+    messages: list[dict[str, object]]
+    tools: ToolPlan
+    format: AnswerFormat | None
+    thinking: ThinkingPlan
+    special: bool
+    """The caller's texts may spell special tokens."""
+    opens_turn: bool
+    """The prompt ends with what opens an assistant's turn."""
+    continues: bool
+    """The answer goes on with the last message."""
+
+    def prompt(
+        self,
+        model: ServedModel,
+        generation: Generation,
+        truncation: tuple[int | None, bool],
+        top_logprobs: int | None,
+    ) -> Prompt:
+        """The rendered conversation, truncated as the request asks."""
+        variables = self.thinking.variables
+        if self.continues:
+            variables = {**variables, "continue_final_message": True}
+        rendered = (self.messages, variables, self.tools.rendered, self.special)
+        whole = model.tokenizer.render(*rendered, generation_prompt=self.opens_turn)
+        tokens = truncated(whole, truncation, model.context_length, generation.limits.max_tokens)
+        boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
+        return Prompt(tokens, boundaries=boundaries, salt=generation.salt, top_logprobs=top_logprobs)
+
+    def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
+        """What the answer to a prompt of these tokens will look like."""
+        end = _open_end(tokens, model) if self.continues else model.tokenizer.prompt_end(tokens)
+        return AnswerPlan(model, self.tools, self.format, self.thinking, end, continuing=self.continues)
+
+
+def _read_conversation(fields: Fields, model: ServedModel) -> _Conversation:
+    opens_turn, continues = _read_ending(fields, model)
+    variables = read_template_variables(fields, model, fields.choice("verbosity", VERBOSITIES))
+    return _Conversation(
+        template_messages(fields.require("messages"), knows_developer=model.tokenizer.knows_developer),
+        read_tool_plan(fields, model),
+        read_answer_format(fields),
+        read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS)),
+        read_allow_special_tokens(fields),
+        opens_turn,
+        continues,
+    )
+
+
+def _keeper(fields: Fields, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
     """What stores a completion, with the messages that it answers."""
+    messages = fields.require("messages")
+    assert isinstance(messages, list)
 
     def keep(completion: ChatCompletion) -> None:
         from .stored import save_completion
@@ -106,7 +147,8 @@ def _keeper(messages: list[Any], store: Callable[[], Store]) -> Callable[[ChatCo
     return keep
 
 
-def _read_logprobs(fields: Fields) -> tuple[bool, int]:
+def _read_top_logprobs(fields: Fields) -> int | None:
+    """`logprobs` and `top_logprobs`; None: there are to be no logprobs."""
     logprobs = fields.boolean("logprobs") or False
     top = fields.integer("top_logprobs", 0, 20)
     if top is not None and not logprobs:
@@ -115,7 +157,7 @@ def _read_logprobs(fields: Fields) -> tuple[bool, int]:
             param="top_logprobs",
             code="invalid_value",
         )
-    return logprobs, top or 0
+    return top or 0 if logprobs else None
 
 
 def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
@@ -123,11 +165,9 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
         raise BadRequest(
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.", param="max_tokens"
         )
-    old = common.read_max_tokens(fields, "max_tokens", model)
-    new = common.read_max_tokens(fields, "max_completion_tokens", model)
-    given = old if new is None else new
-    default = model.generation_defaults.get("max_new_tokens")
-    return default if given is None and isinstance(default, int) and default > 0 else given
+    old = read_max_tokens(fields, "max_tokens", model)
+    new = read_max_tokens(fields, "max_completion_tokens", model)
+    return next((given for given in (new, old) if given is not None), model.max_new_tokens)
 
 
 def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
@@ -160,17 +200,16 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
 
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     """Fields that cannot change the answer of a local model; returns the metadata to echo."""
-    common.read_accepted(fields)
-    fields.choice("service_tier", common.SERVICE_TIERS)
+    fields.choice("service_tier", SERVICE_TIERS)
     fields.mapping("prediction")  # speeds up what OpenAI serves; the answer is the same without
     _check_modalities(fields.get("modalities", ["text"]))
-    return common.read_metadata(fields)
+    return read_metadata(fields)
 
 
-def _check_modalities(modalities: Any) -> None:
+def _check_modalities(modalities: object) -> None:
     if not isinstance(modalities, list | tuple):
         raise BadRequest.wrong_type("modalities", "an array of strings", modalities)
     if "audio" in modalities:
-        raise BadRequest.unsupported("modalities", "Local text models do not speak; leave it out or pass ['text'].")
+        raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
     if list(modalities) != ["text"]:
         raise BadRequest("Invalid value for 'modalities': expected ['text'].", param="modalities", code="invalid_value")

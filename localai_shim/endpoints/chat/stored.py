@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ...errors import BadRequest, NotFound
-from ...state.store import MissingError, Store
+from ...state.store import Json, MissingError, Store
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, unknown_after
+from ..paging import check_query, list_object, read_paging, stored_page, unknown_after
 from ..request_fields import read_metadata
 
 _KIND: Final = "chat.completion"
@@ -22,7 +22,7 @@ _PARTS = {"text", "input_text", "output_text"}
 _MESSAGE_FIELDS = ("name", "tool_calls", "tool_call_id", "function_call")
 
 
-def save_completion(store: Store, completion: Mapping[str, Any], request_messages: Sequence[Any]) -> None:
+def save_completion(store: Store, completion: Mapping[str, object], request_messages: Sequence[Json]) -> None:
     """Store a completion with what was asked.
 
     Args:
@@ -30,12 +30,12 @@ def save_completion(store: Store, completion: Mapping[str, Any], request_message
         completion: its JSON, with `metadata` where the request has some.
         request_messages: the request's `messages`, which have been found valid.
     """
-    body = {**completion, "metadata": completion.get("metadata") or {}}
+    body: Json = {**completion, "metadata": completion.get("metadata") or {}}
     messages = [_message(message, f"{body['id']}-{i}") for i, message in enumerate(request_messages)]
     store.save(_KIND, body["id"], body, parts={"messages": messages})
 
 
-def retrieve(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+def retrieve(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion as it was returned."""
     fields.finish()
     check_query(query)
@@ -45,7 +45,7 @@ def retrieve(store: Store, fields: Fields, query: Mapping[str, Any], completion_
     return body
 
 
-def update(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+def update(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion with other metadata; null removes them all."""
     metadata = read_metadata(fields) or {}
     fields.finish()
@@ -56,7 +56,7 @@ def update(store: Store, fields: Fields, query: Mapping[str, Any], completion_id
     return body
 
 
-def delete(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+def delete(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion goes, and its messages with it."""
     fields.finish()
     check_query(query)
@@ -65,13 +65,13 @@ def delete(store: Store, fields: Fields, query: Mapping[str, Any], completion_id
     return {"id": completion_id, "object": "chat.completion.deleted", "deleted": True}
 
 
-def list_completions(store: Store, fields: Fields, query: Mapping[str, Any]) -> dict[str, Any]:
+def list_completions(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
     """A page of the stored completions, oldest first unless the caller asks otherwise."""
     fields.finish()
     model, metadata = Fields(query).string("model"), _read_metadata_filter(query)
     paging = read_paging(query, default_order="asc", others=("model", *_metadata_names(query)))
 
-    def wanted(body: dict[str, Any]) -> bool:
+    def wanted(body: Json) -> bool:
         return model in (None, body["model"]) and metadata.items() <= body["metadata"].items()
 
     try:
@@ -81,19 +81,11 @@ def list_completions(store: Store, fields: Fields, query: Mapping[str, Any]) -> 
     return list_object(page)
 
 
-def list_messages(store: Store, fields: Fields, query: Mapping[str, Any], completion_id: str) -> dict[str, Any]:
+def list_messages(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> dict[str, object]:
     """A page of the messages that a completion answered, in their order unless the caller asks otherwise."""
     fields.finish()
     paging = read_paging(query, default_order="asc")
-    try:
-        page = store.page(
-            _KIND, completion_id, "messages", after=paging.after, limit=paging.limit, descending=paging.descending
-        )
-    except MissingError as error:
-        if error.kind == _KIND:
-            raise _unknown(completion_id) from None
-        raise unknown_after("Message", paging.after) from None
-    return list_object(page)
+    return list_object(stored_page(store, _KIND, completion_id, "messages", paging, missing=_unknown, item="Message"))
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -101,31 +93,33 @@ def list_messages(store: Store, fields: Fields, query: Mapping[str, Any], comple
 
 def _unknown(completion_id: str) -> NotFound:
     return NotFound(
-        f"Chat completion with id '{completion_id}' not found: only those that were made with store=True are kept.",
+        f"Chat completion with id '{completion_id}' not found: only those that were made with store=True are stored.",
         param="completion_id",
         code="completion_not_found",
     )
 
 
-def _metadata_names(query: Mapping[str, Any]) -> list[str]:
+def _metadata_names(query: Mapping[str, object]) -> list[str]:
     """The parameters that filter by metadata: a mapping, or one `metadata[key]` for each."""
     return ["metadata", *(name for name in query if _METADATA_KEY.fullmatch(name))]
 
 
-def _read_metadata_filter(query: Mapping[str, Any]) -> dict[str, str]:
-    wanted: dict[str, Any] = {}
+def _read_metadata_filter(query: Mapping[str, object]) -> dict[str, str]:
+    wanted: dict[str, object] = {}
     for name in _metadata_names(query):
         if match := _METADATA_KEY.fullmatch(name):
             wanted[match[1]] = query[name]
         else:
             wanted.update(Fields(query).mapping(name) or {})
+    read: dict[str, str] = {}
     for key, value in wanted.items():
         if not isinstance(value, str):
             raise BadRequest.wrong_type(f"metadata[{key}]", "a string", value)
-    return wanted
+        read[key] = value
+    return read
 
 
-def _message(message: Mapping[str, Any], message_id: str) -> dict[str, Any]:
+def _message(message: Json, message_id: str) -> Json:
     """A message of the request as the SDK's `ChatCompletionStoreMessage`, with whatever role it has."""
     content, refusal = message.get("content"), message.get("refusal")
     parts = None
@@ -144,6 +138,6 @@ def _message(message: Mapping[str, Any], message_id: str) -> dict[str, Any]:
     }
 
 
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+def _part(part: Json) -> Json:
     """Parts of text under the one name that stored messages have for them."""
     return {"type": "text", "text": part["text"]} if part["type"] in _PARTS else dict(part)

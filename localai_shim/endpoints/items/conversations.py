@@ -14,7 +14,7 @@ from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, unknown_after
+from ..paging import check_query, list_object, read_paging, stored_page
 from ..request_fields import now, read_metadata
 from .includes import read_include, shown
 from .resources import duplicate_item, item_resources
@@ -67,11 +67,7 @@ def create_items(store: Store, fields: Fields, query: Mapping[str, object], conv
     include = read_include(query)
     items = _read_items(store, fields)
     if not items:
-        raise BadRequest(
-            "Invalid 'items': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            param="items",
-            code="empty_array",
-        )
+        raise BadRequest.empty_array("items")
     _begin(fields, query, conversation_id, "include")
     try:
         store.append(_KIND, conversation_id, items)
@@ -88,14 +84,7 @@ def list_items(store: Store, fields: Fields, query: Mapping[str, object], conver
     include = read_include(query)
     paging = read_paging(query, default_order="desc", others=("include",))
     _begin(fields, {}, conversation_id)
-    try:
-        page = store.page(
-            _KIND, conversation_id, "items", after=paging.after, limit=paging.limit, descending=paging.descending
-        )
-    except MissingError as error:
-        if error.kind == _KIND:
-            raise unknown_conversation(conversation_id) from None
-        raise unknown_after("Item", paging.after) from None
+    page = stored_page(store, _KIND, conversation_id, "items", paging, missing=unknown_conversation, item="Item")
     return list_object(Page([shown(item, include) for item in page.data], page.has_more))
 
 

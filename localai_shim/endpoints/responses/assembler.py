@@ -59,12 +59,12 @@ _EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
     "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
     "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
 }
-
+UNFINISHED: tuple[Status, ...] = ("queued", "in_progress")
 
 _NOT_YET = dict.fromkeys(
     ("error", "incomplete_details", "usage", "completed_at", "safety_identifier", "prompt_cache_key")
 )
-"""Fields of a response that are null where there is nothing to say, and never absent."""
+"""Fields of a response that are null where they do not apply, and never absent."""
 
 
 def make_response(fields: Mapping[str, object]) -> types.Response:
@@ -74,6 +74,11 @@ def make_response(fields: Mapping[str, object]) -> types.Response:
     if made.completed_at is not None:
         made.completed_at = int(made.completed_at)
     return made
+
+
+def make_event(type: str, **fields: object) -> types.ResponseStreamEvent:
+    """An event of a stream, of the SDK's class for its type."""
+    return _EVENTS[type](type=type, **fields)
 
 
 def new_response_id() -> str:
@@ -171,7 +176,7 @@ class ResponseAssembler(Assembler[types.Response]):
         return self._flush()
 
     def start(self) -> list[types.ResponseStreamEvent]:
-        """What waited in the queue is being worked on."""
+        """The response leaves the queue; returns the event for that, or nothing if it had left before."""
         if self.status != "queued":
             return []
         self.status = "in_progress"
@@ -189,7 +194,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self._take(self._parser.feed(token))
 
     def fail(self, error: Exception) -> list[types.ResponseStreamEvent]:
-        """End with an error; returns the events that say so."""
+        """End with an error; returns the last events."""
         details = {"code": "server_error", "message": str(error) or repr(error)}
         self._close("incomplete")
         self._end("failed", error=details)
@@ -198,10 +203,10 @@ class ResponseAssembler(Assembler[types.Response]):
         return self._flush()
 
     def cancel(self) -> list[types.ResponseStreamEvent]:
-        """End because somebody wants it to; returns the events that say so.
+        """End as cancelled; returns the last events.
 
-        There is no event of its own for that: of the three last ones `response.failed` claims the least, and its
-        response has the status.
+        The API has no event for that: of those that end a stream `response.failed` claims the least, and its response
+        has the status.
         """
         self._close("incomplete")
         self._end("cancelled")
@@ -218,7 +223,7 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _emit(self, type: str, **fields: object) -> None:
         if self._streams:
-            self._events.append(_EVENTS[type](type=type, sequence_number=self._sequence, **fields))
+            self._events.append(make_event(type, sequence_number=self._sequence, **fields))
             self._sequence += 1
 
     def _flush(self) -> list[types.ResponseStreamEvent]:

@@ -15,21 +15,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token, Waker
 from .context import Context, save_response
 
 if TYPE_CHECKING:
-    from openai.types.responses import Response
+    from openai.types.responses import Response, ResponseStreamEvent
 
-    from ...state.store import Store
+    from ...state.store import Json, Store
     from .assembler import ResponseAssembler
 
 log = logging.getLogger("localai_shim")
 
 _owners: set[str] = set()  # in this process
-_POLL = 0.5  # seconds after which another process's wish to cancel is noticed at the latest
+_POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
 _Inbox = queue.SimpleQueue[tuple["Run", Event] | None]
 
 
@@ -45,6 +45,15 @@ class _Inflow:
         self._inbox.put((self._run, event))
 
 
+class Follower(Protocol):
+    """Where the events of a response go, and None behind the last one: a consumer's sink."""
+
+    @property
+    def waker(self) -> Waker | None: ...
+
+    def put(self, index: int, event: Any) -> None: ...
+
+
 class Run:
     """One response on its way."""
 
@@ -56,11 +65,12 @@ class Run:
         self.ended = False
         self.queued = self.assembler.result()
         """The response as it was when it was queued."""
-        self.events: list[Any] = list(self.assembler.begin())
-        self._sinks: dict[int, Any] = {}
+        self.events: list[ResponseStreamEvent] = list(self.assembler.begin())
+        self._followers: dict[int, Follower] = {}
 
     @property
     def id(self) -> str:
+        """The response's."""
         return self.assembler.id
 
     def response(self) -> Response:
@@ -68,18 +78,18 @@ class Run:
         with self.lock:
             return self.assembler.result()
 
-    def follow(self, sink: Any, after: int) -> None:
+    def follow(self, sink: Follower, after: int) -> None:
         """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
         with self.lock:
             _put(sink, [event for event in self.events if event.sequence_number > after])
             if self.ended:
                 _put(sink, [None])
             else:
-                self._sinks[id(sink)] = sink
+                self._followers[id(sink)] = sink
 
-    def leave(self, sink: Any) -> None:
+    def leave(self, sink: Follower) -> None:
         """The sink wants no more. Takes no lock: it may be called by the garbage collector, on any thread."""
-        self._sinks.pop(id(sink), None)
+        self._followers.pop(id(sink), None)
 
     def cancel_row(self) -> None:
         """Have the engine drop its row."""
@@ -88,21 +98,21 @@ class Run:
             with contextlib.suppress(EngineClosedError):
                 engine.cancel(ticket)
 
-    def publish(self, events: Sequence[Any]) -> None:
-        """Called with the lock held."""
+    def publish(self, events: Sequence[ResponseStreamEvent]) -> None:
+        """Have the followers get these events. Called with the lock held."""
         self.events += events
-        for sink in list(self._sinks.values()):
+        for sink in list(self._followers.values()):
             _put(sink, events)
 
     def end(self) -> None:
-        """Called with the lock held."""
+        """No more events come. Called with the lock held."""
         self.ended = True
-        for sink in list(self._sinks.values()):
+        for sink in list(self._followers.values()):
             _put(sink, [None])
-        self._sinks.clear()
+        self._followers.clear()
 
 
-def _put(sink: Any, events: Sequence[Any]) -> None:
+def _put(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
     for event in events:
         sink.put(0, event)
     if sink.waker is not None and events:
@@ -187,7 +197,7 @@ class Background:
         _owners.discard(self.owner)
 
 
-def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[Any]]) -> bool:
+def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[ResponseStreamEvent]]) -> bool:
     """Take a response's row from the engine and end it."""
     with run.lock:
         if run.ended:
@@ -200,12 +210,12 @@ def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequen
 def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> None:
     looked = time.monotonic()
     while True:
-        if shared and time.monotonic() >= looked + _POLL:  # also while tokens never stop coming
+        if shared and time.monotonic() >= looked + _POLL_SECONDS:  # also while tokens never stop coming
             for run in list(runs.values()):
                 _look(run, runs, store)
             looked = time.monotonic()
         try:
-            message = inbox.get(timeout=_POLL if shared and runs else None)
+            message = inbox.get(timeout=_POLL_SECONDS if shared and runs else None)
         except queue.Empty:
             continue
         if message is None:
@@ -248,35 +258,34 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
             store.update("response", run.id, _begun)
         if isinstance(event, Token):
             try:
-                told = assembler.feed(0, event)
+                events = assembler.feed(0, event)
             except Exception as error:
                 log.exception("a response in the background could not be read")
                 run.cancel_row()
-                told = assembler.fail(error)
+                events = assembler.fail(error)
         else:
-            told = assembler.fail(event.error)
+            events = assembler.fail(event.error)
         if assembler.finished:
-            _finish(run, runs, store, [*begun, *told])
+            _finish(run, runs, store, [*begun, *events])
         else:
-            run.publish([*begun, *told])
+            run.publish([*begun, *events])
 
 
-def _begun(body: dict[str, Any]) -> dict[str, Any]:
+def _begun(body: Json) -> Json:
     return {**body, "status": "in_progress"} if body["status"] == "queued" else body  # it may be cancelled already
 
 
-def _finish(run: Run, runs: dict[str, Run], store: Store, told: Sequence[Any]) -> None:
-    """Store a response that has ended, and tell its followers. Called with the lock held."""
-    told = list(told)
+def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[ResponseStreamEvent]) -> None:
+    """Store a response that has ended, and publish its last events. Called with the lock held."""
     try:
         gone = store.get("response", run.id) is None  # another process has deleted it
         if not gone and save_response(store, run.context, run.response()):
-            store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *told]])
+            store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *last]])
     except Exception as error:
         log.exception("a response in the background could not be stored")
-        told = told[:-1]  # the last one would claim what nobody will find
+        last = last[:-1]  # the very last one would claim what nobody will find
         _fail_stored(run.id, store, error)
-    run.publish(told)
+    run.publish(last)
     run.end()
     runs.pop(run.id, None)
 

@@ -9,16 +9,14 @@ from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
 from ...types import Prompt, Token
-from .. import request_fields as common
-from ..answer.plan import AnswerPlan
 from ..assembler import Assembler
 from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
 from ..prepared import Prepared
-from ..request_fields import ServedModel
+from ..request_fields import SERVICE_TIERS, ServedModel, now, read_generation
 from .assembler import new_response_id, response_usage
-from .create import read_plan, render
+from .create import plan_answer, read_plan, render
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -69,31 +67,16 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     fields = Fields(body)
     fields.string("model")
     fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
-    common.read_accepted(fields)
-    fields.choice("service_tier", common.SERVICE_TIERS)
-    sampling = common.read_sampling(fields, model, top_logprobs=None)
-    limits = common.read_limits(fields, None, model)
-    salt = common.read_cache_salt(fields)
+    fields.choice("service_tier", SERVICE_TIERS)
+    generation = read_generation(fields, model, None, top_logprobs=None)
     plan = read_plan(fields, model, store)
     fields.finish()
     if not plan.context.items:
         raise BadRequest.missing("input")
     plan.context.given.append(user_item(_ASK))
-    tokens, rendered = render(plan, model, 1)
-    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
-    answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
-    requests = common.make_requests(
-        prompt,
-        1,
-        answer.sampling(sampling),
-        limits,
-        model,
-        param="input",
-        text=answer.text,
-        constraint=answer.constraint,
-    )
-    assembler = _Compaction(answer.parser(limits, with_tokens=False), prompt)
-    return Prepared(assembler, requests)
+    prompt, answer = plan_answer(plan, model, 1, generation.salt)
+    assembler = _Compaction(answer.parser(generation.limits, with_tokens=False), prompt)
+    return Prepared(assembler, answer.requests(prompt, 1, generation, param="input"))
 
 
 class _Compaction(Assembler[CompactedResponse]):
@@ -115,7 +98,7 @@ class _Compaction(Assembler[CompactedResponse]):
         fields = {
             "id": new_response_id(),
             "object": "response.compaction",
-            "created_at": common.now(),
+            "created_at": now(),
             "output": [item],
             "usage": response_usage(self._prompt, self._parser),
         }

@@ -13,7 +13,6 @@ from ...errors import BadRequest
 from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
 from ...types import Prompt
-from .. import request_fields as common
 from ..answer.format import GUIDED, AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
@@ -23,7 +22,17 @@ from ..items.fields import ItemFields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..prepared import Prepared
-from ..request_fields import ServedModel
+from ..request_fields import (
+    SERVICE_TIERS,
+    VERBOSITIES,
+    ServedModel,
+    read_allow_special_tokens,
+    read_generation,
+    read_max_tokens,
+    read_metadata,
+    read_template_variables,
+    stream_options,
+)
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, keeper, read_context, read_input
@@ -75,29 +84,28 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     include = _read_include(fields)
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
-    sampling = common.read_sampling(fields, model, top_logprobs=top_logprobs if logprobs else None)
-    limits = common.read_limits(fields, _read_max_tokens(fields, model), model)
-    salt = common.read_cache_salt(fields)
+    given = read_max_tokens(fields, "max_output_tokens", model)
+    generation = read_generation(
+        fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
+    )
     plan = read_plan(fields, model, store)
     echo = {
         **plan.echo,
         **_read_without_effect(fields),
         "background": background,
-        "max_output_tokens": fields.get("max_output_tokens"),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
+        "max_output_tokens": given,
+        "temperature": generation.sampling.temperature,
+        "top_p": generation.sampling.top_p,
         "top_logprobs": top_logprobs,
         "store": kept,
     }
     fields.finish()
-    tokens, rendered = render(plan, model, limits.max_tokens or 1)
-    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
-    answer = AnswerPlan(model, plan.tools, plan.format, plan.thinking, model.tokenizer.prompt_end(tokens))
+    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
     keeps = not background and (kept or plan.context.conversation is not None)
     assembler = ResponseAssembler(
         model=model,
-        parser=answer.parser(limits, with_tokens=logprobs),
+        parser=answer.parser(generation.limits, with_tokens=logprobs),
         prompt=prompt,
         fields=echo,
         logprobs=logprobs,
@@ -107,27 +115,18 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         namespaces=plan.tools.namespaces,
         keep=keeper(plan.context, store, kept=kept) if keeps else None,
     )
-    requests = common.make_requests(
-        prompt,
-        1,
-        answer.sampling(sampling),
-        limits,
-        model,
-        param="input",
-        text=answer.text,
-        constraint=answer.constraint,
-    )
+    requests = answer.requests(prompt, 1, generation, param="input")
     return Prepared(assembler, requests, stream, Run(assembler, plan.context) if background else None)
 
 
 def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:
-    """Read the fields that creating a response and counting its tokens have in common."""
+    """Read the fields that creating a response and counting its tokens have in"""
     fields.refuse(_REFUSED)
     _read_image(fields)
     instructions = fields.string("instructions")
     effort, summary = _read_reasoning(fields)
     format, verbosity, text_echo = _read_text(fields)
-    variables = common.read_template_variables(fields, model, verbosity)
+    variables = read_template_variables(fields, model, verbosity)
     thinking = read_thinking(fields, variables, model, effort)
     tools, tool_echo = _read_tools(fields, model)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
@@ -143,8 +142,16 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     }
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
-    special = common.read_allow_special_tokens(fields)
+    special = read_allow_special_tokens(fields)
     return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
+
+
+def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
+    """The prompt, see `render`, and what the answer to it will look like."""
+    tokens, rendered = render(plan, model, reserve)
+    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+    end = model.tokenizer.prompt_end(tokens)
+    return prompt, AnswerPlan(model, plan.tools, plan.format, plan.thinking, end)
 
 
 def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Rendered]:
@@ -207,21 +214,13 @@ def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
             code="invalid_value",
         )
     _read_background_options(fields, waits=background and not stream)
-    options = fields.mapping("stream_options")
-    if options is not None and not stream:
-        raise BadRequest(
-            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
-        )
-    inner = Fields({f"stream_options.{key}": value for key, value in (options or {}).items()})
-    inner.boolean("stream_options.include_obfuscation")  # nothing goes over a network
-    inner.finish()
+    stream_options(fields, stream).finish()
     return stream, background, kept is not False
 
 
 def _read_background_options(fields: Fields, *, waits: bool) -> None:
     """`background_options`: the answer is made as soon as possible, which is within any window."""
-    options = fields.mapping("background_options") or {}
-    inner = Fields({f"background_options.{key}": value for key, value in options.items()})
+    inner = fields.inner("background_options")
     window = inner.choice("background_options.completion_window", ("soonest", "2h", "8h"))
     if window not in (None, "soonest") and not waits:
         raise BadRequest(
@@ -235,8 +234,7 @@ def _read_background_options(fields: Fields, *, waits: bool) -> None:
 
 def _read_image(fields: Fields) -> None:
     """`image`: how OpenAI may compress the images of a conversation; here none are."""
-    options = fields.mapping("image") or {}
-    inner = Fields({f"image.{key}": value for key, value in options.items()})
+    inner = fields.inner("image")
     path = "image.context_compression"
     if inner.choice(path, ("auto", "enabled", "disabled")) == "enabled":  # which demands it
         raise BadRequest("Images are not compressed here; pass 'auto'.", param=path, code="unsupported_value")
@@ -248,12 +246,6 @@ def _read_include(fields: Fields) -> frozenset[str]:
     if isinstance(value, str):  # which a url may have
         raise BadRequest.wrong_type("include", "an array of strings", value)
     return read_include({"include": value})
-
-
-def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
-    given = common.read_max_tokens(fields, "max_output_tokens", model)
-    default = model.generation_defaults.get("max_new_tokens")
-    return default if given is None and isinstance(default, int) and default > 0 else given
 
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
@@ -276,7 +268,7 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
     The SDK's `responses.parse` also has `verbosity` as an argument of its own.
     """
     inner = ItemFields(fields.get("text", {}), "text")
-    given, verbosity = inner.get("text.format"), inner.choice("text.verbosity", common.VERBOSITIES)
+    given, verbosity = inner.get("text.format"), inner.choice("text.verbosity", VERBOSITIES)
     inner.finish()
     format = read_answer_format(
         Fields({"text.format": given, **{name: fields.get(name) for name in (*GUIDED, "structured_outputs")}}),
@@ -284,7 +276,7 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
     )
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
-    verbosity = verbosity or fields.choice("verbosity", common.VERBOSITIES)
+    verbosity = verbosity or fields.choice("verbosity", VERBOSITIES)
     return format, verbosity, {"format": given or {"type": "text"}, "verbosity": verbosity or "medium"}
 
 
@@ -322,12 +314,11 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
 
 def _read_without_effect(fields: Fields) -> dict[str, object]:
     """Fields that cannot change the answer of a local model, and are echoed."""
-    common.read_accepted(fields)
-    fields.choice("service_tier", common.SERVICE_TIERS)
+    fields.choice("service_tier", SERVICE_TIERS)
     names = ("user", "safety_identifier", "prompt_cache_key")
     retention = fields.string("prompt_cache_retention")
     return {
-        "metadata": common.read_metadata(fields) or {},
+        "metadata": read_metadata(fields) or {},
         "service_tier": "default",
         "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
         **{name: fields.get(name) for name in names if fields.has(name)},

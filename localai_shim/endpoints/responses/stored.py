@@ -2,66 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from ...errors import BadRequest, NotFound
 from ..fields import Fields
 from ..items.includes import read_include
-from ..paging import list_object, read_paging, unknown_after
-from .assembler import make_response
+from ..paging import list_object, read_paging, stored_page, url_value
+from .assembler import UNFINISHED, make_event, make_response
 
 if TYPE_CHECKING:
-    from ...state.store import Store
-    from .background import Background, Run
+    from ...state.store import Json, Store
+    from .background import Background, Follower, Run
 
 _ENDED_WITH_PROCESS = {"code": "server_error", "message": "The process that ran this response has ended."}
 
 
 class StoredEvents:
-    """The events of a response that has ended, as `Run.follow` hands out those of one that runs."""
+    """The events of a response that has ended, to be followed like those of a `Run`."""
 
-    def __init__(self, events: list[dict[str, Any]]) -> None:
+    def __init__(self, events: Sequence[Json]) -> None:
         self._events = events
 
-    def follow(self, sink: Any, after: int) -> None:
-        adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+    def follow(self, sink: Follower, after: int) -> None:
+        """As `Run.follow`."""
         for event in self._events:
             if event["sequence_number"] > after:
-                made = adapter.validate_python(event)
-                if hasattr(made, "response"):
-                    made.response = make_response(event["response"])
-                sink.put(0, made)
+                if "response" in event:
+                    event = {**event, "response": make_response(event["response"])}
+                sink.put(0, make_event(**event))
         sink.put(0, None)
         if sink.waker is not None:
             sink.waker.wake()
 
-    def leave(self, sink: Any) -> None:
-        """Nothing comes any more."""
+    def leave(self, sink: Follower) -> None:
+        """Nothing more comes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A stream of events, and the sequence number after which it begins."""
+    """Events to stream, those with larger sequence numbers than `after`."""
 
     source: Run | StoredEvents
     after: int = -1
 
 
 def retrieve(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str
+    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
 ) -> Response | Followed:
     """GET /responses/{id}, with `stream` and `starting_after` for those in the background."""
     fields.finish()
-    read_include(query)  # what the response was to include is there, and nothing else was kept
-    wanted = Fields(query)
-    wanted.get("include"), wanted.get("include[]"), _boolean(wanted, "include_obfuscation")
-    stream = _boolean(wanted, "stream")
-    after = _integer(wanted, "starting_after")
+    read_include(query)  # checked only: what was to be included was stored with the response
+    wanted = Fields({name: url_value(value) for name, value in query.items() if name not in ("include", "include[]")})
+    wanted.boolean("include_obfuscation")
+    stream, after = wanted.boolean("stream") or False, wanted.integer("starting_after", 0, 2**31)
     wanted.finish()
     if after is not None and not stream:
         raise BadRequest("'starting_after' is only allowed when 'stream' is enabled.", param="starting_after")
@@ -73,16 +70,22 @@ def retrieve(
     body = _stored(store, background, id)
     if not body.background:
         raise BadRequest(
-            f"Response with id '{id}' was not created in the background: its events are not kept.", param="stream"
+            f"Response with id '{id}' was not created in the background: its events were not stored. Retrieve it "
+            "without 'stream'.",
+            param="stream",
         )
-    if body.status in ("queued", "in_progress"):
+    if body.status in UNFINISHED:
         raise BadRequest(
-            f"Response with id '{id}' runs in another process, where its events are: poll it here.", param="stream"
+            f"Response with id '{id}' runs in another process, which has its events: retrieve it without 'stream' "
+            "until it is finished.",
+            param="stream",
         )
     return Followed(StoredEvents(store.events(id)), -1 if after is None else after)
 
 
-def delete(store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str) -> dict[str, Any]:
+def delete(
+    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
+) -> dict[str, object]:
     """DELETE /responses/{id}; one that still runs is stopped."""
     fields.finish()
     Fields(query).finish()
@@ -92,7 +95,7 @@ def delete(store: Store, background: Background, fields: Fields, query: Mapping[
     return {"id": id, "object": "response", "deleted": True}
 
 
-def cancel(store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str) -> Response:
+def cancel(store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str) -> Response:
     """POST /responses/{id}/cancel: only those in the background; again and again if one likes."""
     fields.finish()
     Fields(query).finish()
@@ -103,73 +106,46 @@ def cancel(store: Store, background: Background, fields: Fields, query: Mapping[
             param="response_id",
             code="response_not_background",
         )
-    if body.status in ("queued", "in_progress") and not background.cancel(id):
-        store.update("response", id, _cancelled)  # the process that runs it looks from time to time
+    if body.status in UNFINISHED and not background.cancel(id):
+        store.update("response", id, _unless_ended(status="cancelled"))  # the process that runs it looks now and then
     return _stored(store, background, id)
 
 
 def input_items(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, Any], id: str
-) -> dict[str, Any]:
+    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
+) -> dict[str, object]:
     """GET /responses/{id}/input_items: what the request of this response brought, newest first by default."""
-    from ...state.store import MissingError
-
     fields.finish()
     read_include(query)
     paging = read_paging(query, default_order="desc", others=("include",))
-    try:
-        page = store.page("response", id, "input", after=paging.after, limit=paging.limit, descending=paging.descending)
-    except MissingError as error:
-        if error.kind == "item":
-            raise unknown_after("Item", paging.after) from None
-        raise no_response(id) from None
-    return list_object(page)
+    return list_object(stored_page(store, "response", id, "input", paging, missing=no_response, item="Item"))
 
 
 def no_response(id: str) -> NotFound:
+    """The error for an id that no stored response has."""
     return NotFound(f"Response with id '{id}' not found.", param="response_id", code="response_not_found")
 
 
-def _cancelled(body: dict[str, Any]) -> dict[str, Any]:
-    return {**body, "status": "cancelled"} if body["status"] in ("queued", "in_progress") else body
+def _unless_ended(**changes: object) -> Callable[[Json], Json]:
+    """Changes a stored response that has not ended."""
+    return lambda body: {**body, **changes} if body["status"] in UNFINISHED else body
 
 
 def _stored(store: Store, background: Background, id: str) -> Response:
     body = store.get("response", id)
     if body is None:
         raise no_response(id)
-    if body["status"] in ("queued", "in_progress") and background.get(id) is None:
+    if body["status"] in UNFINISHED and background.get(id) is None:
         body = _without_owner(store, background, id) or body
     return make_response({**body, "output": store.items("response", id, "output")})
 
 
-def _without_owner(store: Store, background: Background, id: str) -> dict[str, Any] | None:
+def _without_owner(store: Store, background: Background, id: str) -> Json | None:
     """Have a response fail whose process has ended; None if it runs."""
     owner = dict(store.owned()).get(id)
     if owner is None or background.is_alive(owner):
         return store.get("response", id)
-    failed = {"status": "failed", "error": _ENDED_WITH_PROCESS}
-    body = store.update(
-        "response", id, lambda body: {**body, **failed} if body["status"] in ("queued", "in_progress") else body
-    )
+    body = store.update("response", id, _unless_ended(status="failed", error=_ENDED_WITH_PROCESS))
     if body is not None:
         store.save("response", id, body)  # which nobody works on
     return body
-
-
-def _boolean(fields: Fields, name: str) -> bool:
-    value = fields.get(name)
-    if isinstance(value, str) and value in ("true", "false"):
-        value = value == "true"
-    if value is not None and not isinstance(value, bool):
-        raise BadRequest.wrong_type(name, "a boolean", value)
-    return bool(value)
-
-
-def _integer(fields: Fields, name: str) -> int | None:
-    value = fields.get(name)
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value)
-    if value is None:
-        return None
-    return Fields({name: value}).integer(name, 0, 2**31)

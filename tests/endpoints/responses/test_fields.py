@@ -93,7 +93,7 @@ SCALARS: list[Row] = [
     ({"extra_body": {"stop": ["a", 5]}}, "stop[1]", "invalid_type", "expected a string"),
     ({"extra_body": {"seed": 1.5}}, "seed", "invalid_type", "expected an integer"),
     ({"extra_body": {"top_k": -2}}, "top_k", "integer_below_min_value", ">= -1"),
-    ({"extra_body": {"min_tokens": 5}}, "min_tokens", "invalid_value", "above the 4 tokens"),
+    ({"extra_body": {"min_tokens": 5}}, "min_tokens", "invalid_value", "above the limit of 4"),
     ({"extra_body": {"cache_salt": ""}}, "cache_salt", "string_below_min_length", "minimum length 1"),
     ({"extra_body": {"chat_template_kwargs": {"mood": 1}}}, "chat_template_kwargs.mood", "unknown_parameter", "'mood'"),
 ]
@@ -416,7 +416,7 @@ def test_only_a_response_in_the_background_is_cancelled(client: LocalOpenAI) -> 
 
 def test_only_a_response_in_the_background_is_streamed_again(client: LocalOpenAI) -> None:
     made = client.responses.create(**CREATE)
-    with refused("stream", None, "its events are not kept"):
+    with refused("stream", None, "its events were not stored"):
         client.responses.retrieve(made.id, stream=True)
     with refused("starting_after", None, "only allowed when 'stream' is enabled"):
         client.responses.retrieve(made.id, extra_query={"starting_after": 3})
