@@ -14,75 +14,60 @@ from localai_shim import LocalOpenAI, AsyncLocalOpenAI
 ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], extra_body={"ignore_eos": True})
 """
 
-ENDINGS = {
-    "at the end of the script": ("", 0),
-    "by sys.exit": ("import sys; sys.exit(3)", 3),
-    "by an exception": ("raise SystemExit(5)", 5),
-}
-
-
-@pytest.mark.parametrize("ending", only(["by sys.exit"], ENDINGS))
-def test_a_script_that_ends_in_mid_stream_exits_at_once_and_quietly(ending: str) -> None:
-    last, code = ENDINGS[ending]
-    done = run(
-        PRELUDE
-        + f"""
+STREAM = """
 client = LocalOpenAI(MODEL)
 stream = client.chat.completions.create(**ask, stream=True)
 other = client.chat.completions.create(**ask, stream=True)
 next(stream)
 print("in mid-stream")
-{last}
 """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (code, "in mid-stream\n", "")
-
-
-def test_an_async_script_that_ends_in_mid_stream_exits_at_once_and_quietly() -> None:
-    done = run(
-        PRELUDE
-        + """
+ASYNC_STREAM = """
 import asyncio
 async def main():
     client = AsyncLocalOpenAI(MODEL)
     stream = await client.chat.completions.create(**ask, stream=True)
     async for chunk in stream:
         break
-    print("in mid-stream")
+    print("in mid-stream of a task")
     return stream
-stream = asyncio.run(main())
+left = asyncio.run(main())
 """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "in mid-stream\n", "")
-
-
-def test_a_thread_that_waits_for_its_answer_gets_it_before_the_process_ends() -> None:
-    done = run(
-        PRELUDE
-        + """
+THREAD = """
 import threading
-client = LocalOpenAI(MODEL)
+waiting = LocalOpenAI(MODEL)
 def work():
-    print(client.chat.completions.create(**ask, max_tokens=50).usage.completion_tokens)
+    print(waiting.chat.completions.create(**ask, max_tokens=50).usage.completion_tokens)
 threading.Thread(target=work).start()
 """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "50\n", "")
+"""It gets its answer before the process ends."""
+CLOSED = """
+with LocalOpenAI(MODEL, keep_alive=0, max_rows=3) as closed:
+    closed.chat.completions.create(**ask, max_tokens=2)
+"""
+"""Right before the end."""
+
+ENDS = {
+    "all at once": (STREAM + ASYNC_STREAM + THREAD + CLOSED + "import sys; sys.exit(3)", 3),
+    "a stream, at the end of the script": (STREAM, 0),
+    "a stream, by sys.exit": (STREAM + "import sys; sys.exit(3)", 3),
+    "a stream, by an exception": (STREAM + "raise SystemExit(5)", 5),
+    "a stream of a task": (ASYNC_STREAM, 0),
+    "a thread": (THREAD, 0),
+    "a client that was closed": (CLOSED, 0),
+}
+SAID = {STREAM: "in mid-stream\n", ASYNC_STREAM: "in mid-stream of a task\n", THREAD: "50\n"}
+
+
+@pytest.mark.parametrize("left", only(["all at once"], ENDS))
+def test_a_script_that_ends_with_something_left_exits_at_once_and_quietly(left: str) -> None:
+    code, status = ENDS[left]
+    done = run(PRELUDE + code)
+    said = "".join(text for part, text in SAID.items() if part in code)
+    assert (done.returncode, done.stdout, done.stderr) == (status, said, "")
 
 
 def test_exiting_while_the_model_loads_is_quiet() -> None:
     done = run(PRELUDE + "client = LocalOpenAI(MODEL)")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_closing_with_no_keep_alive_right_before_the_end_is_quiet() -> None:
-    done = run(
-        PRELUDE
-        + """
-with LocalOpenAI(MODEL, keep_alive=0) as client:
-    client.chat.completions.create(**ask, max_tokens=2)
-"""
-    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -117,13 +102,23 @@ print(os.waitstatus_to_exitcode(status), client.chat.completions.create(**ask, m
     assert (done.returncode, done.stdout, done.stderr) == (0, "7 2\n", "")
 
 
-def test_importing_loads_neither_mlx_nor_transformers_and_reads_no_model() -> None:
+def test_importing_and_constructing_is_light() -> None:
+    """No MLX, no transformers, no model is read, and no SSL context built."""
     done = run(
-        "import sys, localai_shim\n"
-        "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'transformers', 'numpy', 'jinja2', 'torch'}\n"
-        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+        """
+        import ssl, sys, localai_shim
+        heavy = {"mlx", "mlx_lm", "mlx_vlm", "transformers", "numpy", "jinja2", "torch"}
+        print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+        def refuse(*args, **kwargs):
+            raise AssertionError("an SSL context was built")
+        ssl.create_default_context = refuse
+        ssl.SSLContext.__init__ = refuse
+        from localai_shim import LocalOpenAI, AsyncLocalOpenAI
+        LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)
+        print("built")
+        """
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\nbuilt\n", "")
 
 
 @pytest.mark.timed
@@ -138,22 +133,6 @@ def test_importing_takes_less_than_a_fifth_longer_than_the_sdk() -> None:
         """
     shares = [float(run(code).stdout) for _ in range(3)]
     assert min(shares) < 0.2, shares
-
-
-def test_constructing_a_client_builds_no_ssl_context() -> None:
-    done = run(
-        """
-        import ssl
-        def refuse(*args, **kwargs):
-            raise AssertionError("an SSL context was built")
-        ssl.create_default_context = refuse
-        ssl.SSLContext.__init__ = refuse
-        from localai_shim import LocalOpenAI, AsyncLocalOpenAI
-        LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)
-        print("built")
-        """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "built\n", "")
 
 
 def test_without_a_back_end_the_error_names_the_extra_to_install() -> None:

@@ -24,6 +24,7 @@ from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import EngineClosedError, Event, GenerationRequest, Prompt, RowError, SamplingParams
 from tests.conftest import revalidate
 from tests.engine.harness import Running, eventually, generate, is_last, request
+from tests.samples import only
 from tests.testing.asking import answer, ask, contents
 
 ROOT = Path(__file__).parents[2]
@@ -329,37 +330,40 @@ def test_nothing_of_it_needs_mlx_nor_transformers() -> None:
     assert run(code) == (0, "one \n['one', ' two']\none two scripted\none two one two\n[]\n", "")
 
 
-@pytest.mark.parametrize(
-    ("script", "ending", "status"),
-    [
-        ("[Reply('a b', interval=1000)]", "", 0),
-        ("[Reply('never', delay=1000)]", "sys.exit(3)", 3),
-        ("lambda *_: 'a ' * 10**5", "", 0),
-    ],
-)
-def test_a_process_that_ends_in_mid_stream_exits_at_once_and_quietly(script: str, ending: str, status: int) -> None:
-    code = f"""
-    client = LocalOpenAI(engine=ScriptedEngine({script}))
-    stream = client.chat.completions.create(**ask, stream=True)
+LEFT = """
+client = LocalOpenAI(engine=ScriptedEngine({script}))
+left.append(client.chat.completions.create(**ask, stream=True))
+print("in mid-stream")
+"""
+LEFT_BY_TASK = """
+import asyncio, trio
+async def main():
+    client = AsyncLocalOpenAI(engine=ScriptedEngine([Reply("a b", interval=1000)]))
+    stream = await client.chat.completions.create(**ask, stream=True)
+    await anext(stream)
     print("in mid-stream")
-    {ending}
-    """
-    assert run(code) == (status, "in mid-stream\n", "")
+    return stream
+left.append({run_loop})
+"""
+SLOW, SILENT, ENDLESS = (
+    LEFT.format(script=script)
+    for script in ("[Reply('a b', interval=1000)]", "[Reply('never', delay=1000)]", "lambda *_: 'a ' * 10**5")
+)
+ASYNCIO, TRIO = (LEFT_BY_TASK.format(run_loop=loop) for loop in ("asyncio.run(main())", "trio.run(main)"))
+ENDS: dict[str, tuple[list[str], str, int]] = {
+    "all at once": ([SLOW, SILENT, ENDLESS, ASYNCIO, TRIO], "sys.exit(3)", 3),
+    "between two tokens": ([SLOW], "", 0),
+    "before the first token": ([SILENT], "sys.exit(3)", 3),
+    "an endless answer": ([ENDLESS], "", 0),
+    "of an asyncio task": ([ASYNCIO], "", 0),
+    "of a trio task": ([TRIO], "", 0),
+}
 
 
-@pytest.mark.parametrize("run_loop", ["asyncio.run(main())", "trio.run(main)"])
-def test_an_async_process_that_ends_in_mid_stream_exits_at_once_and_quietly(run_loop: str) -> None:
-    code = f"""
-    import asyncio, trio
-    async def main():
-        client = AsyncLocalOpenAI(engine=ScriptedEngine([Reply("a b", interval=1000)]))
-        stream = await client.chat.completions.create(**ask, stream=True)
-        await anext(stream)
-        print("in mid-stream")
-        return stream
-    stream = {run_loop}
-    """
-    assert run(code) == (0, "in mid-stream\n", "")
+@pytest.mark.parametrize("left", only(["all at once"], ENDS))
+def test_a_process_that_ends_in_mid_stream_exits_at_once_and_quietly(left: str) -> None:
+    scripts, ending, status = ENDS[left]
+    assert run("left = []\n" + "".join(scripts) + ending) == (status, "in mid-stream\n" * len(scripts), "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

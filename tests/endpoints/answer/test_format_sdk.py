@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import MESSAGES, revalidate
+from tests.samples import only
 from tests.tiny import TEMPLATE, tiny
 
 CREATE: dict[str, Any] = {"model": "any", "messages": MESSAGES, "temperature": 1.2, "seed": 5, "max_tokens": 700}
@@ -149,6 +150,7 @@ def format_of(wanted: Any) -> Any:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", only(["trio"], ["asyncio", "trio"]))
 async def test_the_async_parse_says_the_same(client: LocalOpenAI, async_client: AsyncLocalOpenAI) -> None:
     made = await async_client.chat.completions.parse(**CREATE, response_format=Plan)
     same = client.chat.completions.parse(**CREATE, response_format=Plan)
@@ -222,6 +224,7 @@ def test_the_stream_helper_parses_as_the_answer_grows(client: LocalOpenAI, built
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", only(["trio"], ["asyncio", "trio"]))
 async def test_the_async_stream_helper_does_alike(client: LocalOpenAI, async_client: AsyncLocalOpenAI) -> None:
     whole = client.chat.completions.parse(**CREATE, response_format=Plan)
     async with async_client.chat.completions.stream(**CREATE, response_format=Plan) as stream:
