@@ -254,12 +254,12 @@ def test_clients_of_one_model_share_its_failure(path: str, loads: list[str]) -> 
 def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from localai_shim.adapters import text as adapter
 
-    batch = adapter._widen
+    widen, failing = adapter._widen, [True]
 
     def exhausted(model: Any) -> None:
-        if len(loads) < 3:
+        if failing:
             raise RuntimeError("[malloc] Unable to allocate 5000 bytes.")
-        batch(model)
+        widen(model)
 
     monkeypatch.setattr(adapter, "_widen", exhausted)
     monkeypatch.setattr(adapter, "_has_gpu", lambda: False)
@@ -267,8 +267,28 @@ def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkey
     with LocalOpenAI(path, keep_alive=0) as client:
         for _ in range(2):
             assert "Unable to allocate" in fails(client)
+        failing.clear()
         text(client)
+    assert len(loads) > 2
     assert mx.get_active_memory() <= before + SLACK
+
+
+def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may be importing transformers, which then shows half-made modules."""
+    from localai_shim.adapters import text as adapter
+
+    fetch, failing = adapter._fetch, [True]
+
+    def interrupted(path_or_id: str) -> Path:
+        if failing:
+            raise ImportError("cannot import name 'AutoTokenizer' from 'transformers'")
+        return fetch(path_or_id)
+
+    monkeypatch.setattr(adapter, "_fetch", interrupted)
+    with LocalOpenAI(path, keep_alive=0) as client:
+        assert "AutoTokenizer" in fails(client)
+        failing.clear()
+        text(client)
 
 
 def test_a_network_that_failed_is_tried_again_and_a_name_that_is_none_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

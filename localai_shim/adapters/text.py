@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -184,6 +185,10 @@ def is_plain_fast(tokenizer: Any) -> bool:
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
+_IMPORTING = threading.Lock()
+"""What is changed while mlx-lm is imported is put back by one engine's thread before the next one changes it."""
+
+
 def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
     """Load a folder or a hub id through mlx-lm's own loader; on a terminal, a bar shows how far that is.
 
@@ -198,7 +203,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    with _without_advice(), _keeping_file_limits():
+    with _IMPORTING, _without_advice(), _keeping_file_limits():
         import mlx_lm.utils
 
     from .cuda_attention import use_attention
@@ -227,6 +232,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
             transient=is_out_of_memory(error)
+            or isinstance(error, ImportError)
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
     if not _has_gpu():

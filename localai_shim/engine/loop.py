@@ -203,7 +203,8 @@ class Loop(Generic[ModelT]):
         except ModelLoadError as error:
             self.load_error = error
         except BaseException as error:
-            transient = is_out_of_memory(error) or not isinstance(error, Exception)
+            # Another thread that imports transformers meanwhile may show this one a half-made module.
+            transient = is_out_of_memory(error) or isinstance(error, ImportError) or not isinstance(error, Exception)
             self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
             self.load_error.__cause__ = error
         if self.model is not None:
