@@ -219,7 +219,7 @@ class Recipient(Protocol):
 RecipientT = TypeVar("RecipientT", bound=Recipient)
 
 
-def hand_over(events: Iterable[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
+def deliver_events(events: Iterable[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
     """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
 
     Args:

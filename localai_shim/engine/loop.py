@@ -30,7 +30,7 @@ from ..types import (
     Ticket,
     Token,
     TooManyRowsError,
-    hand_over,
+    deliver_events,
     release_frames,
 )
 from .agreement import agreement
@@ -355,7 +355,7 @@ class Loop(Generic[ModelT]):
             if isinstance(event, Failure) or event.finish_reason is not None:
                 self._forget(row)
             self._meter.generated_tokens += isinstance(event, Token)
-        lost = hand_over(out, self._tickets)
+        lost = deliver_events(out, self._tickets)
         if lost:
             self._drop(lost)
 

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
-from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, hand_over
+from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, deliver_events
 from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
 
@@ -32,8 +32,8 @@ class ScriptedEngine:
         name: `response.model` in the answers.
         context_length: most tokens of prompt and output together; None for no limit.
         tokenizer: with the model's markers and its chat template.
-        obey_guides: a request fails with a reply that its grammar constraint does not allow, or that has a token that
-            is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
+        obey_constraints: a request fails with a reply that its grammar constraint does not allow, or that has a token
+            that is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
 
     Attributes:
         requests: a `GenerationRequest` for each choice so far.
@@ -50,13 +50,13 @@ class ScriptedEngine:
         name: str = "scripted",
         context_length: int | None = 131_072,
         tokenizer: ScriptedTokenizer | None = None,
-        obey_guides: bool = False,
+        obey_constraints: bool = False,
     ) -> None:
         self.requests: list[GenerationRequest] = []
         self.prompts: list[str] = []
         self.tokenizer = tokenizer or ScriptedTokenizer()
         self._model = ScriptedModel(name, context_length, self.tokenizer)
-        self._obey_guides = obey_guides
+        self._obey_constraints = obey_constraints
         self._decide = replies if callable(replies) else None
         self._script: deque[Script] = deque()
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class ScriptedEngine:
             raise _closed()
         ticket = Ticket()
         rows = [
-            PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_guides)
+            PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
             for index, request in enumerate(requests)
         ]
         with self._loop.lock:
@@ -189,7 +189,7 @@ class _Loop:
             self._take_inbox(0.0)
         failed = [(row, Failure(_closed())) for row in self.rows]
         self.rows.clear()
-        hand_over(failed, ())
+        deliver_events(failed, ())
 
     def step(self) -> None:
         """Take the inbox, then play a token of each row that is due; wait for either."""
@@ -205,7 +205,7 @@ class _Loop:
                 del self.rows[row]
         if events:
             self.steps += 1
-            self._drop(hand_over(events, self.rows))
+            self._drop(deliver_events(events, self.rows))
 
     def _take_inbox(self, seconds: float) -> None:
         """Admit and cancel rows; wait this long for the first message."""

@@ -58,7 +58,7 @@ def answer(*replies: Any, tokenizer: ScriptedTokenizer | None = None, obey: bool
         obey: see `ScriptedEngine`.
         more: arguments of `create`.
     """
-    with ScriptedEngine([*replies] * 3, tokenizer=tokenizer, obey_guides=obey) as engine:
+    with ScriptedEngine([*replies] * 3, tokenizer=tokenizer, obey_constraints=obey) as engine:
         client = LocalOpenAI(engine=engine)
         whole = ask(client, **more)
         chunks = list(ask(client, stream=True, stream_options={"include_usage": True}, **more))

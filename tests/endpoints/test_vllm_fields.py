@@ -300,7 +300,10 @@ def test_a_budget_closes_the_reasoning_of_a_completion_and_its_grammar_waits_for
     said, tokenizer = "<think>So it is, I think.</think>yes", thinking_model()
     rest = said.removeprefix("<think>")
     script = [said, said, said, rest]
-    with ScriptedEngine(script, tokenizer=tokenizer, obey_guides=True) as engine, LocalOpenAI(engine=engine) as client:
+    with (
+        ScriptedEngine(script, tokenizer=tokenizer, obey_constraints=True) as engine,
+        LocalOpenAI(engine=engine) as client,
+    ):
         create: dict[str, Any] = {"model": "m", "max_tokens": 100}
         choice = {"structured_outputs": {"choice": ["yes", "no"]}}
 

@@ -148,7 +148,7 @@ def said_in_chat(completion: Any) -> Any:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_responses_answer_what_an_agent_sends(name: str) -> None:
     body, _, says, expected = REQUESTS[name]
-    with ScriptedEngine([says] * 2, obey_guides=True) as engine:
+    with ScriptedEngine([says] * 2, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert said(client.responses.create(**body)) == expected
         with client.responses.with_streaming_response.create(**body, stream=True) as raw:  # as it streams
@@ -160,7 +160,7 @@ def test_responses_answer_what_an_agent_sends(name: str) -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_chat_answers_what_an_agent_sends(name: str) -> None:
     _, body, says, expected = REQUESTS[name]
-    with ScriptedEngine([says] * 2, obey_guides=True) as engine:
+    with ScriptedEngine([says] * 2, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert said_in_chat(client.chat.completions.create(**body)) == expected
         with client.chat.completions.stream(**body) as stream:

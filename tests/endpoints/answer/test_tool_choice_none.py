@@ -126,7 +126,7 @@ def test_reasoning_and_sampling_do_not_lead_to_a_call(builtin: LocalOpenAI) -> N
 @pytest.mark.parametrize("more", NONE, ids=["tools", "functions", "one at a time", "json", "regex"])
 def test_a_call_is_not_allowed_to_begin(more: dict[str, Any]) -> None:
     begins = '{"a": 1' if "response_format" in more else "so"
-    with ScriptedEngine([call("ping", {}), begins + call("ping", {})], obey_guides=True) as engine:
+    with ScriptedEngine([call("ping", {}), begins + call("ping", {})], obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         for _ in range(2):
             with pytest.raises(openai.InternalServerError, match=r"does not allow: \W+<tool_call>"):
@@ -144,7 +144,7 @@ def test_a_token_that_begins_calls_is_ruled_out_without_a_guide() -> None:
 
 @pytest.mark.parametrize("fine", ["Hi.", "<think>Hm.</think>Hi.", 'You write {"name": "ping"}.'])
 def test_everything_else_may_be_said(fine: str) -> None:
-    with ScriptedEngine([fine], obey_guides=True) as engine:
+    with ScriptedEngine([fine], obey_constraints=True) as engine:
         made = ask(LocalOpenAI(engine=engine), tools=TOOLS, tool_choice="none").choices[0].message
         assert made.content == fine.rpartition("</think>")[2] and made.tool_calls is None
 
@@ -155,7 +155,7 @@ SPELT = ScriptedTokenizer(tool_format="minicpm5", tool_markers=("<fn", "</fn>"))
 
 def test_a_marker_that_is_text_is_ruled_out_by_a_grammar() -> None:
     said = '<function name="ping"></function>'
-    with ScriptedEngine(["A <function of x.", f"So {said}"], tokenizer=SPELT, obey_guides=True) as engine:
+    with ScriptedEngine(["A <function of x.", f"So {said}"], tokenizer=SPELT, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=TOOLS, tool_choice="none").choices[0].message.content == "A <function of x."
         with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
@@ -171,7 +171,7 @@ def test_gpt_oss_may_think_and_answer_and_not_address_a_function() -> None:
     thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
     final = f"{thought}<|channel|>final<|message|>Hi."
     addressed = f"{thought}<|channel|>commentary to=functions.ping <|constrain|>json<|message|>{{}}"
-    with ScriptedEngine([final, addressed], tokenizer=harmony(), obey_guides=True) as engine:
+    with ScriptedEngine([final, addressed], tokenizer=harmony(), obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         made = ask(client, tools=TOOLS, tool_choice="none").choices[0].message
         assert (made.content, made.reasoning_content) == ("Hi.", "Hm.")
@@ -187,7 +187,7 @@ def test_a_marker_of_several_tokens_may_not_be_completed() -> None:
     tokenizer.response_initial_state = "header"
     tokenizer.response_transitions = {"header": [("<|sep|>", "normal")]}
     replies = ["<|open|>response<|sep|>Hi.", ["<|open|>", *"tools", "<|sep|>"]]
-    with ScriptedEngine(replies, tokenizer=tokenizer, obey_guides=True) as engine:
+    with ScriptedEngine(replies, tokenizer=tokenizer, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=[PING], tool_choice="none").choices[0].message.content == "Hi."
         with pytest.raises(openai.InternalServerError, match=r"does not allow: '<\|sep\|>'"):

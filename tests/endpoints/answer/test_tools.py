@@ -273,7 +273,7 @@ async def test_the_sdk_s_async_stream_helper_gives_events_and_models() -> None:
 
 
 def test_the_sdk_s_parse_gives_models() -> None:
-    with ScriptedEngine([SAID], obey_guides=True) as engine:
+    with ScriptedEngine([SAID], obey_constraints=True) as engine:
         parsed = LocalOpenAI(engine=engine).chat.completions.parse(model="any", messages=MESSAGES, tools=[FORECAST])
     assert parsed.choices[0].message.tool_calls[0].function.parsed_arguments == Forecast(city="Paris", days=2)
 
@@ -383,7 +383,7 @@ def test_functions_are_called_one_at_a_time() -> None:
 
 @pytest.mark.parametrize("choice", ["auto", {"name": "ping"}], ids=str)
 def test_function_call_chooses_as_tool_choice_does(choice: Any) -> None:
-    with ScriptedEngine([call("ping", {})], obey_guides=True) as engine:
+    with ScriptedEngine([call("ping", {})], obey_constraints=True) as engine:
         made = ask(LocalOpenAI(engine=engine), functions=FUNCTIONS, function_call=choice).choices[0]
     assert made.finish_reason == "function_call"
     if choice == {"name": "ping"}:

@@ -216,7 +216,7 @@ FORCING: list[Any] = [
 @pytest.mark.parametrize("choice", FORCING, ids=str)
 def test_a_forced_call_is_made(play: Play, choice: Any) -> None:
     options = {"tools": [PING, SHELL], "tool_choice": choice}
-    client, _ = play(called("ping"), "Hello.", called("shell", input="ls"), obey_guides=True)
+    client, _ = play(called("ping"), "Hello.", called("shell", input="ls"), obey_constraints=True)
     made = ask(client, **options)
     assert [item.type for item in made.output] == ["function_call"]
     said = made.tool_choice if isinstance(made.tool_choice, str) else made.tool_choice.to_dict()
@@ -227,7 +227,7 @@ def test_a_forced_call_is_made(play: Play, choice: Any) -> None:
 
 
 def test_other_tools_than_the_allowed_ones_are_shown_and_not_called(play: Play) -> None:
-    client, engine = play("Hello.", called("ping"), called("shell", input="ls"), obey_guides=True)
+    client, engine = play("Hello.", called("ping"), called("shell", input="ls"), obey_constraints=True)
     only: Any = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "ping"}]}
     options = {"tools": [PING, SHELL], "tool_choice": only}
     assert ask(client, **options).output_text == "Hello."
@@ -245,7 +245,7 @@ def test_tools_are_shown_where_none_may_be_called(play: Play) -> None:
 
 def test_parallel_calls_are_one_where_they_are_not_wanted(play: Play) -> None:
     both = called("ping") + "\n" + called("weather", city="Rome")
-    client, _ = play(both, called("ping"), both, obey_guides=True)
+    client, _ = play(both, called("ping"), both, obey_constraints=True)
     assert [item.name for item in ask(client, tools=[PING, WEATHER]).output] == ["ping", "weather"]
     assert len(ask(client, tools=[PING, WEATHER], parallel_tool_calls=False).output) == 1
     forbidden(client, tools=[PING, WEATHER], parallel_tool_calls=False)
@@ -253,7 +253,7 @@ def test_parallel_calls_are_one_where_they_are_not_wanted(play: Play) -> None:
 
 def test_a_function_is_strict_where_it_does_not_say(play: Play) -> None:
     wrong = called("weather", town="Paris")
-    client, _ = play(wrong, wrong, obey_guides=True)
+    client, _ = play(wrong, wrong, obey_constraints=True)
     forbidden(client, tools=[WEATHER])
     made = ask(client, tools=[{**WEATHER, "strict": False}])
     assert json.loads(made.output[0].arguments) == {"town": "Paris"} and made.tools[0].strict is False

@@ -34,7 +34,7 @@ def calls(response: Any) -> list[tuple[str | None, str, Any]]:
 
 def test_a_call_says_its_namespace_and_name() -> None:
     replies = [call("crm__list_orders", ANN), call("shop__list_orders", ANN), call("ping", ANN)]
-    with ScriptedEngine(replies, obey_guides=True) as engine:
+    with ScriptedEngine(replies, obey_constraints=True) as engine:
         made = [ask(LocalOpenAI(engine=engine)) for _ in replies]
     for response in made:
         check_response(response)
@@ -46,7 +46,7 @@ def test_a_call_says_its_namespace_and_name() -> None:
 
 
 def test_a_custom_tool_may_be_in_one() -> None:
-    with ScriptedEngine([call("crm__note", {"input": "Ann called."})], obey_guides=True) as engine:
+    with ScriptedEngine([call("crm__note", {"input": "Ann called."})], obey_constraints=True) as engine:
         [item] = ask(LocalOpenAI(engine=engine)).output
     assert (item.type, item.namespace, item.name, item.input) == ("custom_tool_call", "crm", "note", "Ann called.")
 
@@ -100,7 +100,7 @@ def test_the_next_turn_knows_the_call_by_the_name_that_the_model_gave_it(stored:
     ids=str,
 )
 def test_a_choice_names_a_function_with_its_namespace(choice: Any) -> None:
-    with ScriptedEngine([call("crm__list_orders", ANN), call("ping", ANN)], obey_guides=True) as engine:
+    with ScriptedEngine([call("crm__list_orders", ANN), call("ping", ANN)], obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         response = ask(client, tool_choice=choice)
         assert calls(response) == [("crm", "list_orders", ANN)]

@@ -98,7 +98,7 @@ def test_the_stream_helper_gives_the_object_at_the_end(builtin: LocalOpenAI) -> 
 
 
 def test_a_function_made_of_a_class_is_called_and_parsed() -> None:
-    with ScriptedEngine([CALL, CALL], obey_guides=True) as engine:
+    with ScriptedEngine([CALL, CALL], obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         made: Any = client.responses.parse(model="m", input="Rome?", tools=[WEATHER])
         with client.responses.stream(model="m", input="Rome?", tools=[WEATHER]) as stream:

@@ -50,7 +50,7 @@ class OneText:
 
 def guided(reply: Any, text: str, *, late: bool = False, obey: bool = True, **constraint: Any) -> tuple[str, OneText]:
     """What is played under a constraint that was made before or after the reply's tokens."""
-    with ScriptedEngine([] if late else [reply], obey_guides=obey) as engine:
+    with ScriptedEngine([] if late else [reply], obey_constraints=obey) as engine:
         made = OneText(text, engine.tokenizer, **constraint)
         if late:
             engine.say(reply)
@@ -94,7 +94,7 @@ def test_a_guide_that_limits_nothing_is_told_the_tokens_that_were_said() -> None
 
 
 def test_a_guide_s_escape_is_allowed() -> None:
-    with ScriptedEngine(["ab"], obey_guides=True) as engine:
+    with ScriptedEngine(["ab"], obey_constraints=True) as engine:
         constraint = OneText("", engine.tokenizer, ends=False)
         constraint.escape = engine.tokenizer.intern("ab")
         assert generate(engine, request([1], constraint=constraint)) == [[constraint.escape]]
@@ -151,7 +151,7 @@ def test_a_grammar_of_llguidance_tells_whether_a_reply_follows_a_schema(reply: A
     pytest.importorskip("llguidance")
     properties = {"name": {"type": "string"}, "age": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": ["name", "age"], "additionalProperties": False}
-    with ScriptedEngine([] if late else [reply], obey_guides=True) as engine:
+    with ScriptedEngine([] if late else [reply], obey_constraints=True) as engine:
         constraint = JsonSchema(schema, engine.tokenizer)
         if late:
             engine.say(reply)
