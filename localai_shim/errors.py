@@ -67,6 +67,20 @@ class BadRequest(RequestError):
         return cls(f"Invalid '{param}': {text}", param=param, code="string_below_min_length")
 
     @classmethod
+    def long_array(cls, param: str, most: int, got: int) -> BadRequest:
+        """An array with more items than are allowed."""
+        text = (
+            f"array too long. Expected an array with maximum length {most}, but got an array with length {got} instead."
+        )
+        return cls(f"Invalid '{param}': {text}", param=param, code="array_above_max_length")
+
+    @classmethod
+    def long_string(cls, param: str, most: int, got: int) -> BadRequest:
+        """A string with more characters than are allowed."""
+        text = f"Expected a string with maximum length {most}, but got a string with length {got} instead."
+        return cls(f"Invalid '{param}': string too long. {text}", param=param, code="string_above_max_length")
+
+    @classmethod
     def unsupported(cls, param: str, why: str) -> BadRequest:
         """A field that OpenAI has and this client does not honour."""
         return cls(f"Unsupported parameter: '{param}'. {why}", param=param, code="unsupported_parameter")

@@ -162,12 +162,7 @@ def read_stop(fields: Fields) -> list[str]:
     if not isinstance(strings, list | tuple):
         raise BadRequest.wrong_type("stop", "one of a string or array of strings", value)
     if len(strings) > 4:
-        raise BadRequest(
-            "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length "
-            f"{len(strings)} instead.",
-            param="stop",
-            code="array_above_max_length",
-        )
+        raise BadRequest.long_array("stop", 4, len(strings))
     for i, string in enumerate(strings):
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)

@@ -32,11 +32,7 @@ def template_messages(messages: object, *, knows_developer: bool = False) -> lis
     if not isinstance(messages, list):
         raise BadRequest.wrong_type("messages", "an array of objects", messages)
     if not messages:
-        raise BadRequest(
-            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            param="messages",
-            code="empty_array",
-        )
+        raise BadRequest.empty_array("messages")
     out = [_message(m, f"messages[{i}]", knows_developer) for i, m in enumerate(messages)]
     _match_calls(out, messages)
     return out

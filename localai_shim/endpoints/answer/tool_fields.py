@@ -144,18 +144,9 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
 
 def _check_length(value: Sequence[object], path: str) -> None:
     if not value:
-        raise BadRequest(
-            f"Invalid '{path}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            param=path,
-            code="empty_array",
-        )
+        raise BadRequest.empty_array(path)
     if len(value) > MAX_TOOLS:
-        raise BadRequest(
-            f"Invalid '{path}': array too long. Expected an array with maximum length {MAX_TOOLS}, but got an array "
-            f"with length {len(value)} instead.",
-            param=path,
-            code="array_above_max_length",
-        )
+        raise BadRequest.long_array(path, MAX_TOOLS, len(value))
 
 
 def _tools(value: object, path: str, form: Form) -> list[Tool]:
@@ -235,12 +226,7 @@ def _check_name(own: str, name: str, path: str) -> None:
         what = "empty string. Expected a string with minimum length 1, but got an empty string instead"
         raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="empty_string")
     if len(name) > MAX_NAME_LENGTH:
-        raise BadRequest(
-            f"Invalid '{path}': string too long. Expected a string with maximum length {MAX_NAME_LENGTH}, but got a "
-            f"string with length {len(name)} instead.",
-            param=path,
-            code="string_above_max_length",
-        )
+        raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
         raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="invalid_value")

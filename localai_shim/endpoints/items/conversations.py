@@ -157,12 +157,7 @@ def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *k
 def _read_items(store: Store, fields: Fields) -> list[Item]:
     given = fields.require("items")
     if isinstance(given, list | tuple) and len(given) > MAX_NEW_ITEMS:
-        raise BadRequest(
-            f"Invalid 'items': array too long. Expected an array with maximum length {MAX_NEW_ITEMS}, but got an array "
-            f"with length {len(given)} instead.",
-            param="items",
-            code="array_above_max_length",
-        )
+        raise BadRequest.long_array("items", MAX_NEW_ITEMS, len(given))
     return item_resources(given, "items", store.find_item)
 
 

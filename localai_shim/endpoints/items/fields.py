@@ -50,14 +50,9 @@ class ItemFields(Fields):
         """A required string that is not empty."""
         value = self.text(name)
         if not value:
-            raise BadRequest(
-                f"Invalid '{self.at(name)}': empty string. Expected a string with minimum length 1, but got an empty "
-                "string instead.",
-                param=self.at(name),
-                code="string_below_min_length",
-            )
+            raise BadRequest.empty_string(self.at(name))
         if max_length is not None and len(value) > max_length:
-            raise _too_long(self.at(name), value, max_length)
+            raise BadRequest.long_string(self.at(name), max_length, len(value))
         return value
 
     def call_id(self) -> str:
@@ -77,7 +72,7 @@ class ItemFields(Fields):
                 code="invalid_value",
             )
         if len(value) > MAX_ID_LENGTH:
-            raise _too_long(self.at("id"), value, MAX_ID_LENGTH)
+            raise BadRequest.long_string(self.at("id"), MAX_ID_LENGTH, len(value))
         return value
 
     def option(self, name: str, options: Collection[str]) -> str:
@@ -100,12 +95,3 @@ class ItemFields(Fields):
         for name in self._body:
             if name not in self._read:
                 raise BadRequest(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
-
-
-def _too_long(path: str, value: str, max_length: int) -> BadRequest:
-    return BadRequest(
-        f"Invalid '{path}': string too long. Expected a string with maximum length {max_length}, but got a string with "
-        f"length {len(value)} instead.",
-        param=path,
-        code="string_above_max_length",
-    )

@@ -116,11 +116,7 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
     if not isinstance(value, list | tuple):
         raise BadRequest.wrong_type("input", "one of a string or an array of items", value)
     if not value and not context.stored:
-        raise BadRequest(
-            "Invalid 'input': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            param="input",
-            code="empty_array",
-        )
+        raise BadRequest.empty_array("input")
     return replace(context, given=item_resources(value, "input", lambda key: store().find_item(key)))
 
 
