@@ -167,6 +167,17 @@ def model_options(given: LocalOptions) -> ModelOptions:
     return cast(ModelOptions, made)
 
 
+def check_names(given: LoadOptions | EngineOptions) -> None:
+    """Refuse options that do not exist: making a TypedDict checks nothing at run time.
+
+    Raises:
+        TypeError: names those.
+    """
+    unknown = sorted(given.keys() - ModelOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"there are no such options: {', '.join(unknown)}")
+
+
 def _check_option(name: str, value: Any) -> None:
     option = OWN[name]
     check_number(name, value, whole=float not in get_args(TYPES[name]))

@@ -85,7 +85,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     if engine is not None:
         for name, value in options.items():
             if value:
-                raise ValueError(f"`engine` runs already: `{name}` would not be heeded")
+                raise ValueError(f"`engine` runs already: `{name}` would have no effect")
         return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path))
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")

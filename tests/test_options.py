@@ -13,7 +13,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
-from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused
@@ -64,7 +64,7 @@ def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str,
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
 def test_options_beside_an_engine_that_runs_already_are_refused(make: Any) -> None:
     engine = ScriptedEngine(["yes"])
-    with pytest.raises(ValueError, match="`max_rows` would not be heeded"):
+    with pytest.raises(ValueError, match="`max_rows` would have no effect"):
         make(engine=engine, max_rows=3)
     engine.close()
 
@@ -288,3 +288,13 @@ def test_lower_ones_are_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert order == [-100, -2, 0, 1, 3, 7]
     finally:
         engine.close()
+
+
+def test_an_option_that_does_not_exist_is_refused_by_engine_and_loader() -> None:
+    """Typed dicts check nothing when they are made."""
+    for refuse in (
+        lambda options: Engine(lambda: pytest.fail("loaded"), options),
+        lambda options: load_text_model(str(tiny("qwen3")), options),
+    ):
+        with pytest.raises(TypeError, match="no such options: max_row"):
+            refuse(EngineOptions(max_row=2))  # type: ignore[typeddict-unknown-key]

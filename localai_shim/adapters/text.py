@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import LoadOptions
+from ..options import LoadOptions, check_names
 from ..types import VERSION, ModelLoadError
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
@@ -167,6 +167,7 @@ class TextModel:
         """Run tokens into the layers, and wait for it unless told not to; logits are never computed."""
         from .cuda_attention import fill, forget
 
+        _refuse_media(step)
         tokens, padding = fill(step.tokens, step.layers) if self._fills else (step.tokens, 0)
         self._model(tokens, cache=step.layers)
         forget(step.layers, padding)
@@ -174,8 +175,14 @@ class TextModel:
 
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32, lazy."""
+        _refuse_media(step)
         logits: mx.array = self._model(step.tokens, cache=step.layers)
         return logits.astype(self._mx.float32)
+
+
+def _refuse_media(step: StepInput) -> None:
+    if step.positions is not None or step.state is not None:
+        raise ValueError("a model of text counts positions by itself and keeps nothing of a row beside its caches")
 
 
 def is_plain_fast(tokenizer: Any) -> bool:
@@ -203,6 +210,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
+    check_names(options)
     with _IMPORTING, _without_advice(), _keeping_file_limits():
         import mlx_lm.utils
 

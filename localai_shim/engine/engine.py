@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from ..options import EngineOptions
+from ..options import EngineOptions, check_names
 from ..types import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
 from .loop import Cancel, Inbox, Loop, ModelT, Submit
 
@@ -37,8 +37,10 @@ class Engine(Generic[ModelT]):
     ) -> None:
         if _forked:
             raise EngineClosedError(_FORKED)
+        options = options or EngineOptions()
+        check_names(options)
         self._inbox: Inbox = queue.SimpleQueue()
-        self._loop = Loop(load, options or EngineOptions(), self._inbox, _ran)
+        self._loop = Loop(load, options, self._inbox, _ran)
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
         # An abandoned engine's thread is told to end, and not joined: finalizers run anywhere, on event loops, too.

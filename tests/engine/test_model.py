@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -52,3 +53,11 @@ def test_rows_that_are_padded_get_the_logits_that_they_get_alone() -> None:
     logits = model.forward(StepInput(padded, model.new_cache(), counts=[6, 3]))
     alone = model.forward(step_of(TOKENS[1:4], model.new_cache()))
     assert mx.allclose(logits[1, :3], alone[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("more", [{"positions": mx.array([[0]])}, {"state": [object()]}], ids=["positions", "state"])
+def test_a_text_model_refuses_what_it_would_ignore(more: dict[str, Any]) -> None:
+    model = load()
+    for run in (model.forward, model.prefill):
+        with pytest.raises(ValueError, match="a model of text"):
+            run(StepInput(mx.array([[5]]), model.new_cache(), **more))
