@@ -6,7 +6,10 @@ import logging
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from .media import MediaSpan
 
 log = logging.getLogger("localai_shim")
 
@@ -56,13 +59,14 @@ class Prompt:
             prompt; only models whose rows cannot be cut need them.
         salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
         top_logprobs: score the prompt's own tokens, with so many likely ones beside each; None: they are not scored.
+        media: where images, videos and sounds stand, ascending.
 
     Attributes:
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("boundaries", "cached_tokens", "keys", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Prompt:
         boundaries: Sequence[int] = (),
         salt: str | None = None,
         top_logprobs: int | None = None,
+        media: Sequence[MediaSpan] = (),
     ) -> None:
         self.tokens = list(tokens)
         self.keys = self.tokens if keys is None else list(keys)
@@ -81,6 +86,7 @@ class Prompt:
         self.boundaries = tuple(boundaries)
         self.salt = salt
         self.top_logprobs = top_logprobs
+        self.media = tuple(media)
         self.cached_tokens: int | None = None
         self.scores: list[TokenScore] | None = None
 

@@ -6,8 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..media import MediaSpan
+
 if TYPE_CHECKING:
     import mlx.core as mx
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """What a model's tower made of one item: rows that stand in its placeholders' places."""
+
+    rows: mx.array
+    """`[n, hidden]`, evaluated."""
+    deep: tuple[mx.array, ...] = ()
+    """`[n, hidden]` each, for models that add such rows in their first layers (deepstack)."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes) + sum(int(rows.nbytes) for rows in self.deep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +37,7 @@ class StepInput:
     counts: Sequence[int] | None = None
     """How many of a row's k tokens count, per row: the others are padding on the right, and whoever asks for the pass
     takes what they leave out of the caches. None: all count."""
-    positions: mx.array | None = None
-    """`[rows, k]` int32, each token's position in its row; None: they go on from the layers' own `offset`."""
     state: Sequence[object] | None = None
-    """What the model keeps of each row beside the caches, such as an MRoPE delta or the embeddings of its images; None
-    for a row of text. None: all rows are text."""
+    """What `Model.row_state` made for each row; None for a row of text. None: all rows are text."""
+    media: Sequence[tuple[MediaSpan, Features]] = ()
+    """Of a chunk of one row's prompt: what stands in its tokens, with the features of it."""

@@ -9,18 +9,19 @@ import logging
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions, check_names
-from ..types import VERSION, ModelLoadError
+from ..types import VERSION, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, is_trimmable
-from .step_input import StepInput
+from .step_input import Features, StepInput
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -52,9 +53,17 @@ class TextTokenizer:
         cuts_anywhere: rows' caches can be cut to any shorter length.
     """
 
+    media_kinds: frozenset[MediaKind] = frozenset()
+
     def __init__(self, tokenizer: Any, cuts_anywhere: bool) -> None:
         self.tokenizer = tokenizer
         self.cuts_anywhere = cuts_anywhere
+
+    def process(self, media: Media) -> ProcessedMedia:
+        raise ValueError("this model reads text only")
+
+    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
+        return []
 
     def apply_chat_template(
         self,
@@ -63,6 +72,7 @@ class TextTokenizer:
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
+        media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
         """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised.
 
@@ -179,10 +189,19 @@ class TextModel:
         logits: mx.array = self._model(step.tokens, cache=step.layers)
         return logits.astype(self._mx.float32)
 
+    def embed(self, media: ProcessedMedia) -> Features:
+        raise ValueError("this model reads text only")
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        return None
+
+    def first_pass(self, prompt: Prompt) -> int:
+        return 0
+
 
 def _refuse_media(step: StepInput) -> None:
-    if step.positions is not None or step.state is not None:
-        raise ValueError("a model of text counts positions by itself and keeps nothing of a row beside its caches")
+    if step.media or (step.state is not None and any(state is not None for state in step.state)):
+        raise ValueError("a model of text reads no media and keeps nothing of a row beside its caches")
 
 
 def is_plain_fast(tokenizer: Any) -> bool:

@@ -6,11 +6,12 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from ..adapters.step_input import StepInput
-from ..types import LoadedModel
+from ..adapters.step_input import Features, StepInput
+from ..media import MediaKind, MediaSpan, ProcessedMedia
+from ..types import LoadedModel, Prompt
 from .kv import RowCache
 
-__all__ = ["Model", "StepInput"]
+__all__ = ["Features", "MediaKind", "MediaSpan", "Model", "ProcessedMedia", "StepInput"]
 
 
 class Model(LoadedModel, Protocol):
@@ -42,4 +43,19 @@ class Model(LoadedModel, Protocol):
 
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32. Lazy."""
+        ...
+
+    # -- what only models with media need -----------------------------------------------------------------------
+
+    def embed(self, media: ProcessedMedia) -> Features:
+        """Run the tower over one item, and wait for it."""
+        ...
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        """What prefill and decode of a prompt with media need beside its tokens and features, such as positions; None:
+        nothing. Runs no tower, and nothing of it stands on the model."""
+        ...
+
+    def first_pass(self, prompt: Prompt) -> int:
+        """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces."""
         ...

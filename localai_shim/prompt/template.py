@@ -13,6 +13,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
+from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..output.detokenizer import ByteDetokenizer, Detokenizer
 from ..output.token_bytes import TokenBytes
 from ..types import common_length
@@ -55,8 +56,36 @@ class Tokenizing(Protocol):
         tools: Tools = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
+        media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
-        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        """Prompt tokens for a conversation.
+
+        Args:
+            restore: changes the rendered text before it is tokenised, and before media are put in.
+            media: what the messages' parts `{"type": "image"}` (or video, audio) stand for, in their order; each comes
+                in the place of such a part.
+        """
+        ...
+
+    @property
+    def media_kinds(self) -> frozenset[MediaKind]:
+        """What the model reads beside text."""
+        ...
+
+    def process(self, media: Media) -> ProcessedMedia:
+        """Run the model's processor over one item; may be called from any thread.
+
+        Raises:
+            ValueError: the model cannot read this one; says why.
+        """
+        ...
+
+    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
+        """Where these items stand in a prompt's ids; they stand there in this order.
+
+        Raises:
+            ValueError: the template left some out.
+        """
         ...
 
 

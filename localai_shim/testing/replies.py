@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
 from .tokenizer import Piece, ScriptedTokenizer
 
@@ -64,6 +65,14 @@ class ScriptedModel:
         """Token ids of a text."""
         return self.tokenizer.encode(text, add_special_tokens)
 
+    media_kinds: frozenset[MediaKind] = frozenset()
+
+    def process(self, media: Media) -> ProcessedMedia:
+        raise ValueError("this model reads text only")
+
+    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
+        return []
+
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, object]],
@@ -71,6 +80,7 @@ class ScriptedModel:
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
+        media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
         """Prompt tokens of a conversation; `restore` changes the rendered text before it is tokenised."""
         text: str = self.tokenizer.apply_chat_template(

@@ -55,7 +55,7 @@ def test_rows_that_are_padded_get_the_logits_that_they_get_alone() -> None:
     assert mx.allclose(logits[1, :3], alone[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("more", [{"positions": mx.array([[0]])}, {"state": [object()]}], ids=["positions", "state"])
+@pytest.mark.parametrize("more", [{"media": [(None, None)]}, {"state": [object()]}], ids=["media", "state"])
 def test_a_text_model_refuses_what_it_would_ignore(more: dict[str, Any]) -> None:
     model = load()
     for run in (model.forward, model.prefill):

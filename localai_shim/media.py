@@ -1,0 +1,80 @@
+"""Images, videos and sounds of a request: the nouns that all layers share. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+MediaKind = Literal["image", "video", "audio"]
+Detail = Literal["low", "high", "auto", "original"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Media:
+    """One image, video or sound of a request, decoded. Nobody writes to its array."""
+
+    kind: MediaKind
+    data: npt.NDArray[Any]
+    """Image: `[height, width, 3]` uint8, RGB. Video: `[frames, height, width, 3]` uint8, RGB. Audio: `[samples]`
+    float32, one channel, -1 to 1."""
+    path: str
+    """The field of the request that it came from, for errors: `messages[0].content[1].image_url`."""
+    detail: Detail = "auto"
+    rate: float | None = None
+    """Of a video, frames per second; of a sound, samples per second."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessedMedia:
+    """What a model's processor made of one `Media`. Nobody writes to its arrays."""
+
+    kind: MediaKind
+    digest: int
+    """Equal for items of which the model sees the same; 0 < digest < 2**63."""
+    inputs: Mapping[str, npt.NDArray[Any]]
+    """What the model's tower reads of this item alone, by the names of the model's arguments."""
+    expansion: str
+    """What stands in the rendered prompt for the item, in the place of the template's placeholder."""
+    tokens: Sequence[int]
+    """The expansion's token ids, the placeholders that features replace among them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MediaSpan:
+    """Where one item stands in a prompt."""
+
+    media: ProcessedMedia
+    places: npt.NDArray[np.int64]
+    """`[n]`, ascending: the positions in the prompt of the placeholders that the item's n feature rows replace."""
+
+    @property
+    def start(self) -> int:
+        return int(self.places[0])
+
+    @property
+    def stop(self) -> int:
+        return int(self.places[-1]) + 1
+
+
+def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:
+    """`Prompt.keys` of a prompt with media: in the place of each placeholder the negative digest of its item."""
+    keys = list(tokens)
+    for span in spans:
+        for place in span.places.tolist():
+            keys[place] = -span.media.digest
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRules:
+    """Where media may come from, as the client was told."""
+
+    remote: bool = False
+    """http(s) URLs may be fetched."""
+    folder: str | None = None
+    """Files below this folder may be read; None: no files."""
