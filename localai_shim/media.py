@@ -78,3 +78,7 @@ class MediaRules:
     """http(s) URLs may be fetched."""
     folder: str | None = None
     """Files below this folder may be read; None: no files."""
+
+
+NO_SOURCES = MediaRules()
+"""What travels with the request, and nothing else."""

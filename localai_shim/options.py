@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
+from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
@@ -55,6 +56,9 @@ class LoadOptions(TypedDict, total=False):
     kv_group_size: Annotated[
         int | None, Option("Numbers that share a scale then: 32, 64 (default) or 128.", choices=(32, 64, 128))
     ]
+    text_only: Annotated[
+        bool, Option("Load the language model alone of a checkpoint that also reads images, video or audio.", False)
+    ]
 
 
 class RunOptions(TypedDict, total=False):
@@ -89,6 +93,14 @@ class RunOptions(TypedDict, total=False):
             least=0,
         ),
     ]
+    vision_cache_bytes: Annotated[
+        int | None,
+        Option(
+            "Most bytes that a model's features of images, video and audio may hold, so that it looks at each only "
+            "once; 0 keeps them for running requests only. By default a small part of what the weights leave.",
+            least=0,
+        ),
+    ]
     cache_dir: Annotated[
         ModelPath | None,
         Option("A folder in which these survive the process, up to 10 GiB; several processes may share it."),
@@ -119,6 +131,18 @@ class _Models(TypedDict, total=False):
 class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
     """All that a client has beyond the SDK's own arguments, but for `model`."""
 
+    allow_remote_images: Annotated[
+        bool,
+        Option(
+            "Fetch the images, video and audio that requests name by `http://` and `https://` URLs, never from private "
+            "addresses. Otherwise these are refused, and no request uses the network.",
+            False,
+        ),
+    ]
+    allow_local_files: Annotated[
+        ModelPath | None,
+        Option("A folder whose files requests may name, by `file://` URLs or paths. Absent: none."),
+    ]
     store: Annotated[
         ModelPath | None,
         Option(
@@ -165,6 +189,21 @@ def model_options(given: LocalOptions) -> ModelOptions:
     if "cache_dir" in made:
         made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
     return cast(ModelOptions, made)
+
+
+def media_rules(given: LocalOptions) -> MediaRules:
+    """Where a client's requests may take media from.
+
+    Raises:
+        FileNotFoundError: `allow_local_files` is no folder.
+    """
+    folder = given.get("allow_local_files")
+    if folder is not None:
+        path = Path(folder).expanduser()
+        if not path.is_dir():
+            raise FileNotFoundError(f"`allow_local_files`: there is no folder '{os.fspath(folder)}'.")
+        folder = str(path.resolve())
+    return MediaRules(remote=bool(given.get("allow_remote_images")), folder=folder)
 
 
 def check_names(given: LoadOptions | EngineOptions) -> None:

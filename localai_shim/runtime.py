@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .builtin import CHECKPOINT
-from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, model_options
+from .media import NO_SOURCES, MediaRules
+from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, media_rules, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     """
     from .adapters.backend import require_backend
 
-    options = model_options(given)
+    options, rules = model_options(given), media_rules(given)
     models, engine = given.get("models"), given.get("engine")
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
@@ -86,7 +87,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         for name, value in options.items():
             if value:
                 raise ValueError(f"`engine` runs already: `{name}` would have no effect")
-        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path))
+        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules))
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     require_backend()
@@ -94,7 +95,9 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         sources = {name: Source(resolve_path(path), options) for name, path in (models or {"": model}).items()}
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
-    runtime = _with_store(Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path))
+    runtime = _with_store(
+        Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path, rules=rules)
+    )
     runtime.start()
     return runtime
 
@@ -230,6 +233,7 @@ class Runtime:
         engine: serve every name with this engine, which stays the caller's to close.
         keep_alive: seconds for which engines stay loaded after the last client closed; below 0 for good.
         store_path: the file in which responses and conversations are kept; None: memory.
+        rules: where requests may take media from.
     """
 
     def __init__(
@@ -240,8 +244,10 @@ class Runtime:
         engine: EngineLike | None = None,
         keep_alive: float = KEEP_ALIVE,
         store_path: str | None = None,
+        rules: MediaRules = NO_SOURCES,
     ) -> None:
         self.sources = dict(sources)
+        self._rules = rules
         self.only = only
         self._engine = engine
         self._engines: dict[Source, Engine[TextModel]] = {}
@@ -296,7 +302,7 @@ class Runtime:
                 made = _described.get(model) or _describe(model)
                 # It may be less than when the model was described: see `Memory.longest`.
                 made = _served[engine] = replace(made, context_length=model.context_length)
-            return made
+        return made if self._rules == NO_SOURCES else replace(made, media_rules=self._rules)
 
     def store(self) -> Store:
         """Where responses and conversations are kept.

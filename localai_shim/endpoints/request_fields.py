@@ -14,11 +14,14 @@ from openai.types.completion_usage import CompletionTokensDetails, PromptTokensD
 
 from ..errors import BadRequest
 from ..grammar.compile import GrammarCompiler
+from ..media import NO_SOURCES, MediaRules, media_keys
 from ..output.channels import ChannelSplitter
 from ..output.markup import Markup
 from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
+from ..prompt.history import Message
 from ..prompt.messages import encodable
+from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields
@@ -28,6 +31,7 @@ _INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
+_SAYS_IMAGES = "image_tokens" in PromptTokensDetails.model_fields  # not in the SDK's 2.x line
 VERBOSITIES = ("low", "medium", "high")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 
@@ -48,6 +52,16 @@ class ServedModel:
     """The model's generation_config.json."""
     hidden_ids: frozenset[int] = frozenset()
     """Special tokens that are no text of an answer: all but the model's markers."""
+    media_rules: MediaRules = NO_SOURCES
+    """Where this client's requests may take media from."""
+    media: MediaCache = field(default_factory=MediaCache)
+    """What the model's processor made of the media that came last, for all clients."""
+
+    def media_reader(self) -> ReadPart:
+        """What reads the media of one request."""
+        if not self.tokenizer.media_kinds:
+            return no_media
+        return MediaReader(self.tokenizer, self.media_rules, self.media)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -361,6 +375,39 @@ def make_requests(
     return [choose(choice) for choice in range(n)]
 
 
+def make_prompt(
+    tokens: Sequence[int],
+    messages: list[Message],
+    model: ServedModel,
+    *,
+    boundaries: Sequence[int],
+    salt: str | None,
+    top_logprobs: int | None = None,
+) -> Prompt:
+    """What the engine reads of a conversation.
+
+    Args:
+        tokens: what was rendered of the messages.
+        boundaries: see `Prompt`; one within an item moves to where that begins.
+        salt, top_logprobs: see `Prompt`.
+
+    Raises:
+        BadRequest: the template leaves media out.
+    """
+    spans = model.tokenizer.spans(tokens, messages)
+    if not spans:
+        return Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=top_logprobs)
+    moved = {next((span.start for span in spans if span.start < at < span.stop), at) for at in boundaries}
+    return Prompt(
+        tokens,
+        keys=media_keys(tokens, spans),
+        boundaries=sorted(moved - {0}),
+        salt=salt,
+        top_logprobs=top_logprobs,
+        media=spans,
+    )
+
+
 def new_id(prefix: str) -> str:
     """A unique id such as `chatcmpl-...`."""
     return f"{prefix}-{secrets.token_hex(16)}"
@@ -371,6 +418,17 @@ def now() -> int:
     return int(time.time())
 
 
+def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
+    """How many of the prompts' tokens stand for what, under the names of the SDK's `PromptTokensDetails`."""
+    spans = [span for prompt in prompts for span in prompt.media]
+    audio = sum(len(span.places) for span in spans if span.media.kind == "audio")
+    if not (spans or _SAYS_IMAGES):
+        return {"audio_tokens": 0}
+    image = sum(len(span.places) for span in spans) - audio
+    text = sum(len(prompt.tokens) for prompt in prompts) - image - audio
+    return {"audio_tokens": audio, "image_tokens": image, "text_tokens": text}
+
+
 def make_usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
     """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
     prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
@@ -379,7 +437,7 @@ def make_usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_toke
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails(audio_tokens=0, cached_tokens=cached_tokens),
+        prompt_tokens_details=PromptTokensDetails.model_validate({"cached_tokens": cached_tokens, **by_kind(prompts)}),
         completion_tokens_details=CompletionTokensDetails(
             accepted_prediction_tokens=0,
             audio_tokens=0,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from .fields import Fields
 
+T = TypeVar("T")
 _MAX_BAD_WORDS = 4096  # token sequences
 _INT64_MAX = 2**63 - 1
 _MAX_PROMPT_LOGPROBS = 20  # likely tokens beside each
@@ -88,23 +92,46 @@ def read_truncation(fields: Fields) -> tuple[int | None, bool]:
     return most, side != "right"
 
 
-def truncated(
-    tokens: list[int], truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None
-) -> list[int]:
-    """A prompt's tokens, truncated as the request asks.
+def most_tokens(truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None) -> int | None:
+    """How many tokens of a prompt are left after truncation; None: all.
 
     Args:
-        tokens: the prompt.
         truncation: as `read_truncation` reads it.
         context_length: of the model.
         max_tokens: the most output tokens; -1 truncates the prompt so that they fit into the context.
     """
-    most, left = truncation
-    if most == -1:
-        most = None if context_length is None else max(1, context_length - (1 if max_tokens is None else max_tokens))
+    if truncation[0] != -1:
+        return truncation[0]
+    return None if context_length is None else max(1, context_length - (1 if max_tokens is None else max_tokens))
+
+
+def truncated(
+    tokens: list[int], truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None
+) -> list[int]:
+    """A prompt's tokens, truncated as the request asks: see `most_tokens`."""
+    most = most_tokens(truncation, context_length, max_tokens)
     if most is None or len(tokens) <= most:
         return tokens
-    return tokens[-most:] if left else tokens[:most]
+    return tokens[-most:] if truncation[1] else tokens[:most]
+
+
+def without_oldest(starts: Sequence[int], make: Callable[[int], T], fits: Callable[[T], bool]) -> T | None:
+    """What is made of a conversation without as few of its oldest entries as have to go; None: nothing fits.
+
+    Args:
+        starts: entries at which what is left may begin, ascending.
+        make: gets one of them.
+    """
+    found: T | None = None
+    low, high = 0, len(starts)
+    while low < high:
+        middle = (low + high) // 2
+        tried = make(starts[middle])
+        if fits(tried):
+            found, high = tried, middle
+        else:
+            low = middle + 1
+    return found
 
 
 def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:

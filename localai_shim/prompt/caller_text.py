@@ -8,13 +8,16 @@ tokenizer sees two pieces of text that are no token, and the model sees all the 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..media import ProcessedMedia
 from .control_tokens import ControlTokens
 from .history import Message
+from .parts import MediaPart
 
 # A 7 and digits that are none: a number cannot begin inside of another. Random, so that no caller can write it.
 _MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
@@ -38,6 +41,8 @@ class CallerText:
         """The same JSON value, in whose strings and keys nothing spells a control token."""
         if isinstance(value, str):
             return self._mask(value)
+        if isinstance(value, MediaPart):
+            return value
         if isinstance(value, dict):
             return {self.mask(key): self.mask(item) for key, item in value.items()}
         return [self.mask(item) for item in value] if isinstance(value, list | tuple) else value
@@ -60,13 +65,19 @@ class CallerText:
         self._of_template = of_template
         return "".join(parts)
 
-    def clean(self, ids: Sequence[int]) -> list[int]:
-        """The tokens of the restored text without the separators."""
+    def clean(self, ids: Sequence[int], media: Sequence[ProcessedMedia] = ()) -> list[int]:
+        """The tokens of the restored text without the separators.
+
+        Args:
+            ids: of the text with media put in.
+            media: those, in their order; what stands in place of them is left as it is.
+        """
         separators = iter(self._of_template)
+        own = _separators_of(media, ids, self._tokens.separator_id)
         out: list[int] = []
         cut = False
-        for token_id in ids:
-            if token_id == self._tokens.separator_id and not next(separators, True):
+        for at, token_id in enumerate(ids):
+            if token_id == self._tokens.separator_id and at not in own and not next(separators, True):
                 cut = True
                 continue
             out.extend(self._tokens.without_pad(token_id) if cut else (token_id,))
@@ -94,3 +105,20 @@ class CallerText:
         """Stretches of a text, and whether they are what was replaced."""
         for i, part in enumerate(_PLACE.split(rendered)):
             yield (self._replaced[int(part)], True) if i % 2 else (part, False)
+
+
+def _separators_of(media: Sequence[ProcessedMedia], ids: Sequence[int], separator_id: int) -> frozenset[int]:
+    """Where the separator stands in what was put in for media."""
+    found: set[int] = set()
+    start = 0
+    for item in media:
+        tokens = list(item.tokens)
+        places = [i for i, token_id in enumerate(tokens) if token_id == separator_id]
+        if not places:
+            continue
+        with contextlib.suppress(ValueError):  # it is not there
+            while list(ids[start : start + len(tokens)]) != tokens:
+                start = ids.index(tokens[0], start + 1)
+            found.update(start + i for i in places)
+            start += len(tokens)
+    return frozenset(found)

@@ -59,13 +59,23 @@ def reasoning_apart(message: Message, start: str, end: str) -> Message:
         start: what opens a block.
         end: what closes one.
     """
-    content = message["content"].lstrip()
-    if message["role"] != "assistant" or not content.startswith(start) or end not in content:
+    if message["role"] != "assistant" or "reasoning_content" in message:
         return message
-    if "reasoning_content" in message:
+    content = message["content"].lstrip()
+    if not content.startswith(start) or end not in content:
         return message
     reasoning, _, rest = content.removeprefix(start).partition(end)
     return {**message, "reasoning_content": reasoning.strip("\n"), "content": rest.lstrip("\n")}
+
+
+def with_parts(messages: list[Message]) -> list[Message]:
+    """Every text as a list of one part, for templates that look for parts and pass over the text of a string."""
+    return [
+        {**message, "content": [{"type": "text", "text": message["content"]}] if message["content"] else []}
+        if isinstance(message["content"], str)
+        else message
+        for message in messages
+    ]
 
 
 def number_ids(messages: list[Message]) -> list[Message]:

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BadRequest
 from .history import Message
 from .messages import parsed_arguments
+from .parts import MediaPart, ReadPart, joined, no_media
 
 Item = dict[str, Any]
 """A checked item, as it is stored: its type says which fields it has."""
@@ -27,6 +28,7 @@ def item_messages(
     stored: int = 0,
     *,
     knows_developer: bool = False,
+    read_part: ReadPart = no_media,
 ) -> list[Message]:
     """The conversation as chat templates read it, in the form of `template_messages`.
 
@@ -36,13 +38,14 @@ def item_messages(
         unseal: reads `encrypted_content`.
         stored: how many of them were stored; errors count from there.
         knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
+        read_part: reads parts that are no text.
 
     Raises:
-        BadRequest: a result without its call, a call without its result, an item twice, one that text models cannot
+        BadRequest: a result without its call, a call without its result, an item twice, one that the model cannot
             read, or nothing to answer.
     """
     _check_ids(items)
-    turns = _Turns(unseal, "developer" if knows_developer else "system")
+    turns = _Turns(unseal, "developer" if knows_developer else "system", read_part)
     for i, item in enumerate(items):
         turns.add(item, f"input[{i - stored}]" if i >= stored else "input")
     messages = turns.finish()
@@ -76,8 +79,9 @@ def _check_ids(items: Sequence[Item]) -> None:
 class _Turns:
     """Collects items into messages; the assistant's last turn may be open still."""
 
-    def __init__(self, unseal: Callable[[str], str | None], developer: str) -> None:
+    def __init__(self, unseal: Callable[[str], str | None], developer: str, read_part: ReadPart) -> None:
         self._unseal = unseal
+        self._read_part = read_part
         self._developer = developer
         self._messages: list[Message] = []
         self._turn: Message | None = None
@@ -88,10 +92,10 @@ class _Turns:
     def add(self, item: Item, path: str) -> None:
         kind = item["type"]
         if kind == "message" and item["role"] == "assistant":
-            self._assistant()["content"] += "".join(_text(part, path) for part in item["content"])
+            self._assistant()["content"] += "".join(_text(part) for part in item["content"])
         elif kind == "message":
             self._turn = None
-            content = "".join(_text(part, f"{path}.content[{j}]") for j, part in enumerate(item["content"]))
+            content = self._content(item["content"], f"{path}.content")
             role = self._developer if item["role"] == "developer" else item["role"]
             self._messages.append({"role": role, "content": content})
         elif kind == "reasoning":
@@ -175,9 +179,15 @@ class _Turns:
             )
         output = item["output"]
         if not isinstance(output, str):
-            output = "".join(_text(part, f"{path}.output[{j}]") for j, part in enumerate(output))
+            output = self._content(output, f"{path}.output")
         name = self._calls[call_id][0]
         self._results[call_id] = {"role": "tool", "content": output, "tool_call_id": call_id, "name": name}
+
+    def _content(self, parts: Sequence[Item], path: str) -> str | list[dict[str, str]]:
+        return joined([self._part(part, f"{path}[{j}]") for j, part in enumerate(parts)])
+
+    def _part(self, part: Item, path: str) -> str | MediaPart:
+        return _text(part) if "text" in part or part["type"] == "refusal" else self._read_part(part, path)
 
     def _opened(self, item: Item, path: str) -> str:
         text = self._unseal(item["encrypted_content"])
@@ -194,14 +204,5 @@ def _without_calls(message: Message) -> Message:
     return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
-def _text(part: Item, path: str) -> str:
-    kind = part["type"]
-    if kind == "refusal":
-        return str(part["refusal"])
-    if "text" in part:
-        return str(part["text"])
-    raise BadRequest(
-        f"Content parts of type '{kind}' are not supported: this client reads text only, whatever the model.",
-        param=f"{path}.type",
-        code="unsupported_value",
-    )
+def _text(part: Item) -> str:
+    return str(part["refusal" if part["type"] == "refusal" else "text"])

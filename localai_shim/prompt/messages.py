@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ..errors import BadRequest
 from .history import Call, Message
+from .parts import FILES, KINDS, MediaPart, ReadPart, joined, no_media
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # What OpenAI's messages have, and what the SDK and frameworks add to an answer that is sent back.
@@ -16,15 +17,19 @@ _REASONING = ("reasoning_content", "reasoning", "thinking")
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
-def template_messages(messages: object, *, knows_developer: bool = False) -> list[Message]:
+def template_messages(
+    messages: object, *, knows_developer: bool = False, read_part: ReadPart = no_media
+) -> list[Message]:
     """Check `messages` as OpenAI's API does and normalise them for a chat template.
 
     Calls come out as calls of functions with an id and arguments that are an object (a string, where the model's JSON
-    was broken), the messages that answer them with `tool_call_id` and `name`, reasoning as `reasoning_content`.
+    was broken), the messages that answer them with `tool_call_id` and `name`, reasoning as `reasoning_content`. Content
+    is a string, or a list of parts where some are no text.
 
     Args:
         messages: the request's field, untrusted.
         knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
+        read_part: reads parts that are no text.
 
     Raises:
         BadRequest: with the path of the field that is wrong, such as `messages[2].content[0].type`.
@@ -33,12 +38,12 @@ def template_messages(messages: object, *, knows_developer: bool = False) -> lis
         raise BadRequest.wrong_type("messages", "an array of objects", messages)
     if not messages:
         raise BadRequest.empty_array("messages")
-    out = [_message(m, f"messages[{i}]", knows_developer) for i, m in enumerate(messages)]
+    out = [_message(m, f"messages[{i}]", knows_developer, read_part) for i, m in enumerate(messages)]
     _match_calls(out, messages)
     return out
 
 
-def _message(value: object, path: str, knows_developer: bool) -> Message:
+def _message(value: object, path: str, knows_developer: bool, read_part: ReadPart) -> Message:
     message = _object(value, path)
     if "role" not in message:
         raise BadRequest.missing(f"{path}.role")
@@ -48,7 +53,7 @@ def _message(value: object, path: str, knows_developer: bool) -> Message:
         raise BadRequest(
             f"Invalid value: {role!r}. Supported values are: {supported}.", param=f"{path}.role", code="invalid_value"
         )
-    out: Message = {"role": role, "content": _content(message, role, path)}
+    out: Message = {"role": role, "content": _content(message, role, path, read_part)}
     if role == "developer" and not knows_developer:
         out["role"] = "system"
     if role == "function":
@@ -81,7 +86,7 @@ def _unify_reasoning(message: Message, path: str) -> None:
         message["reasoning_content"] = text
 
 
-def _content(message: Mapping[str, object], role: str, path: str) -> str:
+def _content(message: Mapping[str, object], role: str, path: str, read_part: ReadPart) -> str | list[dict[str, str]]:
     content = message.get("content")
     if content is None:
         if role == "assistant" or (role == "function" and "content" in message):
@@ -92,22 +97,24 @@ def _content(message: Mapping[str, object], role: str, path: str) -> str:
         return encodable(content, f"{path}.content")
     if not isinstance(content, list):
         raise BadRequest.wrong_type(f"{path}.content", "one of a string or array of objects", content)
-    return "".join(_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+    return joined([_part(part, f"{path}.content[{i}]", role, read_part) for i, part in enumerate(content)])
 
 
-def _part(value: object, path: str) -> str:
+def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | MediaPart:
     part = _object(value, path)
     kind = part.get("type")
     if kind is None:
         raise BadRequest.missing(f"{path}.type")
-    field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
-    if field is None:
-        known = kind in ("image_url", "input_image", "input_audio", "file", "input_file", "video_url")
-        what = f"Content parts of type {kind!r} are not supported: this client reads text only, whatever the model."
-        if not known:
-            what = f"Invalid value: {kind!r}. Supported values are: 'text' and 'refusal'."
-        raise BadRequest(what, param=f"{path}.type", code="unsupported_value" if known else "invalid_value")
-    return _string(part, field, path)
+    if isinstance(kind, str) and kind in _TEXT_PARTS:
+        return _string(part, _TEXT_PARTS[kind], path)
+    if isinstance(kind, str) and (kind in KINDS or kind in FILES) and role != "assistant":
+        return read_part(part, path)
+    supported = "'text' and 'refusal'"
+    if role != "assistant":
+        supported = "'text', 'refusal', 'image_url', 'video_url', and 'input_audio'"
+    raise BadRequest(
+        f"Invalid value: {kind!r}. Supported values are: {supported}.", param=f"{path}.type", code="invalid_value"
+    )
 
 
 def encodable(text: str, path: str) -> str:

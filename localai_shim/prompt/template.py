@@ -21,6 +21,7 @@ from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens
 from .history import Message
+from .parts import media_parts, unreadable
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
@@ -31,6 +32,7 @@ _ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think sat
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
 _HEAD = ("system", "developer")
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
+_WORD = "pencil"
 PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 
@@ -101,6 +103,38 @@ class ChatTokenizer:
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
+
+    @property
+    def media_kinds(self) -> frozenset[MediaKind]:
+        """What the model reads beside text."""
+        return self._model.media_kinds
+
+    @property
+    def decodes_media(self) -> bool:
+        """Processing looks at the data of items; a scripted model's does not."""
+        return getattr(self._model, "decodes_media", True)
+
+    def process(self, media: Media) -> ProcessedMedia:
+        """Run the model's processor over one item.
+
+        Raises:
+            ValueError: the model cannot read this one; says why.
+        """
+        return self._model.process(media)
+
+    def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
+        """Where the items of a conversation stand in what was rendered of it.
+
+        Raises:
+            BadRequest: the template leaves some out.
+        """
+        parts = media_parts(messages)
+        if not parts:
+            return []
+        try:
+            return self._model.spans(prompt, [part.media for part in parts])
+        except ValueError as error:
+            raise unreadable(parts[0].path, error) from error
 
     def encode(self, text: str) -> list[int]:
         """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.
@@ -308,14 +342,19 @@ class ChatTokenizer:
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)
         first: Exception | None = None
+        media = [part.media for part in media_parts(messages)]
         for variant in history.variants(self._adapted(messages)):
             if self._numbers_calls:
                 variant = history.number_ids(variant)
             try:
                 named = history.name_reasoning(variant, self._reasoning_names)
+                if self._model.media_kinds and self._reads_parts_only:
+                    named = history.with_parts(named)
                 restore = None if caller is None else caller.restore
-                ids = self._model.apply_chat_template(named, variables, tools or None, generation_prompt, restore)
-                return ids if caller is None else caller.clean(ids)
+                ids = self._model.apply_chat_template(
+                    named, variables, tools or None, generation_prompt, restore, media
+                )
+                return ids if caller is None else caller.clean(ids, media)
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(
@@ -383,6 +422,19 @@ class ChatTokenizer:
         source = self.template_source or ""
         first = re.search(r"tool_calls(['\"]\])?\[0\]", source)
         return bool(first) and not re.search(r"\bin\s+[\w.\[\]'\"]*tool_calls", source)
+
+    @cached_property
+    def _reads_parts_only(self) -> bool:
+        """The template looks for parts, and passes over the text of a message that is a string, as SmolVLM's does."""
+        one: list[Message] = [{"role": "user", "content": _WORD}]
+        found = [_WORD in self._rendered_text(messages) for messages in (one, history.with_parts(one))]
+        return found == [False, True]
+
+    def _rendered_text(self, messages: list[Message]) -> str:
+        try:
+            return self.decode(self._model.apply_chat_template(messages, {}))
+        except Exception:  # templates raise what they like
+            return ""
 
     @cached_property
     def _numbers_calls(self) -> bool:

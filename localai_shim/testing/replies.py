@@ -9,6 +9,7 @@ from typing import Any
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
+from . import pictures
 from .tokenizer import Piece, ScriptedTokenizer
 
 Logprob = float | Mapping[Piece, float]
@@ -65,13 +66,14 @@ class ScriptedModel:
         """Token ids of a text."""
         return self.tokenizer.encode(text, add_special_tokens)
 
-    media_kinds: frozenset[MediaKind] = frozenset()
+    media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
+    decodes_media = False
 
     def process(self, media: Media) -> ProcessedMedia:
-        raise ValueError("this model reads text only")
+        return pictures.process(media, self.tokenizer)
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        return []
+        return pictures.spans(ids, media)
 
     def apply_chat_template(
         self,
@@ -84,9 +86,14 @@ class ScriptedModel:
     ) -> list[int]:
         """Prompt tokens of a conversation; `restore` changes the rendered text before it is tokenised."""
         text: str = self.tokenizer.apply_chat_template(
-            messages, tools, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
+            pictures.as_text(messages) if media else messages,
+            tools,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+            **variables,
         )
-        return self.tokenizer.encode(text if restore is None else restore(text))
+        text = text if restore is None else restore(text)
+        return pictures.encode(text, self.tokenizer) if media else self.tokenizer.encode(text)
 
 
 class Script:

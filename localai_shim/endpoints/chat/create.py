@@ -5,13 +5,17 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
+from ...prompt.history import Message
 from ...prompt.messages import template_messages
+from ...prompt.parts import media_parts
+from ...prompt.template import Tools
 from ...types import Prompt
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -25,13 +29,14 @@ from ..request_fields import (
     VERBOSITIES,
     Generation,
     ServedModel,
+    make_prompt,
     read_allow_special_tokens,
     read_generation,
     read_max_tokens,
     read_metadata,
     read_template_variables,
 )
-from ..token_fields import read_truncation, truncated
+from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from .assembler import ChatAssembler
 
 if TYPE_CHECKING:
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 
     from ...state.store import Store
 
+_Rendered = tuple[list[Message], dict[str, object], Tools, bool]
+"""What a prompt is rendered from: the arguments of `ChatTokenizer.render`."""
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
@@ -86,7 +93,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 class _Conversation:
     """A conversation, and what the answer to it has to be."""
 
-    messages: list[dict[str, object]]
+    messages: list[Message]
     tools: ToolPlan
     format: AnswerFormat | None
     thinking: ThinkingPlan
@@ -111,8 +118,37 @@ class _Conversation:
         rendered = (self.messages, variables, self.tools.rendered, self.special)
         whole = model.tokenizer.render(*rendered, generation_prompt=self.opens_turn)
         tokens = truncated(whole, truncation, model.context_length, generation.limits.max_tokens)
+        if tokens is not whole and media_parts(self.messages):
+            rendered, tokens = self._without_oldest(model, rendered, truncation, generation)
+            whole = tokens
         boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
-        return Prompt(tokens, boundaries=boundaries, salt=generation.salt, top_logprobs=top_logprobs)
+        return make_prompt(
+            tokens, rendered[0], model, boundaries=boundaries, salt=generation.salt, top_logprobs=top_logprobs
+        )
+
+    def _without_oldest(
+        self, model: ServedModel, rendered: _Rendered, truncation: tuple[int | None, bool], generation: Generation
+    ) -> tuple[_Rendered, list[int]]:
+        """A truncated conversation with media, in which nothing may be cut in two: whole turns are left out."""
+        messages, *rest = rendered
+        most = most_tokens(truncation, model.context_length, generation.limits.max_tokens)
+        head = list(itertools.takewhile(lambda message: message["role"] in ("system", "developer"), messages))
+
+        def make(start: int) -> tuple[_Rendered, list[int]]:
+            left: _Rendered = ([*head, *messages[start:]], *rest)  # type: ignore[assignment]
+            return left, model.tokenizer.render(*left, generation_prompt=self.opens_turn)
+
+        starts = [i for i in range(len(head) + 1, len(messages)) if messages[i]["role"] == "user"]
+        found = without_oldest(starts, make, lambda made: most is None or len(made[1]) <= most)
+        if found is None or not truncation[1]:
+            raise BadRequest(
+                f"The prompt cannot be truncated to {most} tokens: images, video and audio are not cut in two, so that "
+                "only whole turns are left out, the oldest first, and the last one is longer than that. Allow more "
+                "tokens, or pass truncation_side='left'.",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
+        return found
 
     def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
         """What the answer to a prompt of these tokens will look like."""
@@ -124,7 +160,11 @@ def _read_conversation(fields: Fields, model: ServedModel) -> _Conversation:
     opens_turn, continues = _read_ending(fields, model)
     variables = read_template_variables(fields, model, fields.choice("verbosity", VERBOSITIES))
     return _Conversation(
-        template_messages(fields.require("messages"), knows_developer=model.tokenizer.knows_developer),
+        template_messages(
+            fields.require("messages"),
+            knows_developer=model.tokenizer.knows_developer,
+            read_part=model.media_reader(),
+        ),
         read_tool_plan(fields, model),
         read_answer_format(fields),
         read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS)),

@@ -20,7 +20,7 @@ from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..items.reasoning import seal
 from ..items.resources import new_item_id
-from ..request_fields import ServedModel, make_usage, now
+from ..request_fields import ServedModel, by_kind, make_usage, now
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "message", "function", "custom"]
@@ -362,9 +362,10 @@ def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[st
     """Token counts in the form of this API."""
     usage = make_usage([prompt], parser.generated, parser.reasoning_tokens)
     cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
+    details = by_kind([prompt]) if prompt.media else {}  # under chat.completions' names: this API has none
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0, **details},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": parser.reasoning_tokens},
         "total_tokens": usage.total_tokens,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadRequest
 from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
+from ...prompt.parts import ReadPart
 from ...types import Prompt
 from ..answer.format import GUIDED, AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -26,6 +27,7 @@ from ..request_fields import (
     SERVICE_TIERS,
     VERBOSITIES,
     ServedModel,
+    make_prompt,
     read_allow_special_tokens,
     read_generation,
     read_max_tokens,
@@ -33,6 +35,7 @@ from ..request_fields import (
     read_template_variables,
     stream_options,
 )
+from ..token_fields import without_oldest
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, keeper, read_context, read_input
@@ -65,6 +68,8 @@ class Plan:
     """The caller's texts may spell special tokens."""
     summary: str | None
     """The kind of summary of its reasoning."""
+    read_part: ReadPart
+    """Reads its images, videos and sounds."""
     echo: dict[str, object]
     """Fields of the response."""
 
@@ -143,13 +148,15 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
     special = read_allow_special_tokens(fields)
-    return Plan(context, instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
+    reader, truncates = model.media_reader(), truncation == "auto"
+    return Plan(context, instructions, thinking, tools, format, truncates, special, summary, reader, echo)
 
 
 def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
     """The prompt, see `render`, and what the answer to it will look like."""
     tokens, rendered = render(plan, model, reserve)
-    prompt = Prompt(tokens, boundaries=model.tokenizer.boundaries(tokens, *rendered), salt=salt)
+    boundaries = model.tokenizer.boundaries(tokens, *rendered)
+    prompt = make_prompt(tokens, rendered[0], model, boundaries=boundaries, salt=salt)
     end = model.tokenizer.prompt_end(tokens)
     return prompt, AnswerPlan(model, plan.tools, plan.format, plan.thinking, end)
 
@@ -165,20 +172,20 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Ren
     if not plan.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
     starts = [i for i in range(1, len(items)) if _begins_turn(items[i])] or list(range(1, len(items)))
-    low, high = 0, len(starts)
-    while low < high:  # as few items as have to go
-        middle = (low + high) // 2
-        tried = _rendered(plan, model, _without_oldest(items, starts[middle]))
-        if len(tried[0]) + reserve <= limit:
-            made, high = tried, middle
-        else:
-            low = middle + 1
-    return made
+    shorter = without_oldest(
+        starts,
+        lambda start: _rendered(plan, model, _without_oldest(items, start)),
+        lambda tried: len(tried[0]) + reserve <= limit,
+    )
+    return shorter or made
 
 
 def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Rendered]:
     """The same for some items, of which the first ones were stored."""
-    messages = item_messages(items, plan.instructions, unseal, stored, knows_developer=model.tokenizer.knows_developer)
+    developer = model.tokenizer.knows_developer
+    messages = item_messages(
+        items, plan.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
+    )
     rendered: Rendered = (messages, plan.thinking.variables, plan.tools.rendered, plan.special)
     try:
         return model.tokenizer.render(*rendered), rendered

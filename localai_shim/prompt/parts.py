@@ -1,0 +1,181 @@
+"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ..errors import BadRequest
+from ..media import Media, MediaKind, MediaRules, ProcessedMedia
+from .history import Message
+
+CACHE_BYTES = 256 * 2**20
+"""Of what processors made, for each model."""
+KINDS: dict[str, MediaKind] = {
+    "image_url": "image",
+    "input_image": "image",
+    "video_url": "video",
+    "input_video": "video",
+    "video": "video",
+    "input_audio": "audio",
+    "audio_url": "audio",
+}
+"""Types of parts that are no text."""
+FILES = ("file", "input_file")
+_UNREAD: Any = None  # what models get that look at no data
+_PLURALS: dict[MediaKind, str] = {"image": "images", "video": "video", "audio": "audio"}
+
+
+class MediaPart(dict[str, str]):
+    """A part of a template's message that stands for one item: `{"type": "image"}`.
+
+    Args:
+        media: the item, as the model reads it.
+        path: the field of the request that it came from.
+    """
+
+    def __init__(self, media: ProcessedMedia, path: str) -> None:
+        super().__init__(type=media.kind)
+        self.media, self.path = media, path
+
+
+Part = Mapping[str, Any]
+"""A part of a request's content, or of a stored item's."""
+ReadPart = Callable[[Part, str], MediaPart]
+"""(a part of one of the types in `KINDS` or `FILES`, its path) -> what stands for it.
+
+Raises BadRequest where the model cannot read it.
+"""
+
+
+def no_media(part: Part, path: str) -> MediaPart:
+    """`ReadPart` of models that read text."""
+    raise _refused(part, path, frozenset())
+
+
+def joined(parts: Sequence[str | MediaPart]) -> str | list[dict[str, str]]:
+    """The content of a message: one text, or the parts that templates read where some are no text."""
+    if not any(isinstance(part, MediaPart) for part in parts):
+        return "".join(part for part in parts if isinstance(part, str))
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+
+
+def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
+    """The items in a conversation, in their order."""
+    contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+    return [part for content in contents for part in content if isinstance(part, MediaPart)]
+
+
+class MediaCache:
+    """What a model's processor made of the items that came last. May be used from several threads.
+
+    Threads that ask for the same item at once wait for the first of them.
+
+    Args:
+        budget: most bytes.
+    """
+
+    def __init__(self, budget: int = CACHE_BYTES) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, ProcessedMedia] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self.bytes = 0
+
+    def get(self, key: Hashable, make: Callable[[], ProcessedMedia]) -> ProcessedMedia:
+        """What is kept under a key, or what `make` makes; nothing is kept of one that raises."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            try:
+                with self._lock:
+                    found = self._kept.get(key)
+                    if found is not None:
+                        self._kept.move_to_end(key)
+                return found if found is not None else self._keep(key, make())
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def _keep(self, key: Hashable, media: ProcessedMedia) -> ProcessedMedia:
+        size = _size(media)
+        with self._lock:
+            if size <= self._budget and key not in self._kept:
+                self._kept[key] = media
+                self.bytes += size
+            while self.bytes > self._budget:
+                self.bytes -= _size(self._kept.popitem(last=False)[1])
+        return media
+
+
+class _Processor(Protocol):
+    """What reads the items: see `template.ChatTokenizer`."""
+
+    @property
+    def media_kinds(self) -> frozenset[MediaKind]: ...
+
+    @property
+    def decodes_media(self) -> bool: ...
+
+    def process(self, media: Media) -> ProcessedMedia: ...
+
+
+class MediaReader:
+    """The `ReadPart` of one request. Each item is decoded and processed once.
+
+    Args:
+        processor: the model's.
+        rules: where items may come from.
+        cache: what the processor made for earlier requests.
+    """
+
+    def __init__(self, processor: _Processor, rules: MediaRules, cache: MediaCache) -> None:
+        self._processor, self._rules, self._cache = processor, rules, cache
+        self._read: dict[int, tuple[Part, MediaPart]] = {}  # by the part's id, which is its own while it is held
+
+    def __call__(self, part: Part, path: str) -> MediaPart:
+        known = self._read.get(id(part))
+        if known is None:
+            kinds = self._processor.media_kinds
+            if KINDS.get(part["type"]) not in kinds:
+                raise _refused(part, path, kinds)
+            known = self._read[id(part)] = part, MediaPart(self._processed(part, path), path)
+        return known[1]
+
+    def _processed(self, part: Part, path: str) -> ProcessedMedia:
+        from .media.parts import open_media
+
+        source = open_media(part, path, self._rules, self._processor.media_kinds)
+        if not self._processor.decodes_media:
+            return self._processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
+
+        def make() -> ProcessedMedia:
+            try:
+                return self._processor.process(source.decode())
+            except ValueError as error:
+                raise unreadable(source.path, error) from error
+
+        return self._cache.get(source.key, make)
+
+
+def unreadable(path: str, error: ValueError) -> BadRequest:
+    """The refusal of an item that a model's processor refuses."""
+    return BadRequest(f"Invalid '{path}': this model cannot read it: {error}", param=path, code="invalid_value")
+
+
+def _size(media: ProcessedMedia) -> int:
+    return sum(array.nbytes for array in media.inputs.values()) + 64 * len(media.tokens)
+
+
+def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
+    """Says which parts the model takes."""
+    given = part["type"]
+    *most, last = ["text", *(plural for kind, plural in _PLURALS.items() if kind in kinds)]
+    taken = f"{', '.join(most)} and {last}" if most else "text only"
+    if given in FILES:
+        why = f"content parts of type '{given}' are not supported. Send a file's text, or pictures of its pages"
+    else:
+        why = f"content parts of type '{given}' need a model that reads {_PLURALS[KINDS[given]]}"
+    return BadRequest(f"This model reads {taken}; {why}.", param=f"{path}.type", code="unsupported_value")
