@@ -24,11 +24,11 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client types",
+    "localai_shim": "client prompt types",
     "client": "arguments call endpoints engine options routes runtime sdk streams types",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
-    "sdk": "errors runtime",
+    "sdk": "errors prompt runtime",
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
     "streams": "endpoints engine errors types",
@@ -71,7 +71,7 @@ PACKAGES = {
     "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
     "testing": "jinja2 numpy",
-    "prompt": "jinja2",
+    "prompt": "PIL jinja2",
     "grammar": "llguidance numpy",
 }
 

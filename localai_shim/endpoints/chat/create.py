@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadRequest
 from ...prompt.history import Message
 from ...prompt.messages import template_messages
+from ...prompt.objects import with_data_urls
 from ...prompt.parts import media_parts
 from ...prompt.template import Tools
 from ...types import Prompt
@@ -182,7 +183,7 @@ def _keeper(fields: Fields, store: Callable[[], Store]) -> Callable[[ChatComplet
     def keep(completion: ChatCompletion) -> None:
         from .stored import save_completion
 
-        save_completion(store(), completion.to_dict(mode="json"), messages)
+        save_completion(store(), completion.to_dict(mode="json"), with_data_urls(messages, "messages"))
 
     return keep
 

@@ -139,5 +139,8 @@ def _message(message: Json, message_id: str) -> Json:
 
 
 def _part(part: Json) -> Json:
-    """Parts of text under the one name that stored messages have for them."""
+    """Parts under the names that stored messages have for them."""
+    if part["type"] == "input_image":  # as in the Responses API
+        detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
+        return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
     return {"type": "text", "text": part["text"]} if part["type"] in _PARTS else dict(part)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
+from ...prompt.objects import is_object
 from .fields import ItemFields
 
-INPUT = ("input_text", "input_image", "input_file")
+INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT = ("output_text", "refusal")
 
 _DETAILS = ("low", "high", "auto", "original")
-_URLS = ("data:", "http://", "https://")
+_URLS = ("data:", "http://", "https://", "file://", "/", "./", "../")  # and paths of files
 MAX_INTEGER = 2**53
 # type -> its fields
 _ANNOTATIONS: dict[str, dict[str, type]] = {
@@ -92,12 +93,12 @@ def _output_text(fields: ItemFields) -> dict[str, object]:
 
 
 def _input_image(fields: ItemFields) -> dict[str, object]:
-    url, file_id = fields.optional("image_url"), fields.optional("file_id")
+    url, file_id = _source(fields, "image_url"), fields.optional("file_id")
     if url is None and file_id is None:
         raise BadRequest.missing(fields.at("image_url"))
     if url is not None and file_id is not None:
         raise _mutually_exclusive(fields, ("image_url", "file_id"))
-    if url is not None and not url.lower().startswith(_URLS):
+    if isinstance(url, str) and not url.lower().startswith(_URLS):
         raise BadRequest(
             f"Invalid '{fields.at('image_url')}'. Expected a valid URL, but got a value with an invalid format.",
             param=fields.at("image_url"),
@@ -105,6 +106,32 @@ def _input_image(fields: ItemFields) -> dict[str, object]:
         )
     detail = fields.choice(fields.at("detail"), _DETAILS) or "auto"
     return {"detail": detail, **fields.given(image_url=url, file_id=file_id), **_breakpoint(fields)}
+
+
+def _source(fields: ItemFields, name: str) -> object:
+    """A string, or what may stand in its place: see `prompt.objects`."""
+    value = fields.get(fields.at(name))
+    return value if is_object(value) else fields.optional(name)
+
+
+def _input_audio(fields: ItemFields) -> dict[str, object]:
+    at = fields.at("input_audio")
+    fields.require(at)
+    inner = ItemFields(fields.get(at), at)
+    inner.require(inner.at("data"))
+    out = {"data": _source(inner, "data"), **inner.given(format=inner.optional("format"))}
+    inner.finish()
+    return {"input_audio": out, **_breakpoint(fields)}
+
+
+def _input_video(fields: ItemFields) -> dict[str, object]:
+    """As mlx-vlm's server takes it: a URL, or a list of frames."""
+    value = fields.require(fields.at("video_url"))
+    if not is_object(value) and not isinstance(value, list | tuple):
+        value = fields.text("video_url")
+    fps = fields.number(fields.at("fps"), 0, 1000)
+    detail = fields.choice(fields.at("detail"), _DETAILS)
+    return {"video_url": value, **fields.given(fps=fps, detail=detail), **_breakpoint(fields)}
 
 
 def _input_file(fields: ItemFields) -> dict[str, object]:
@@ -178,6 +205,8 @@ _READERS: dict[str, Callable[[ItemFields], dict[str, object]]] = {
     "input_text": _input_text,
     "input_image": _input_image,
     "input_file": _input_file,
+    "input_audio": _input_audio,
+    "input_video": _input_video,
     "output_text": _output_text,
     "refusal": _refusal,
     "summary_text": _text,

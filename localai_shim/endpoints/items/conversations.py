@@ -12,6 +12,7 @@ from typing import Final
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
+from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields
 from ..paging import check_query, list_object, read_paging, stored_page
@@ -158,7 +159,7 @@ def _read_items(store: Store, fields: Fields) -> list[Item]:
     given = fields.require("items")
     if isinstance(given, list | tuple) and len(given) > MAX_NEW_ITEMS:
         raise BadRequest.long_array("items", MAX_NEW_ITEMS, len(given))
-    return item_resources(given, "items", store.find_item)
+    return [with_data_urls(item, "items") for item in item_resources(given, "items", store.find_item)]
 
 
 def _unknown_item(store: Store, conversation_id: str, item_id: str) -> NotFound:

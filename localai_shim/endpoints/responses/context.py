@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...prompt.messages import encodable
+from ...prompt.objects import with_data_urls
 from ..fields import Fields
 from ..items.conversations import unknown_conversation
 from ..items.resources import item_resources, user_item
@@ -146,6 +147,7 @@ def save_response(
     """
     from ...state.store import MissingError
 
+    context.given[:] = with_data_urls(context.given, "input")
     body = response.to_dict(mode="json")
     output: list[Item] = body.pop("output")  # type: ignore[assignment]
     ended = owner is None

@@ -1,0 +1,104 @@
+"""Python objects in the place of URLs, and how they are written where only JSON will do.
+
+A request to a model in the same process may hold a picture as a `PIL.Image.Image`, an array of pixels, the bytes of a
+file, or its `pathlib.Path`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+_BASE64_BYTES = 3 * 2**18  # at a time: it holds the GIL
+_TYPES = {
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"BM": "image/bmp",
+    b"RIFF": "image/webp",
+    b"II*\0": "image/tiff",
+    b"MM\0*": "image/tiff",
+}
+
+
+def image(source: object, *, detail: str = "auto") -> Any:
+    """A part of a message's content with an image, for `chat.completions` and `responses` alike.
+
+    Args:
+        source: a `PIL.Image.Image`; an array `[height, width]` or `[height, width, 1 | 3 | 4]` of uint8, or of floats
+            from 0 to 1; the bytes of a file; its `pathlib.Path`; or a URL.
+        detail: "low", "high", "auto" or "original": how many pixels the model is to see.
+    """
+    return {"type": "input_image", "image_url": source, "detail": detail}
+
+
+def is_object(value: object) -> bool:
+    """Whether this is no JSON, but may stand where a URL does."""
+    if isinstance(value, str | dict | list | tuple | int | float | None):
+        return False
+    return isinstance(value, bytes | bytearray | memoryview | PurePath) or hasattr(type(value), "__array_interface__")
+
+
+def holds_objects(value: object) -> bool:
+    """Whether there are such objects anywhere in a JSON value."""
+    if isinstance(value, dict):
+        return any(map(holds_objects, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_objects, value))
+    return is_object(value)
+
+
+def with_data_urls(value: Any, path: str) -> Any:
+    """The same JSON value with data URLs in the place of objects. Takes long for large pictures.
+
+    Args:
+        path: of the request's field, for errors.
+
+    Raises:
+        BadRequest: an object is no picture.
+    """
+    if not holds_objects(value):
+        return value
+    if isinstance(value, dict):
+        return {key: with_data_urls(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_data_urls(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    return _data_urls(value, path)
+
+
+def _data_urls(value: Any, path: str) -> str | list[str]:
+    """One, or those of the frames where it is an array of several."""
+    if isinstance(value, PurePath):
+        try:
+            with open(value, "rb") as file:
+                return _data_url(file.read())
+        except OSError:
+            return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _data_url(value)
+    if getattr(value, "ndim", 0) == 4:
+        return [_data_url(_png(frame, path)) for frame in value]
+    return _data_url(_png(value, path))
+
+
+def _data_url(data: bytes | bytearray | memoryview) -> str:
+    kind = next((name for start, name in _TYPES.items() if bytes(data[:4]).startswith(start)), None)
+    view = memoryview(data)
+    pieces: Sequence[memoryview] = [view[at : at + _BASE64_BYTES] for at in range(0, len(view), _BASE64_BYTES)]
+    encoded = "".join(base64.b64encode(piece).decode("ascii") for piece in pieces)
+    return f"data:{kind or 'application/octet-stream'};base64,{encoded}"
+
+
+def _png(picture: Any, path: str) -> bytes:
+    """A picture as the model sees it: upright, in RGB."""
+    from PIL import Image
+
+    from .media.pictures import array_pixels, picture_pixels
+
+    pixels = (picture_pixels if isinstance(picture, Image.Image) else array_pixels)(picture, path)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG", compress_level=1)
+    return out.getvalue()
