@@ -44,7 +44,8 @@ MAY = {
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
     "testing": "media output types",
-    "prompt": "errors media output types",
+    "prompt": "errors media output prompt.media types",
+    "prompt.media": "errors media types",
     "grammar": "output types",
     "output": "types",
     "options": "types",
@@ -72,6 +73,7 @@ PACKAGES = {
     "media": "numpy",
     "testing": "jinja2 numpy",
     "prompt": "jinja2",
+    "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }
 
