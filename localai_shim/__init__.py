@@ -7,8 +7,7 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI
-from .prompt.objects import image
 from .types import VERSION, BackendMissingError
 
-__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI", "image"]
+__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
 __version__ = VERSION

@@ -24,7 +24,7 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client prompt types",
+    "localai_shim": "client types",
     "client": "arguments call endpoints engine options routes runtime sdk streams types",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
@@ -45,6 +45,7 @@ MAY = {
     "adapters": "media options output types",
     "testing": "media output types",
     "prompt": "errors media output prompt.media types",
+    "prompt.media": "errors media types",
     "grammar": "output types",
     "output": "types",
     "options": "media types",
@@ -72,6 +73,7 @@ PACKAGES = {
     "media": "numpy",
     "testing": "jinja2 numpy",
     "prompt": "PIL jinja2",
+    "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }
 

@@ -24,17 +24,6 @@ _TYPES = {
 }
 
 
-def image(source: object, *, detail: str = "auto") -> Any:
-    """A part of a message's content with an image, for `chat.completions` and `responses` alike.
-
-    Args:
-        source: a `PIL.Image.Image`; an array `[height, width]` or `[height, width, 1 | 3 | 4]` of uint8, or of floats
-            from 0 to 1; the bytes of a file; its `pathlib.Path`; or a URL.
-        detail: "low", "high", "auto" or "original": how many pixels the model is to see.
-    """
-    return {"type": "input_image", "image_url": source, "detail": detail}
-
-
 def is_object(value: object) -> bool:
     """Whether this is no JSON, but may stand where a URL does."""
     if isinstance(value, str | dict | list | tuple | int | float | None):
