@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,11 @@ def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:
         for place in span.places.tolist():
             keys[place] = -span.media.digest
     return keys
+
+
+def modalities(kinds: Collection[MediaKind]) -> tuple[str, ...]:
+    """What a model reads, text first."""
+    return "text", *(kind for kind in get_args(MediaKind) if kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .builtin import CHECKPOINT
-from .media import NO_SOURCES, MediaRules
+from .media import NO_SOURCES, MediaRules, modalities
 from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, media_rules, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
@@ -334,7 +334,8 @@ class Runtime:
 
         if self._engine is not None:
             model = self._engine.model
-            return {model.name: Listed(model.created, model.name, model.context_length)}
+            reads = modalities(model.text.media_kinds)
+            return {model.name: Listed(model.created, model.name, model.context_length, reads)}
         if self.only:
             return {name: self._listed(source) for name, source in self.sources.items()}
         source = next(iter(self.sources.values()))
@@ -348,7 +349,8 @@ class Runtime:
         engine = self._engines.get(source)
         if engine is not None and engine.is_ready and not engine.is_closed:
             with contextlib.suppress(EngineError):
-                return Listed(_created(source), source.path, engine.model.context_length)
+                reads = modalities(engine.model.text.media_kinds)
+                return Listed(_created(source), source.path, engine.model.context_length, reads)
         length = source.options.get("context_length") or configured_context_length(Path(source.path))
         return Listed(_created(source), source.path, length)
 

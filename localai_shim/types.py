@@ -318,6 +318,8 @@ class EngineStats:
     """How long running rows waited for prompts, the last 1,024 times that they did."""
     backend: str = ""
     """What computes: the device, and on a CPU the BLAS that was found."""
+    modalities: tuple[str, ...] = ()
+    """What the model reads: text, and image, video and audio where it does. Empty until it is loaded."""
 
 
 class LoadedModel(Protocol):

@@ -21,6 +21,8 @@ class Listed(NamedTuple):
     """The folder or the hub id that it comes from."""
     context_length: int | None = None
     """Most tokens of prompt and output together; until the model is loaded, memory may turn out to allow fewer."""
+    modalities: tuple[str, ...] | None = None
+    """What it reads: text, and image, video and audio where it does. None until it is loaded."""
 
 
 def listing(models: Mapping[str, Listed]) -> list[Model]:
@@ -29,9 +31,10 @@ def listing(models: Mapping[str, Listed]) -> list[Model]:
 
 
 def _model(name: str, known: Listed) -> Model:
-    """With vLLM's `root` and `max_model_len`."""
-    fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER}
-    return Model.model_validate({**fields, "root": known.root, "max_model_len": known.context_length})
+    """With vLLM's `root` and `max_model_len`, and OpenRouter's `input_modalities`."""
+    fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER, "root": known.root}
+    reads = None if known.modalities is None else list(known.modalities)
+    return Model.model_validate({**fields, "max_model_len": known.context_length, "input_modalities": reads})
 
 
 def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
+from ..media import modalities
 from ..options import EngineOptions
 from ..types import (
     EngineClosedError,
@@ -170,7 +171,7 @@ class Loop(Generic[ModelT]):
 
     def stats(self) -> EngineStats:
         batch, prefixes, memory, meter = self._batch, self._prefixes, self._memory, self._meter
-        running = len(batch) if batch is not None else 0
+        running, model = len(batch) if batch is not None else 0, self.model
         return EngineStats(
             running=running,
             max_rows=self._max_rows if self._together else 1,
@@ -193,6 +194,7 @@ class Loop(Generic[ModelT]):
             step_seconds=meter.step_seconds(),
             stall_seconds=meter.stall_seconds(),
             backend=describe_backend(),
+            modalities=() if model is None else modalities(model.text.media_kinds),
         )
 
     # -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+from ..media import modalities
 from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, deliver_events
 from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
@@ -130,7 +131,8 @@ class ScriptedEngine:
 
     def stats(self) -> EngineStats:
         """A snapshot; rows that wait for their next token are running."""
-        return EngineStats(running=len(self._loop.rows), waiting=0, steps=self._loop.steps)
+        reads = modalities(self._model.media_kinds)
+        return EngineStats(running=len(self._loop.rows), waiting=0, steps=self._loop.steps, modalities=reads)
 
     @property
     def is_closed(self) -> bool:

@@ -35,6 +35,8 @@ def is_typed(stats: EngineStats) -> None:
             assert value.p50 <= value.p90 <= value.p99 <= value.max
         elif declared is str:
             assert type(value) is str
+        elif name == "modalities":
+            assert value == () or (value[0] == "text" and set(value) <= {"text", "image", "video", "audio"})
         else:
             assert type(value) is int or (value is None and name == "kv_budget"), f"{name} is {value!r}"
             assert value is None or value >= 0, name

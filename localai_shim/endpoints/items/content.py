@@ -8,7 +8,7 @@ from ...errors import BadRequest
 from ...prompt.objects import is_object
 from .fields import ItemFields
 
-INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
+INPUT = ("input_audio", "input_video", "input_text", "input_image", "input_file")
 OUTPUT = ("output_text", "refusal")
 
 _DETAILS = ("low", "high", "auto", "original")

@@ -277,7 +277,7 @@ INPUT: list[Row] = [
     (_part({"type": "output_text", "text": "x"}), "input[1].content[0].type", "invalid_value", "'input_text'"),
     (_part({"type": "input_text"}), "input[1].content[0].text", "missing_required_parameter", "content[0].text'"),
     (_part({"type": "input_text", "text": 5}), "input[1].content[0].text", "invalid_type", "expected a string"),
-    (_part(IMAGE), "input[1].content[0].type", "unsupported_value", "this client reads text only"),
+    (_part(IMAGE), "input[1].content[0].type", "unsupported_value", "This model reads text only"),
     (_part({"type": "input_image"}), "input[1].content[0].image_url", "missing_required_parameter", "image_url'"),
     (_part({"type": "input_file", "file_id": "f"}), "input[1].content[0].type", "unsupported_value", "text only"),
     (_items({**CALL, "arguments": None}, OUTPUT), "input[0].arguments", "missing_required_parameter", "arguments'"),
@@ -452,7 +452,7 @@ def test_an_error_is_filled_as_the_sdk_fills_it(client: LocalOpenAI) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_async_client_refuses_alike(async_client: AsyncLocalOpenAI, stream: bool) -> None:
-    with refused("input[1].content[0].type", "unsupported_value", "this client reads text only"):
+    with refused("input[1].content[0].type", "unsupported_value", "This model reads text only"):
         await async_client.responses.create(**{**CREATE, **_part(IMAGE)}, stream=stream)
 
 
