@@ -7,7 +7,8 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI
+from .content import image, input_image
 from .types import VERSION, BackendMissingError
 
-__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
+__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI", "image", "input_image"]
 __version__ = VERSION

@@ -24,10 +24,11 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client types",
+    "localai_shim": "client content types",
     "client": "arguments call endpoints engine options routes runtime sdk streams types",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
+    "content": "media",
     "sdk": "errors prompt runtime",
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
@@ -60,6 +61,7 @@ PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
     "arguments": "httpx2 openai",
+    "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
     "endpoints": "openai",
