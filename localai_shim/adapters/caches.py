@@ -87,6 +87,14 @@ def write(contents: Contents) -> Any:
     return layer
 
 
+def can_merge(layer: Any) -> bool:
+    """Whether rows of this kind of cache can be merged by their class.
+
+    It has to define `merge` itself: what a subclass inherits merges nothing of what the subclass adds.
+    """
+    return "merge" in vars(type(layer)) and all(can_merge(part) for part in getattr(layer, "caches", ()))
+
+
 def as_list(layers: Sequence[Any], upstream: Upstream) -> Any:
     """A library's `CacheList` of these."""
     return _classes(upstream).CacheList(*layers)

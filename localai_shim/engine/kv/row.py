@@ -27,7 +27,7 @@ def is_packed(row: RowCache) -> bool:
 
 def can_batch(row: RowCache) -> bool:
     """Whether rows of this kind of cache can share a batch."""
-    return all(hasattr(type(layer), "merge") or caches.read(layer) is not None for layer in row)
+    return all(caches.can_merge(layer) or caches.read(layer) is not None for layer in row)
 
 
 def read_row(row: RowCache) -> list[Contents]:
