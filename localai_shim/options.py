@@ -89,6 +89,14 @@ class RunOptions(TypedDict, total=False):
             least=0,
         ),
     ]
+    vision_cache_bytes: Annotated[
+        int | None,
+        Option(
+            "Most bytes for what the model's tower made of images, videos and sounds, so that each is run once; 0 "
+            "keeps it only while prompts need it. By default an eighth of the default for `prefix_cache_bytes`.",
+            least=0,
+        ),
+    ]
     cache_dir: Annotated[
         ModelPath | None,
         Option("A folder in which these survive the process, up to 10 GiB; several processes may share it."),
