@@ -6,8 +6,8 @@ client = LocalOpenAI()  # the small checkpoint that ships with the package
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
-from .client import AsyncLocalOpenAI, LocalOpenAI
+from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
 from .types import VERSION, BackendMissingError
 
-__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI"]
+__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI", "async_http_client", "http_client"]
 __version__ = VERSION

@@ -25,7 +25,8 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client types",
-    "client": "arguments call endpoints engine options routes runtime sdk streams types",
+    "client": "arguments call endpoints engine options routes runtime sdk streams transport types",
+    "transport": "call runtime sdk",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
     "sdk": "errors runtime",
@@ -58,6 +59,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
+    "transport": "httpx2 openai",
     "arguments": "httpx2 openai",
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
