@@ -14,7 +14,6 @@ from mlx import nn
 from mlx.utils import tree_map
 
 from tests.architectures import _COMMON, _SPECIAL
-from tests.tiny import VOCABULARY
 
 ABSENT = object()
 _MROPE = {"type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], "partial_rotary_factor": 1.0}
@@ -71,7 +70,6 @@ def _made(cls: Any, values: dict[str, Any]) -> Any:
 
 
 def make(name: str, **changes: Any) -> Any:
-    module = importlib.import_module(f"mlx_vlm.models.{name}")
     language = _found(name, "LanguageModel")
     values = {
         **_COMMON,

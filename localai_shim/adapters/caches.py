@@ -16,12 +16,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .contents import Contents, KeyValues, Parts, Quantised, Ring, States, Upstream
+from .contents import UPSTREAMS, Contents, KeyValues, Parts, Quantised, Ring, States, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
-
-_MODULES: dict[str, Upstream] = {"mlx_lm.models.cache": "mlx_lm", "mlx_vlm.models.cache": "mlx_vlm"}
 
 
 def is_packed(layer: Any) -> bool:
@@ -40,7 +38,7 @@ def read(layer: Any) -> Contents | None:
     packed = sys.modules.get(f"{__package__}.packed")
     if packed is not None and kind is packed.PackedKVCache:
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
-    upstream = _MODULES.get(kind.__module__)
+    upstream = UPSTREAMS.get(kind.__module__)
     if upstream is None:
         return None
     classes = _classes(upstream)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 Upstream = Literal["mlx_lm", "mlx_vlm"]
 """The library whose classes hold a layer. Each has its own, and its models use what only these have."""
+UPSTREAMS: dict[str, Upstream] = {"mlx_lm.models.cache": "mlx_lm", "mlx_vlm.models.cache": "mlx_vlm"}
+"""By the module that defines them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from . import caches
-from .contents import KeyValues, Parts, Quantised, Upstream
+from .contents import UPSTREAMS, Quantised, Upstream
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
@@ -82,8 +81,8 @@ def pack(row: Sequence[Any], how: Quantised) -> list[Any]:
 
 
 def _packed(layer: Any, how: Quantised) -> Any:
-    contents = caches.read(layer)
-    if isinstance(contents, Parts):
-        return caches.as_list([_packed(part, how) for part in layer.caches], contents.upstream)
-    plain = isinstance(contents, KeyValues) and contents.ring is None and contents.quantised is None
-    return PackedKVCache(how, upstream=contents.upstream) if contents is not None and plain else layer
+    kind = type(layer)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is not None and kind.__name__ == "CacheList":
+        return kind(*(_packed(part, how) for part in layer.caches))
+    return PackedKVCache(how, upstream=upstream) if upstream is not None and kind.__name__ == "KVCache" else layer
