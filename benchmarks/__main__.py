@@ -23,7 +23,7 @@ import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
-from . import blas, gpu, report, servers, soak, streams
+from . import blas, gpu, report, servers, soak, streams, vision_models
 from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="fewer streams, tokens and runs: seconds for each part")
     add("--size", choices=SIZES, default="small", help="of the random model (default small)")
     add("--vocabulary", type=int, help="tokens of the random model's vocabulary")
+    add("--vision-size", choices=vision_models.SIZES, default="small", help="of the model that sees (default small)")
     add("--model", type=Path, help="use the model in this folder; a random one is made there if it does not exist")
     add("--prompt-tokens", type=int, help="length of each prompt")
     add("--new-tokens", type=int, help="tokens that each stream generates")
@@ -106,6 +107,7 @@ def run_parts(options: argparse.Namespace, stack: ExitStack) -> None:
         repeats=options.repeats,
         quick=options.quick,
         vocabulary=config["vocab_size"],
+        vision_size=options.vision_size,
         server=server(options),
     )
     if options.profile:

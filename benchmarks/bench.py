@@ -36,6 +36,8 @@ class Bench:
     repeats: int
     quick: bool
     vocabulary: int
+    vision_size: str = "small"
+    """Of the model that the part `vision` makes."""
     server: tuple[openai.AsyncOpenAI, str] | None = None
     """One more to compare decoding with, and the model name to send to it."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.tiny import TEMPLATE
 
 _SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-_THINK = ["<think>", "</think>"]
+_MARKERS = ["<think>", "</think>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
 _ENTROPY = 2.0  # nats
 
 
@@ -83,9 +83,10 @@ def randomise(model: Any, vocabulary: int, quiet: list[int], dtype: Any) -> None
     spread = math.sqrt(2 * (math.log(vocabulary) - _ENTROPY))
     for name, array in tree_flatten(model.parameters()):
         if array.ndim > 1:
-            scale = spread if name.startswith("lm_head") else 1.0
-            array = mx.random.normal(array.shape, dtype) * (scale / math.sqrt(array.shape[-1]))
-        if name.startswith("lm_head"):
+            scale = spread if "lm_head." in name else 1.0
+            inputs = array.size // array.shape[0]
+            array = mx.random.normal(array.shape, dtype) * (scale / math.sqrt(inputs))
+        if "lm_head." in name:
             array[mx.array(quiet)] = 0.0
         array = array.astype(dtype)
         mx.eval(array)
@@ -112,12 +113,12 @@ def qwen3_config(size: Size, vocabulary: int) -> dict[str, Any]:
 def make_tokenizer(folder: Path, vocabulary: int, template: str = TEMPLATE) -> tuple[list[int], int]:
     """Train and save a byte-level BPE of ASCII text; returns the ids that give no text at once, and that of the end.
 
-    It has tokens for think markers where the template has such markers.
+    It has a token for each of the markers that the template has.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    markers = [marker for marker in _THINK if marker in template]
+    markers = [marker for marker in _MARKERS if marker in template]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from . import agents, grammars, joins, mixed, overhead, prefill, report, stalls, throughput, turns, values, wakeups
+from . import (
+    agents,
+    grammars,
+    joins,
+    mixed,
+    overhead,
+    prefill,
+    report,
+    stalls,
+    throughput,
+    turns,
+    values,
+    vision,
+    wakeups,
+)
 from .bench import Bench
 from .figures import Section, print_figures
 
@@ -79,4 +93,5 @@ PARTS: dict[str, Part] = {
     "stall": stalls.measure,
     "agents": agents.measure,
     "joins": joins.measure,
+    "vision": vision.measure,
 }

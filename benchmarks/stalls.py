@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from localai_shim import AsyncLocalOpenAI
 
@@ -34,12 +35,13 @@ def measure(bench: Bench) -> Section:
     # A client of its own says max_stall aloud; it has an engine of its own, too.
     client = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=MAX_STALL)
     for number in range(bench.repeats + 1):
-        found, step, first = asyncio.run(_run(client, bench.prompts.take(STREAMS), *long_prompts.take(1)))
+        long = [prompt.messages for prompt in long_prompts.take(1)]
+        gaps = asyncio.run(gaps_beside(client, bench.prompts.take(STREAMS), long))
         if number:
-            longest.append(found[0])
-            typical.append(median(found))
-            steps.append(step)
-            joined.append(first)
+            longest.append(gaps.joining[0])
+            typical.append(median(gaps.joining))
+            steps.append(gaps.step)
+            joined.append(gaps.first_token)
     asyncio.run(client.close())
     waits = f"longest gap {spread(longest, 1e3, 0)} ms, median gap {spread(typical, 1e3, 0)} ms"
     print(
@@ -67,21 +69,32 @@ def measure(bench: Bench) -> Section:
     )
 
 
-async def _run(client: AsyncLocalOpenAI, prompts: list[Prompt], long: Prompt) -> tuple[list[float], float, float]:
-    """(gaps while the long prompt joins, the longest first; median gap before; its time to first token): seconds."""
+class Gaps(NamedTuple):
+    """Seconds between tokens of running streams."""
+
+    joining: list[float]
+    """While others joined, the longest first."""
+    step: float
+    """The median before."""
+    first_token: float
+    """Of the last one that joined, its time to first token."""
+
+
+async def gaps_beside(client: AsyncLocalOpenAI, prompts: Sequence[Prompt], joining: Sequence[Any]) -> Gaps:
+    """Streams run alone, and then conversations join them, all at once."""
     times: list[list[float]] = [[] for _ in prompts]
     streams = [asyncio.create_task(_endless(client, p, t)) for p, t in zip(prompts, times, strict=True)]
-    await _until(streams, times, [_ALONE] * STREAMS)
+    await _until(streams, times, [_ALONE] * len(prompts))
     begin = time.perf_counter()
     start = max(t[0] for t in times)
     alone = [b - a for t in times for a, b in pairwise(t) if a >= start]
-    answer = await ask(client, long.messages, 2)
+    answers = await asyncio.gather(*(ask(client, messages, 2) for messages in joining))
     await _until(streams, times, [len(t) + _AFTER for t in times])
     for stream in streams:
         stream.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
     gaps = sorted((b - a for t in times for a, b in pairwise(t) if b > begin), reverse=True)
-    return gaps, median(alone), answer.first_token
+    return Gaps(gaps, median(alone), max(answer.first_token for answer in answers))
 
 
 async def _endless(client: AsyncLocalOpenAI, prompt: Prompt, times: list[float]) -> None:

@@ -6,9 +6,17 @@ client = LocalOpenAI()  # the small checkpoint that ships with the package
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
-from .client import AsyncLocalOpenAI, LocalOpenAI
+from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
 from .content import image, input_image
 from .types import VERSION, BackendMissingError
 
-__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI", "image", "input_image"]
+__all__ = [
+    "AsyncLocalOpenAI",
+    "BackendMissingError",
+    "LocalOpenAI",
+    "async_http_client",
+    "http_client",
+    "image",
+    "input_image",
+]
 __version__ = VERSION

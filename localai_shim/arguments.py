@@ -7,7 +7,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import openai
 
@@ -87,11 +87,30 @@ def check_arguments(cls: type, given: Mapping[str, object]) -> None:
     stock = _stock(sdk.stock_class(cls))
     for name in given:
         if name not in OWN and name not in stock and name not in _WITHOUT_EFFECT:
-            near = difflib.get_close_matches(name, ["model", *OWN, *stock], n=1)
-            hint = f". Did you mean '{near[0]}'?" if near else ""
-            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument '{name}'{hint}")
+            _refuse_argument(cls.__name__, name, ["model", *OWN, *stock])
     if not isinstance(given.get("timeout"), openai.NotGiven):
         sdk.read_seconds(given.get("timeout"))
+
+
+def check_options(function: str, given: Mapping[str, object]) -> None:
+    """Refuse what is no option of a local model.
+
+    Args:
+        function: what got them.
+        given: the options, by name.
+
+    Raises:
+        TypeError: names the option, and the one that may have been meant.
+    """
+    for name in given:
+        if name not in OWN:
+            _refuse_argument(function, name, ["model", "timeout", *OWN])
+
+
+def _refuse_argument(function: str, name: str, known: list[str]) -> NoReturn:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f". Did you mean '{near[0]}'?" if near else ""
+    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
 
 
 @functools.cache
@@ -132,10 +151,19 @@ def own_rows() -> str:
 
 def docstring(base: str) -> str:
     """The docstring of a client."""
+    return _DOC.format(base=base, own=_described())
+
+
+def options_docstring(base: str) -> str:
+    """The docstring of what makes an http client for a client of the SDK."""
+    return _HTTP_DOC.format(base=base, own=_described())
+
+
+def _described() -> str:
     lines = [
         textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in _DOCUMENTED.items()
     ]
-    return _DOC.format(base=base, own=textwrap.indent("\n".join(lines), " " * 8))
+    return textwrap.indent("\n".join(lines), " " * 8)
 
 
 _DOCUMENTED = {"model": MODEL, **OWN}
@@ -152,4 +180,20 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
         TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
+    """
+
+_HTTP_DOC = """An http client for `openai.{base}(http_client=...)` whose requests a local model in this process answers.
+
+    For code that builds its own client; `Local{base}` is faster. It goes by a request's path, whatever the address, and
+    never uses the network. Closing it lets the model go.
+
+    Args:
+{own}
+        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an option that does not exist.
+        ValueError: options that contradict each other, or a `store` that cannot be used.
     """

@@ -17,14 +17,17 @@ from .arguments import (
     AsyncClientArguments,
     ClientArguments,
     check_arguments,
+    check_options,
     copy_arguments,
     docstring,
+    options_docstring,
     stock_arguments,
     with_signature,
 )
 from .call import Call, preparing
-from .options import ModelPath
+from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
+from .transport import LocalAsyncTransport, LocalTransport
 from .types import EngineStats
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ class _LocalClient:
         check_arguments(cls, given)
         http_client = given.get("http_client")
         if not isinstance(http_client, kind):
-            http_client = kind(make_runtime(model, given), sdk.timeout_of(http_client))
+            make = _http_client if kind is sdk.LocalHttpClient else _async_http_client
+            http_client = make(make_runtime(model, given), sdk.timeout_of(http_client), sdk.BASE_URL)
         self._runtime = http_client.runtime
         return stock_arguments(given, http_client)
 
@@ -115,7 +119,8 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
-    def _respond(self, call: Call) -> sdk.AnyResponse:
+    @staticmethod
+    def _respond(call: Call) -> sdk.AnyResponse:
         from .streams import SyncEvents, SyncFollowing, SyncGeneration
 
         def follow(source: Followable, after: int = -1) -> sdk.AnyResponse:
@@ -144,6 +149,9 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
 
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
+            if sdk.is_wrapped(inherited := super().request):
+                local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
+                return inherited(cast_to, sdk.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = self._respond(call)
@@ -159,7 +167,8 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
-    async def _respond(self, call: Call) -> sdk.AnyResponse:
+    @staticmethod
+    async def _respond(call: Call) -> sdk.AnyResponse:
         from .engine.sinks import make_async_sink
         from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, save
 
@@ -203,9 +212,49 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
 
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
+            if sdk.is_wrapped(inherited := super().request):
+                local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
+                return await inherited(cast_to, sdk.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = await self._respond(call)
             except BaseException as error:
                 call.fail(error)
             return await self._process_response(response=response, **how)
+
+
+# -- for clients that other code builds -----------------------------------------------------------------------------
+
+
+def http_client(
+    model: ModelPath | None = None,
+    *,
+    timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT,
+    **options: Unpack[LocalOptions],
+) -> sdk.LocalHttpClient:
+    check_options("http_client", options)
+    return _http_client(make_runtime(model, options), timeout)
+
+
+def async_http_client(
+    model: ModelPath | None = None,
+    *,
+    timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT,
+    **options: Unpack[LocalOptions],
+) -> sdk.LocalAsyncHttpClient:
+    check_options("async_http_client", options)
+    return _async_http_client(make_runtime(model, options), timeout)
+
+
+http_client.__doc__ = options_docstring("OpenAI")
+async_http_client.__doc__ = options_docstring("AsyncOpenAI")
+
+
+def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
+    transport = LocalTransport(runtime, LocalOpenAI._respond, base_url)
+    return sdk.LocalHttpClient(runtime, transport, timeout)
+
+
+def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalAsyncHttpClient:
+    transport = LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond, base_url)
+    return sdk.LocalAsyncHttpClient(runtime, transport, timeout)

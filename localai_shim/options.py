@@ -96,8 +96,8 @@ class RunOptions(TypedDict, total=False):
     vision_cache_bytes: Annotated[
         int | None,
         Option(
-            "Most bytes that a model's features of images, video and audio may hold, so that it looks at each only "
-            "once; 0 keeps them for running requests only. By default a small part of what the weights leave.",
+            "Most bytes for what the model's tower made of images, videos and sounds, so that each is run once; 0 "
+            "keeps it only while prompts need it. By default an eighth of the default for `prefix_cache_bytes`.",
             least=0,
         ),
     ]

@@ -1,7 +1,8 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, and `Stream.__stream__`.
+`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, `Stream.__stream__`, the options of a
+request, and the file that has the SDK's own `request`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ import importlib
 import inspect
 import json
 import operator
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, runtime_checkable
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from urllib.parse import parse_qsl
 
 import openai
-from openai import AsyncStream, Stream
+from openai import AsyncStream, Stream, _base_client
+from openai._models import FinalRequestOptions
 from openai.types.responses import Response
 
 from .errors import BadRequest, NotFound, RequestError
@@ -28,15 +33,13 @@ from .prompt.objects import holds_objects, with_data_urls
 
 if TYPE_CHECKING:
     import httpx2 as httpx
-    from openai._models import FinalRequestOptions
 
     from .runtime import Runtime
-
-    RequestOptions = FinalRequestOptions
 else:
     httpx = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
 
 T = TypeVar("T")
+RequestOptions = FinalRequestOptions
 Client = openai.OpenAI | openai.AsyncOpenAI
 
 
@@ -58,6 +61,8 @@ class AsyncEvents(Protocol):
 
 
 Events = SyncEvents | AsyncEvents
+
+Timeout = openai.Timeout | float | None
 
 BASE_URL = "http://localhost:0/v1/"  # port 0 cannot be connected to
 
@@ -106,6 +111,47 @@ class _LazyBody(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self:
             yield piece
+
+
+def read_request(request: httpx.Request) -> RequestOptions:
+    """The options of a request that the SDK, or anybody else, made for a server. Its content was read.
+
+    Where servers have their API is left out of the path, as `/v1` and Azure's deployments are.
+    """
+    path, _, query = request.url.raw_path.decode().partition("?")
+    body: object = None
+    try:
+        body = json.loads(request.content) if request.content else None
+    except ValueError:  # it is refused where an endpoint needs one
+        body = (
+            request.content.decode(errors="replace") if "json" in request.headers.get("content-type", "json") else None
+        )
+    params: dict[str, object] = {}
+    for name, value in parse_qsl(query):
+        if name.endswith("[]"):
+            params[name] = [*cast(list[str], params.get(name, [])), value]
+        elif name != "api-version":  # Azure's clients send it with every request
+            params[name] = value
+    timeout = request.extensions.get("timeout", {}).get("read")
+    path = _API_ROOT.sub("", path, count=1)
+    return FinalRequestOptions.construct(
+        method=request.method, url=path, params=params, json_data=body, timeout=timeout
+    )
+
+
+_API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1beta/openai|v1))(?=/)")
+
+
+def is_wrapped(request: object) -> bool:
+    """Whether a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it."""
+    return type(request) is not MethodType or request.__func__.__code__.co_filename != _base_client.__file__
+
+
+def without_retries(options: RequestOptions) -> RequestOptions:
+    """As these, for a request that fails for good."""
+    made = options.model_copy()
+    made.max_retries = 0
+    return made
 
 
 def stock_class(cls: type) -> type:
@@ -306,20 +352,38 @@ class _Refuse(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Nothing may reach the network, whoever holds the client."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
+        refuse(request)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
+        refuse(request)
+
+
+def refuse(request: httpx.Request) -> NoReturn:
+    """Send nothing."""
+    raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
+
+
+@functools.cache
+def stock_client(asynchronous: bool) -> Client:
+    """A client of the SDK's own that can send nothing, for what only its methods know."""
+    made: Any = object.__new__(openai.AsyncOpenAI if asynchronous else openai.OpenAI)  # no hook in __init__ sees it
+    made._client = (httpx.AsyncClient if asynchronous else httpx.Client)(transport=_Refuse())
+    return cast(Client, made)
 
 
 class LocalHttpClient(httpx.Client):
     """Stands where the SDK keeps its http client; copies of an OpenAI client share it and what is behind it.
 
     Building it makes no SSL context, which takes about 20 ms.
+
+    Args:
+        runtime: closed with it.
+        transport: what answers.
+        timeout: of requests that have none of their own.
     """
 
-    def __init__(self, runtime: Runtime, timeout: httpx.Timeout | float) -> None:
-        super().__init__(transport=_Refuse(), timeout=timeout)
+    def __init__(self, runtime: Runtime, transport: httpx.BaseTransport, timeout: Timeout) -> None:
+        super().__init__(transport=transport, timeout=timeout)
         self.runtime = runtime
 
     def close(self) -> None:
@@ -330,8 +394,8 @@ class LocalHttpClient(httpx.Client):
 class LocalAsyncHttpClient(httpx.AsyncClient):
     """As `LocalHttpClient`, async."""
 
-    def __init__(self, runtime: Runtime, timeout: httpx.Timeout | float) -> None:
-        super().__init__(transport=_Refuse(), timeout=timeout)
+    def __init__(self, runtime: Runtime, transport: httpx.AsyncBaseTransport, timeout: Timeout) -> None:
+        super().__init__(transport=transport, timeout=timeout)
         self.runtime = runtime
 
     async def aclose(self) -> None:

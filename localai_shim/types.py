@@ -302,6 +302,12 @@ class EngineStats:
     """Prompt tokens that it saved from being prefilled."""
     cache_bytes: int = 0
     """What it holds."""
+    tower_runs: int = 0
+    """Images, videos and sounds that were run through the model's tower."""
+    feature_hits: int = 0
+    """Those that prompts needed and that did not have to be, as the same had been run before."""
+    feature_bytes: int = 0
+    """What is held of what the tower made."""
     kv_bytes: int = 0
     """What the decode batch's caches hold, free room included."""
     kv_bytes_per_token: int = 0

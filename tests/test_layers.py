@@ -25,7 +25,8 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client content types",
-    "client": "arguments call endpoints engine options routes runtime sdk streams types",
+    "client": "arguments call endpoints engine options routes runtime sdk streams transport types",
+    "transport": "call runtime sdk",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
     "content": "media",
@@ -60,6 +61,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
+    "transport": "httpx2 openai",
     "arguments": "httpx2 openai",
     "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",

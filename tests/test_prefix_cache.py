@@ -14,18 +14,12 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
 from tests.agent_loop import KINDS, THINKING, client_of
 from tests.conftest import refused
+from tests.endpoints.scripting import TEXT, function
 from tests.engine.harness import engine_for
 from tests.samples import exhaustive, only
 
 SYSTEM = "You are an agent that looks up facts. " + "one two three four five six seven eight nine ten " * 8
-TOOL: Any = {
-    "type": "function",
-    "function": {
-        "name": "look_up",
-        "description": "Looks up a fact.",
-        "parameters": {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]},
-    },
-}
+TOOL = function("look_up", what=TEXT)
 
 
 class Loop:

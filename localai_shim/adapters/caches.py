@@ -1,4 +1,4 @@
-"""Converts mlx-lm's caches of one row to plain contents, which need none of their classes, and back.
+"""Converts mlx-lm's and mlx-vlm's caches of one row to plain contents, which need none of their classes, and back.
 
 Classes are compared exactly: a subclass may mean anything by its contents, so it is not read.
 
@@ -10,11 +10,13 @@ read it: nothing is copied here.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .contents import Contents, KeyValues, Parts, Quantised, Ring, States
+from .contents import UPSTREAMS, Contents, KeyValues, Parts, Quantised, Ring, States, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -32,24 +34,25 @@ def read(layer: Any) -> Contents | None:
 
     Later changes to the cache do not show in them.
     """
-    upstream = sys.modules.get("mlx_lm.models.cache")
     kind = type(layer)
-    if upstream is None:
-        return None
     packed = sys.modules.get(f"{__package__}.packed")
     if packed is not None and kind is packed.PackedKVCache:
-        return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how)
-    if kind is upstream.KVCache:
-        return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]))
-    if kind is upstream.QuantizedKVCache:
+        return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is None:
+        return None
+    classes = _classes(upstream)
+    if kind is classes.KVCache:
+        return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]), upstream=upstream)
+    if kind is classes.QuantizedKVCache:
         arrays = [None] if layer.keys is None else [*layer.keys, *layer.values]
         how = Quantised(layer.group_size, layer.bits)
-        return KeyValues(layer.offset, _trimmed(layer, arrays), quantised=how)
-    if kind is upstream.RotatingKVCache:
-        return _read_ring(layer)
-    if kind is upstream.ArraysCache and layer.lengths is None and layer.left_padding is None:
-        return States(_own_states(layer.cache))
-    if kind is upstream.CacheList:
+        return KeyValues(layer.offset, _trimmed(layer, arrays), quantised=how, upstream=upstream)
+    if kind is classes.RotatingKVCache:
+        return _read_ring(layer, upstream)
+    if kind is classes.ArraysCache and layer.lengths is None and layer.left_padding is None:
+        return States(_own_states(layer.cache), upstream)
+    if kind is classes.CacheList:
         parts = [read(part) for part in layer.caches]
         known = tuple(part for part in parts if part is not None)
         return Parts(known) if len(known) == len(parts) else None
@@ -57,24 +60,23 @@ def read(layer: Any) -> Contents | None:
 
 
 def write(contents: Contents) -> Any:
-    """A cache of one row with these contents: mlx-lm's own, or our `PackedKVCache`.
+    """A cache of one row with these contents: of their library's own class, or our `PackedKVCache`.
 
     Later changes to the cache do not show in the contents.
     """
-    from mlx_lm.models import cache as upstream
-
+    classes = _classes(contents.upstream)
     if isinstance(contents, Parts):
-        return as_list([write(part) for part in contents.parts])
+        return as_list([write(part) for part in contents.parts], contents.upstream)
     if isinstance(contents, States):
-        layer = upstream.ArraysCache(len(contents.arrays))
+        layer = classes.ArraysCache(len(contents.arrays))
         layer.cache = list(_own_states(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
     if how is not None:
         from .packed import PackedKVCache
 
-        return PackedKVCache(how, _own(contents.arrays))
-    layer = upstream.KVCache() if ring is None else upstream.RotatingKVCache(ring.size, ring.keep)
+        return PackedKVCache(how, _own(contents.arrays), contents.upstream)
+    layer = classes.KVCache() if ring is None else classes.RotatingKVCache(ring.size, ring.keep)
     if contents.arrays:
         layer.keys, layer.values = _own(contents.arrays)
         layer.offset = contents.length
@@ -83,11 +85,23 @@ def write(contents: Contents) -> Any:
     return layer
 
 
-def as_list(layers: Sequence[Any]) -> Any:
-    """mlx-lm's `CacheList` of these."""
-    from mlx_lm.models.cache import CacheList
+def can_merge(layer: Any) -> bool:
+    """Whether rows of this kind of cache can be merged by their class.
 
-    return CacheList(*layers)
+    It has to define `merge` itself: what a subclass inherits merges nothing of what the subclass adds.
+    """
+    return "merge" in vars(type(layer)) and all(can_merge(part) for part in getattr(layer, "caches", ()))
+
+
+def as_list(layers: Sequence[Any], upstream: Upstream) -> Any:
+    """A library's `CacheList` of these."""
+    return _classes(upstream).CacheList(*layers)
+
+
+@functools.cache
+def _classes(upstream: Upstream) -> Any:
+    """The module of a library's cache classes."""
+    return importlib.import_module(f"{upstream}.models.cache")
 
 
 def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
@@ -103,14 +117,14 @@ def _trimmed(layer: Any, arrays: Sequence[mx.array | None]) -> tuple[mx.array, .
     return tuple(array[:, :, : layer.offset] for array in arrays if array is not None) if layer.offset else ()
 
 
-def _read_ring(layer: Any) -> KeyValues:
+def _read_ring(layer: Any, upstream: Upstream) -> KeyValues:
     import mlx.core as mx
 
     ring = Ring(layer.max_size, layer.keep)
     if layer.keys is None or not layer.offset:
-        return KeyValues(0, (), ring)
+        return KeyValues(0, (), ring, upstream=upstream)
     arrays = [layer._temporal_order(array) for array in (layer.keys, layer.values)]
     if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed with the next token only
         first, last = slice(0, ring.keep), slice(arrays[0].shape[2] - (ring.size - ring.keep), None)
         arrays = [mx.concatenate([a[:, :, first], a[:, :, last]], axis=2) for a in arrays]
-    return KeyValues(layer.offset, _own(arrays), ring)
+    return KeyValues(layer.offset, _own(arrays), ring, upstream=upstream)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+Upstream = Literal["mlx_lm", "mlx_vlm"]
+"""The library whose classes hold a layer. Each has its own, and its models use what only these have."""
+UPSTREAMS: dict[str, Upstream] = {"mlx_lm.models.cache": "mlx_lm", "mlx_vlm.models.cache": "mlx_vlm"}
+"""By the module that defines them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class KeyValues:
     first ones, which come first. () while there are none."""
     ring: Ring | None = None
     quantised: Quantised | None = None
+    upstream: Upstream = "mlx_lm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class States:
     """One recurrent layer (`ArraysCache`): arrays `[rows, ...]` of a size that does not grow, None before the first."""
 
     arrays: tuple[mx.array | None, ...]
+    upstream: Upstream = "mlx_lm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,10 @@ class Parts:
     """One layer with several caches (`CacheList`)."""
 
     parts: tuple[Contents, ...]
+
+    @property
+    def upstream(self) -> Upstream:
+        return self.parts[0].upstream
 
 
 Contents = KeyValues | States | Parts

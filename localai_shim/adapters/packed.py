@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import CacheList, KVCache
+from mlx_lm.models.cache import KVCache
 
-from .contents import Quantised
+from .contents import UPSTREAMS, Quantised, Upstream
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
@@ -21,11 +21,12 @@ class PackedKVCache(KVCache):  # type: ignore[misc]
     Args:
         how: how keys and values are quantised.
         packed: packed keys, scales and biases, then those of the values, `[1, heads, tokens, ...]`; () for none.
+        upstream: the library whose model it is for; mlx-vlm's take it as they take their own `KVCache`.
     """
 
-    def __init__(self, how: Quantised, packed: Sequence[mx.array] = ()) -> None:
+    def __init__(self, how: Quantised, packed: Sequence[mx.array] = (), upstream: Upstream = "mlx_lm") -> None:
         super().__init__()
-        self.how, self.packed = how, tuple(packed)
+        self.how, self.packed, self.upstream = how, tuple(packed), upstream
         self.offset = packed[0].shape[2] if packed else 0
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -80,6 +81,8 @@ def pack(row: Sequence[Any], how: Quantised) -> list[Any]:
 
 
 def _packed(layer: Any, how: Quantised) -> Any:
-    if type(layer) is CacheList:
-        return CacheList(*(_packed(part, how) for part in layer.caches))
-    return PackedKVCache(how) if type(layer) is KVCache else layer
+    kind = type(layer)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is not None and kind.__name__ == "CacheList":
+        return kind(*(_packed(part, how) for part in layer.caches))
+    return PackedKVCache(how, upstream=upstream) if upstream is not None and kind.__name__ == "KVCache" else layer

@@ -60,6 +60,7 @@ class Batch:
         """
         self._deliver = deliver
         self.rows: list[Row] = []
+        self._states: list[object | None] | None = None  # of the rows; None: all are text
         self._model = model
         self._emit = emit
         self._prefixes = prefixes
@@ -187,7 +188,9 @@ class Batch:
                 for i, slot in enumerate(part.slots):
                     source[slot] = start + i
             mine = tokens if source == list(range(len(self.rows))) else tokens[mx.array(source)]
-            logits = self._model.forward(StepInput(mine[:, None], part.layers))[:, -1]
+            states = self._states
+            state = None if states is None else [states[i] for i in source]
+            logits = self._model.forward(StepInput(mine[:, None], part.layers, state=state))[:, -1]
             parts.append(logits[mx.array(part.slots)] if sparse else logits)
             start = end
         return parts[0] if len(parts) == 1 else mx.concatenate(parts)
@@ -333,10 +336,12 @@ class Batch:
         self._renew_sampler()
 
     def _renew_sampler(self) -> None:
+        states = [row.state for row in self.rows]
+        self._states = states if any(state is not None for state in states) else None
         if self._sampler is not None:
             self._sampler.retire()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _forget(self) -> None:
         self._cache, self._places, self._unkept = Buckets(self._model.weight_bytes), [], []
-        self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = None
+        self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None

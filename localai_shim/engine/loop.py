@@ -36,6 +36,7 @@ from ..types import (
 )
 from .agreement import agreement
 from .batch import Batch
+from .features import FeatureCache
 from .kv import can_batch, fits_slots
 from .memory import Memory
 from .meter import Meter
@@ -58,6 +59,7 @@ MAX_STALL_SECONDS = 0.05
 PREFILL_CHUNK_TOKENS = 2048
 MAX_QUEUE_ROWS = 16_384
 CACHE_DIR_BYTES = 10 * 2**30
+FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
 
 
 @dataclass(slots=True)
@@ -100,6 +102,7 @@ class Loop(Generic[ModelT]):
         self._scheduler: Scheduler | None = None
         self._prefixes: PrefixCache | None = None
         self._memory: Memory | None = None
+        self._features = FeatureCache(0)
         self._meter = Meter()
         self._tickets: dict[Row, Ticket] = {}
         self._rows: dict[Ticket, set[Row]] = {}
@@ -186,6 +189,9 @@ class Loop(Generic[ModelT]):
             cache_misses=prefixes.misses if prefixes else 0,
             cache_tokens=prefixes.reused if prefixes else 0,
             cache_bytes=prefixes.bytes if prefixes else 0,
+            tower_runs=self._features.runs,
+            feature_hits=self._features.hits,
+            feature_bytes=self._features.bytes,
             kv_bytes=batch.nbytes if batch is not None else 0,
             kv_bytes_per_token=memory.per_token if memory else 0,
             kv_bytes_per_token_unquantised=memory.per_token_unquantised if memory else 0,
@@ -235,6 +241,10 @@ class Loop(Generic[ModelT]):
             log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
         if fits_slots(model.new_cache()):
             self._plan_memory(model, reuse_prompts=found.in_pieces)
+        wanted = options.get("vision_cache_bytes")
+        self._features = FeatureCache(
+            int(FEATURES_SHARE * default_budget(model.weight_bytes)) if wanted is None else wanted
+        )
         self._batch = Batch(model, self._emit, self._prefixes, self._flush)
         self._scheduler = Scheduler(
             model,
@@ -246,6 +256,7 @@ class Loop(Generic[ModelT]):
             meter=self._meter,
             prefixes=self._prefixes,
             memory=self._memory,
+            features=self._features,
         )
 
     def _plan_memory(self, model: ModelT, *, reuse_prompts: bool) -> None:
@@ -387,6 +398,7 @@ class Loop(Generic[ModelT]):
         if self._memory is not None:
             self._memory.close()
         self._batch = self._scheduler = self._prefixes = self._memory = None
+        self._features.clear()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it

@@ -92,9 +92,9 @@ class Memory:
         most = bisect.bisect_right(range(MAX_CONTEXT_TOKENS), self.budget, key=self.row) - 1
         return None if most >= MAX_CONTEXT_TOKENS - 1 else most if most >= MIN_CONTEXT_TOKENS else 0
 
-    def row(self, tokens: int) -> int:
-        """Most bytes of a row of so many tokens while it is prefilled."""
-        return self._of(capacity_for(tokens), min(tokens, self._chunk))
+    def row(self, tokens: int, first_pass: int = 0) -> int:
+        """Most bytes of a row of so many tokens while it is prefilled, the first of them in one pass."""
+        return self._of(capacity_for(tokens), max(min(tokens, self._chunk), first_pass))
 
     def batch(self, lengths: Sequence[int]) -> int:
         """Most bytes of a batch whose rows grow to these lengths."""

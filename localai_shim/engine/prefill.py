@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import mlx.core as mx
@@ -13,7 +14,7 @@ from ..types import Prompt, TokenScore, common_length
 from .kv import RowCache, copied
 from .kv.segments import stack, takes_padding, unstack
 from .meter import Meter
-from .model import Model, StepInput
+from .model import Features, MediaSpan, Model, StepInput
 from .prefix.cache import PrefixCache
 from .row import Row
 from .scores import Scorer, Scoring
@@ -42,6 +43,8 @@ class PrefillJob:
         "cache",
         "dependents",
         "done",
+        "features",
+        "first_pass",
         "insert_at",
         "keys",
         "priority",
@@ -49,6 +52,7 @@ class PrefillJob:
         "resumed",
         "rows",
         "scores",
+        "state",
         "tokens",
     )
 
@@ -73,6 +77,12 @@ class PrefillJob:
         """The batch inserts its end, once its rows have their first tokens."""
         self.dependents: list[tuple[int, PrefillJob]] = []
         """(length, job): jobs that begin when this one has run so many tokens."""
+        self.first_pass = 0
+        """See `Model.first_pass`."""
+        self.state: object | None = None
+        """See `Model.row_state`; set when the job begins."""
+        self.features: dict[int, Features] = {}
+        """By digest; while they are here they are pinned."""
 
     @property
     def left(self) -> int:
@@ -83,6 +93,26 @@ class PrefillJob:
     def opening(self) -> tuple[str | None, tuple[int, ...]] | None:
         """What is equal for two jobs that share a prefix; None where the prompt is too short to be waited for."""
         return (self.prompt.salt, tuple(self.keys[:MIN_SHARED_TOKENS])) if len(self.keys) > MIN_SHARED_TOKENS else None
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """What jobs are compared by: how many items may have to be run before, and how many tokens."""
+        items = 0 if not self.prompt.media else sum(span.media.digest not in self.features for span in self.spans())
+        return items, self.left
+
+    def spans(self) -> Iterator[MediaSpan]:
+        """The items that have a placeholder among the tokens that are still to be prefilled."""
+        return (span for span in self.prompt.media if span.stop > self.done)
+
+    def step(self, size: int) -> StepInput:
+        """The pass of the next tokens, so many."""
+        assert self.cache is not None
+        end = self.done + size
+        tokens = mx.array([self.tokens[self.done : end]])
+        if not self.prompt.media:
+            return StepInput(tokens, self.cache)
+        media = [(span, self.features[span.media.digest]) for span in self.spans() if span.start < end]
+        return StepInput(tokens, self.cache, state=None if self.state is None else [self.state], media=media)
 
 
 def _wants_scores(prompt: Prompt) -> bool:
@@ -110,7 +140,8 @@ class Prefiller:
     def estimate(self, job: PrefillJob) -> None:
         """Set how many tokens of a waiting prompt the prefix cache would give now."""
         if self._prefixes is not None and not job.begun and job.scores is None:
-            job.done = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
+            found = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
+            job.done = found if found >= job.first_pass else 0
 
     def begin(self, job: PrefillJob) -> None:
         """Start from the longest prefix in the prefix cache, and set at which lengths the row is inserted there."""
@@ -120,7 +151,11 @@ class Prefiller:
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
-        found = prefixes.start(prompt.salt, job.keys) if prefixes is not None and job.scores is None else None
+        if prompt.media:
+            self._begin_media(job)
+        found = None
+        if prefixes is not None and job.scores is None:
+            found = prefixes.start(prompt.salt, job.keys, job.first_pass)
         job.cache, job.done = found or (self._model.new_cache(), 0)
         self._set_scores(job)
         if prefixes is None:
@@ -131,7 +166,18 @@ class Prefiller:
         lengths = {*job.insert_at} if prefixes.cuts_anywhere else {*prompt.boundaries, *job.insert_at}
         if not any(end - NEAR_END_TOKENS <= length <= end for length in lengths):
             lengths.add(end)
-        job.insert_at = sorted(length for length in lengths if job.done < length <= end)
+        job.insert_at = sorted(length for length in lengths if job.done < length <= end and length >= job.first_pass)
+
+    def _begin_media(self, job: PrefillJob) -> None:
+        if job.prompt.media[-1].stop == len(job.tokens):
+            raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
+        job.first_pass = self._model.first_pass(job.prompt)
+        job.state = self._model.row_state(job.prompt)
+
+    def note_first_pass(self, job: PrefillJob) -> None:
+        """Set how many of a waiting job's tokens run in one pass, as far as the model says."""
+        with contextlib.suppress(Exception):  # the job will fail with it when it begins
+            job.first_pass = self._model.first_pass(job.prompt)
 
     def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool) -> tuple[int, float | None]:
         """Run the next tokens of a prompt, at most so many: how many, and the seconds, where it was waited for.
@@ -145,7 +191,9 @@ class Prefiller:
         cache = job.cache
         assert cache is not None
         size = min(job.left, most, job.insert_at[0] - job.done if job.insert_at else job.left)
-        step = StepInput(mx.array([job.tokens[job.done : job.done + size]]), cache)
+        if job.done < job.first_pass:
+            size = job.first_pass
+        step = job.step(size)
         seconds = None
         if job.scores is not None:
             seconds = self._run_scored([job], step)
@@ -154,6 +202,8 @@ class Prefiller:
         else:
             self._model.prefill(step, wait=False)
         job.done += size
+        if job.left < 0:
+            self._trim_last(job, cache)
         self._set_scores(job)
         self._meter.prefilled_tokens += size
         if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.insert_at:
@@ -161,6 +211,14 @@ class Prefiller:
         else:
             self._insert(job)
         return size, seconds
+
+    def _trim_last(self, job: PrefillJob, cache: RowCache) -> None:
+        """Take back a prompt's last token, which was part of its first pass and runs with the batch, too."""
+        if not all(layer.is_trimmable() for layer in cache):
+            raise ValueError("this model's caches cannot be trimmed, as a prompt that is one pass to its end has to be")
+        for layer in cache:
+            layer.trim(1)
+        job.done -= 1
 
     def chunk_limit(self, job: PrefillJob, most: int) -> int:
         """Most tokens of a job in one pass: fewer where it wants scores, for which all logits are held."""
@@ -201,6 +259,8 @@ class Prefiller:
         if job.scores is not None and job.prompt is not other.prompt:
             return False
         at = min(common_length(other.keys, job.keys), len(job.keys) - 1, len(other.keys) - 1)
+        if at < max(job.first_pass, other.first_pass):
+            return False
         if at - prefixes.match_prefix(job.prompt.salt, job.keys[:at]) < MIN_SHARED_TOKENS:
             return False
         if other.begun and other.done >= at:
@@ -217,7 +277,7 @@ class Prefiller:
     def is_short(self, job: PrefillJob, most: int) -> bool:
         """Whether a prompt should share a pass with others."""
         inserts_before_end = job.insert_at and job.insert_at[0] < len(job.tokens) - 1
-        if job.alone or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
+        if job.alone or job.prompt.media or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
         if self._padding is None:
             self._padding = takes_padding(self._model.new_cache())

@@ -27,6 +27,7 @@ class Row:
         "sampled",
         "sampling",
         "sink",
+        "state",
     )
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
@@ -36,6 +37,8 @@ class Row:
         """The request's place in its submission."""
         self.arrival = 0
         """Smaller for rows that came earlier."""
+        self.state: object | None = None
+        """See `Model.row_state`; rows that share a prompt share it."""
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.sampled = 0

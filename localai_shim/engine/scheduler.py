@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 
 from ..types import Failure, RowError
 from .batch import Batch, Emit
+from .features import FeatureCache, Tower
 from .kv import can_batch
 from .memory import Memory
 from .meter import Meter
-from .model import Model
+from .model import MediaSpan, Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix.cache import PrefixCache
@@ -45,6 +46,7 @@ class Scheduler:
         meter: what counts.
         prefixes: what prompts start from, and are inserted into.
         memory: the budget for rows; None: no limit is known.
+        features: what keeps what the model's tower makes; None: it is kept while prompts need it.
     """
 
     def __init__(
@@ -59,10 +61,13 @@ class Scheduler:
         meter: Meter,
         prefixes: PrefixCache | None = None,
         memory: Memory | None = None,
+        features: FeatureCache | None = None,
     ) -> None:
         self._model, self._batch, self._emit, self._prefixes = model, batch, emit, prefixes
         self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
         self._memory, self._meter = memory, meter
+        self._tower = Tower(model, features or FeatureCache(0))
+        self._item_ran = False  # since the running rows got their last tokens
         self._prefiller = Prefiller(model, meter, prefixes, batch.wait)
         self._waiting = Waiting()
         self._begun: list[PrefillJob] = []
@@ -117,10 +122,12 @@ class Scheduler:
         start = time.monotonic()
         beside, idle = bool(len(self._batch)), True
         deadline = start + self._max_stall * (1 if beside else GATHER_STALLS)
+        self._item_ran = False
         while (job := self._choose()) is not None:
             idle = False
             try:
-                self._advance(job, deadline - time.monotonic() if beside else None)
+                if not self._advance(job, deadline - time.monotonic() if beside else None):
+                    break
             except Exception as error:
                 self._fail(job, error)
             self._release()
@@ -154,6 +161,8 @@ class Scheduler:
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
+        if job.prompt.media:
+            self._prefiller.note_first_pass(job)
         key = job.opening
         if key is not None:
             other = self._last_alike.get(key)
@@ -179,6 +188,8 @@ class Scheduler:
         self._waiting.discard(job)
         if job in self._begun:
             self._begun.remove(job)
+        if job.features:
+            self._tower.release(job)
         if (key := job.opening) is not None and self._last_alike.get(key) is job:
             del self._last_alike[key]
         dependents, job.dependents = [other for _, other in job.dependents], []
@@ -238,10 +249,13 @@ class Scheduler:
         if self._memory is None:
             return True
         lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows)]
-        prefilling = sum(self._memory.row(len(other.tokens)) for other in (*self._begun, *self._joining, job))
+        jobs = (*self._begun, *self._joining, job)
+        prefilling = sum(self._memory.row(len(other.tokens), other.first_pass) for other in jobs)
         if rows == 1:  # it decodes in the cache that it was prefilled in
             prefilling = max(0, prefilling - self._memory.batch(lengths))
-        elif self._memory.batch(lengths) + prefilling > self._memory.budget:
+        if any(other.prompt.media for other in jobs):
+            prefilling += self._tower.bytes_for(jobs)
+        if rows > 1 and self._memory.batch(lengths) + prefilling > self._memory.budget:
             return False
         self._shrink_prefixes(lengths, prefilling)
         return True
@@ -264,20 +278,39 @@ class Scheduler:
         return [_reserved(row) for row in self._batch.rows]
 
     def _shrink_prefixes(self, lengths: Sequence[int], prefilling: int = 0) -> None:
-        if self._memory is not None and self._prefixes is not None:
-            self._prefixes.limit(self._memory.budget - self._memory.batch(lengths) - prefilling)
+        if self._memory is None:
+            return
+        features = self._tower.features
+        spare = self._memory.budget - self._memory.batch(lengths) - prefilling
+        if features.bytes:
+            features.limit(spare)
+            spare -= features.bytes - features.pinned_bytes
+        if self._prefixes is not None:
+            self._prefixes.limit(spare)
 
     # -- prefill ------------------------------------------------------------------------------------------------
 
-    def _advance(self, job: PrefillJob, left: float | None) -> None:
-        """Run one chunk of a prompt, sized to take the seconds that are `left`; None: no row waits for a token."""
+    def _advance(self, job: PrefillJob, left: float | None) -> bool:
+        """Run one chunk of a prompt, sized to take the seconds that are `left`, or one item that it needs before.
+
+        Args:
+            left: None: no row waits for a token.
+
+        Returns:
+            False: nothing was run; the prompt needs an item, and running rows shall have a token between two.
+        """
         pace = self._pace if job.scores is None else self._scoring_pace
         most = self._prefiller.chunk_limit(job, self._prefill_chunk)
         if left is not None:
             most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
         self._prefiller.begin(job)
+        if job.prompt.media and (item := self._tower.pending(job)) is not None:
+            if self._item_ran and left is not None:
+                return False
+            self._run_item(job, item)
+            return True
         if job.left <= 0:
-            return
+            return True
         # The last chunk of a prompt that has the engine to itself is not waited for: the next step's graph is built
         # meanwhile. Beside others it is, so that a prompt that fails does so alone.
         last = len(self._jobs) == len(job.rows) and not self._joining
@@ -288,6 +321,24 @@ class Scheduler:
             size, seconds = self._prefiller.run(job, most, wait=not (last and left is None), last=last)
         if seconds is not None:
             pace.note(size, seconds, job.done)
+        return True
+
+    def _run_item(self, job: PrefillJob, item: MediaSpan) -> None:
+        """Run an item through the tower; where that fails, all prompts fail that wait for it."""
+        self._item_ran = True
+        try:
+            self._tower.run(job, item)
+        except Exception as error:
+            digest = item.media.digest
+            for other in [other for other in dict.fromkeys(self._jobs.values()) if self._needs(other, digest)]:
+                self._fail(other, error, f"running this prompt's {item.media.kind} through the model failed")
+
+    def _needs(self, job: PrefillJob, digest: int) -> bool:
+        """Whether a job still needs the features of an item."""
+        if digest in job.features or all(span.media.digest != digest for span in job.prompt.media):
+            return False
+        self._prefiller.estimate(job)
+        return any(span.media.digest == digest for span in job.spans())
 
     def _gather(self, job: PrefillJob, most: int) -> list[PrefillJob]:
         """The jobs to run in one pass: a short prompt runs with others that are as short."""
@@ -315,15 +366,19 @@ class Scheduler:
                 together.append(other)
         return prefiller.together(job, self._begun, most)
 
-    def _fail(self, job: PrefillJob, error: Exception) -> None:
-        for row in job.rows:
+    def _fail(self, job: PrefillJob, error: Exception, what: str = "prefilling this prompt failed") -> None:
+        rows, job.rows = job.rows, []  # nothing is done for a dependent without rows
+        for row in rows:
             del self._jobs[row]
-            self._emit(row, Failure(row_error("prefilling this prompt failed", error)))
+            self._emit(row, Failure(row_error(what, error)))
         self._finish(job)
 
     def _join(self) -> None:
         joining, self._joining = self._joining, []
         joined = [(row, job.cache) for job in joining for row in job.rows if job.cache is not None]
+        for job in joining:
+            for row in job.rows:
+                row.state = job.state
         self._meter.prompt_tokens += sum(len(job.rows) * len(job.tokens) for job in joining if not job.resumed)
         for row, _ in joined:
             del self._jobs[row]
@@ -347,7 +402,7 @@ def _by_urgency(job: PrefillJob) -> tuple[int, ...]:
 
 
 def _by_length(job: PrefillJob) -> tuple[int, ...]:
-    return (job.priority, job.left, job.arrival)
+    return (job.priority, *job.length, job.arrival)
 
 
 def _length(row: Row) -> int:

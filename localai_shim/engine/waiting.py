@@ -37,7 +37,7 @@ class Waiting:
         keys = {
             "oldest": (job.arrival,),
             "first": (job.priority, job.arrival),
-            "shortest": (job.priority, job.left, job.arrival),
+            "shortest": (job.priority, *job.length, job.arrival),
         }
         for name, key in keys.items():
             heapq.heappush(self._heaps[name], (key, serial))
@@ -62,7 +62,7 @@ class Waiting:
         return self._top("first")
 
     def shortest(self) -> PrefillJob | None:
-        """Of the most urgent ones, the one with the fewest tokens."""
+        """Of the most urgent ones, the one with the fewest items for the tower, and of these with the fewest tokens."""
         return self._top("shortest")
 
     def _top(self, name: str) -> PrefillJob | None:

@@ -1,4 +1,4 @@
-"""What is relied on of mlx-lm's caches: reading a row and writing it again gives a cache that goes on as the first."""
+"""What is relied on of mlx-lm's and mlx-vlm's caches: a row that is read and written again goes on as the first."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import (
-    ArraysCache,
-    BatchKVCache,
-    CacheList,
-    ChunkedKVCache,
-    KVCache,
-    QuantizedKVCache,
-    RotatingKVCache,
-)
+from mlx_lm.models import cache as mlx_lm
+from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.adapters.caches import is_packed, read, write
 from localai_shim.adapters.contents import KeyValues, Parts, Quantised, States
 from localai_shim.adapters.packed import PackedKVCache, pack
+
+
+@pytest.fixture(params=[mlx_lm, mlx_vlm], ids=["mlx-lm", "mlx-vlm"])
+def upstream(request: pytest.FixtureRequest) -> Any:
+    """A library's cache classes."""
+    return request.param
+
+
+def name_of(upstream: Any) -> Any:
+    return upstream.__name__.partition(".")[0]
 
 
 def feed(layer: Any, first: int, count: int) -> Any:
@@ -33,14 +36,16 @@ def positions(array: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("chunks", [(3,), (30,), (8, 1, 1), (6, 1), (20, 7), (20, 1, 1, 1), (1,) * 13])
-@pytest.mark.parametrize("make", [KVCache, lambda: RotatingKVCache(8), lambda: RotatingKVCache(8, keep=2)])
-def test_a_row_that_was_read_and_written_goes_on_as_before(chunks: tuple[int, ...], make: Any) -> None:
-    layer, fed = make(), 0
+@pytest.mark.parametrize(
+    "make", [lambda u: u.KVCache(), lambda u: u.RotatingKVCache(8), lambda u: u.RotatingKVCache(8, keep=2)]
+)
+def test_a_row_that_was_read_and_written_goes_on_as_before(chunks: tuple[int, ...], make: Any, upstream: Any) -> None:
+    layer, fed = make(upstream), 0
     for chunk in chunks:
         feed(layer, fed, chunk)
         fed += chunk
     contents = read(layer)
-    assert isinstance(contents, KeyValues) and contents.length == fed
+    assert isinstance(contents, KeyValues) and (contents.length, contents.upstream) == (fed, name_of(upstream))
     if contents.ring is not None:
         size, keep = contents.ring.size, contents.ring.keep
         seen = list(range(fed))
@@ -61,18 +66,22 @@ def kept(contents: Any) -> list[Any]:
     return [(array, array.tolist()) for array in arrays]
 
 
-def filled_states() -> ArraysCache:
-    states = ArraysCache(2)
+def filled_states(upstream: Any) -> Any:
+    states = upstream.ArraysCache(2)
     states[0], states[1] = mx.ones((1, 3)), mx.ones((1, 2, 4))
     return states
 
 
+LISTS = (mlx_lm.CacheList, mlx_vlm.CacheList)
+STATES = (mlx_lm.ArraysCache, mlx_vlm.ArraysCache)
+
+
 def use(layer: Any, first: int) -> None:
     """What models and caches do to a layer, in place where they do so."""
-    if isinstance(layer, CacheList):
+    if isinstance(layer, LISTS):
         for part in layer.caches:
             use(part, first)
-    elif isinstance(layer, ArraysCache):
+    elif isinstance(layer, STATES):
         layer.cache[0] += 1
         layer.cache[1][:, 1:] = 7
     else:
@@ -82,41 +91,41 @@ def use(layer: Any, first: int) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: KVCache(),
-        lambda: QuantizedKVCache(group_size=32, bits=4),
-        lambda: PackedKVCache(Quantised(32, 4)),
-        lambda: RotatingKVCache(8),
-        lambda: RotatingKVCache(8, keep=2),
+        lambda u: u.KVCache(),
+        lambda u: u.QuantizedKVCache(group_size=32, bits=4),
+        lambda u: PackedKVCache(Quantised(32, 4), upstream=name_of(u)),
+        lambda u: u.RotatingKVCache(8),
+        lambda u: u.RotatingKVCache(8, keep=2),
         filled_states,
-        lambda: CacheList(KVCache(), RotatingKVCache(8), filled_states()),
+        lambda u: u.CacheList(u.KVCache(), u.RotatingKVCache(8), filled_states(u)),
     ],
     ids=["plain", "quantised", "packed", "ring", "ring that keeps", "states", "list"],
 )
 @pytest.mark.parametrize("length", [3, 8, 20], ids=["short", "as long as the ring", "longer"])
-def test_what_was_read_or_written_never_changes(make: Any, length: int) -> None:
+def test_what_was_read_or_written_never_changes(make: Any, length: int, upstream: Any) -> None:
     """`RotatingKVCache._update_in_place` assigns to a part of its array, which changes the Python object itself."""
-    layer = make()
-    for part in layer.caches if isinstance(layer, CacheList) else [layer]:
-        if not isinstance(part, ArraysCache):
+    layer = make(upstream)
+    for part in layer.caches if isinstance(layer, LISTS) else [layer]:
+        if not isinstance(part, STATES):
             feed(part, 0, length)
     contents = read(layer)
-    assert contents is not None
+    assert contents is not None and contents.upstream == name_of(upstream)
     before, rows = kept(contents), [write(contents), write(contents), layer]
     for row in rows:
         for i in range(3):
             use(row, length + i)
-    mx.eval([row.state for row in rows if type(row) in (KVCache, RotatingKVCache)])
+    mx.eval([row.state for row in rows if type(row) in (upstream.KVCache, upstream.RotatingKVCache)])
     assert all(array.tolist() == values for array, values in before)
 
 
-def test_quantised_caches_are_read_as_packed_ones_are_written() -> None:
-    layer = QuantizedKVCache(group_size=32, bits=4)
+def test_quantised_caches_are_read_as_packed_ones_are_written(upstream: Any) -> None:
+    layer = upstream.QuantizedKVCache(group_size=32, bits=4)
     feed(layer, 0, 5)
     contents = read(layer)
     assert isinstance(contents, KeyValues) and contents.quantised == Quantised(32, 4) and len(contents.arrays) == 6
     assert {array.shape[2] for array in contents.arrays} == {5}
     again = write(contents)
-    assert type(again) is PackedKVCache
+    assert type(again) is PackedKVCache and again.upstream == name_of(upstream)
     for array, same in zip(again.packed, contents.arrays, strict=True):
         assert mx.array_equal(array, same)
     for first in range(5, 8):
@@ -135,36 +144,48 @@ def test_a_packed_cache_does_not_depend_on_how_tokens_came(chunks: tuple[int, ..
     assert layer.trim(3) == 3 and positions(feed(layer, 6, 3)) == positions(keys)
 
 
-def test_only_plain_layers_are_packed() -> None:
-    row = pack([KVCache(), RotatingKVCache(8), ArraysCache(2), CacheList(KVCache(), ArraysCache(1))], Quantised(32, 4))
-    assert [type(layer) for layer in row] == [PackedKVCache, RotatingKVCache, ArraysCache, CacheList]
-    assert [type(part) for part in row[3].caches] == [PackedKVCache, ArraysCache]
+def test_only_plain_layers_are_packed(upstream: Any) -> None:
+    u = upstream
+    layers = [u.KVCache(), u.RotatingKVCache(8), u.ArraysCache(2), u.CacheList(u.KVCache(), u.ArraysCache(1))]
+    row = pack(layers, Quantised(32, 4))
+    assert [type(layer) for layer in row] == [PackedKVCache, u.RotatingKVCache, u.ArraysCache, u.CacheList]
+    assert [type(part) for part in row[3].caches] == [PackedKVCache, u.ArraysCache]
     assert [is_packed(layer) for layer in row] == [True, False, False, True]
+    assert all(contents is not None and contents.upstream == name_of(u) for contents in map(read, row))
 
 
-def test_what_is_empty_is_written_empty() -> None:
-    for layer in (KVCache(), RotatingKVCache(8, keep=2), PackedKVCache(Quantised(32, 4))):
+def test_what_is_empty_is_written_empty(upstream: Any) -> None:
+    packed = PackedKVCache(Quantised(32, 4), upstream=name_of(upstream))
+    for layer in (upstream.KVCache(), upstream.RotatingKVCache(8, keep=2), packed):
         contents = read(layer)
         assert isinstance(contents, KeyValues) and (contents.length, contents.arrays) == (0, ())
-        assert write(contents).empty()
-    assert write(States((None, None))).cache == [None, None]
+        again = write(contents)
+        assert again.empty() and type(again) is type(layer) and read(again) == contents
+    states = write(States((None, None), name_of(upstream)))
+    assert type(states) is upstream.ArraysCache and states.cache == [None, None]
 
 
-def test_states_and_lists_are_read_and_written_as_what_they_are() -> None:
-    states = ArraysCache(2)
+def test_states_and_lists_are_read_and_written_as_what_they_are(upstream: Any) -> None:
+    states = upstream.ArraysCache(2)
     states[0] = mx.ones((1, 3))
-    contents = read(CacheList(states, KVCache()))
+    contents = read(upstream.CacheList(states, upstream.KVCache()))
     assert isinstance(contents, Parts)
-    assert contents.parts[1] == KeyValues(0) and isinstance(contents.parts[0], States)
+    assert contents.parts[1] == KeyValues(0, upstream=name_of(upstream)) and isinstance(contents.parts[0], States)
     again = write(contents)
-    assert type(again) is CacheList and type(again[0]) is ArraysCache and type(again[1]) is KVCache
+    assert type(again) is upstream.CacheList
+    assert type(again[0]) is upstream.ArraysCache and type(again[1]) is upstream.KVCache
     assert mx.array_equal(again[0][0], states[0]) and again[0][1] is None
 
 
-def test_other_kinds_and_subclasses_are_left_alone() -> None:
-    class Own(KVCache):
+def test_other_kinds_and_subclasses_are_left_alone(upstream: Any) -> None:
+    class Own(upstream.KVCache):  # type: ignore[misc]
         pass
 
-    padded = ArraysCache(1, left_padding=[2])
-    for layer in (Own(), ChunkedKVCache(8), BatchKVCache([0]), padded, object(), CacheList(KVCache(), Own())):
+    class KVCache:
+        """Not the library's, whatever its name."""
+
+    KVCache.__module__ = upstream.__name__
+    padded, known = upstream.ArraysCache(1, left_padding=[2]), upstream.KVCache()
+    listed = upstream.CacheList(known, Own())
+    for layer in (Own(), KVCache(), upstream.ChunkedKVCache(8), upstream.BatchKVCache([0]), padded, object(), listed):
         assert read(layer) is None

@@ -117,17 +117,18 @@ def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 @contextmanager
 def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator[None]:
     """Each prefill does something else first."""
-    prefill = engine.model.prefill
+    model = engine.model  # which a closed engine does not have any more
+    prefill = model.prefill
 
     def instead(step: StepInput, *, wait: bool = True) -> None:
         first()
         prefill(step, wait=wait)
 
-    engine.model.prefill = instead  # type: ignore[method-assign]
+    model.prefill = instead  # type: ignore[method-assign]
     try:
         yield
     finally:
-        engine.model.prefill = prefill  # type: ignore[method-assign]
+        model.prefill = prefill  # type: ignore[method-assign]
 
 
 @contextmanager

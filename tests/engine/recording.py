@@ -15,10 +15,11 @@ from mlx_lm.models.cache import KVCache
 from localai_shim.engine import prefill as prefill_module
 from localai_shim.engine import scheduler as scheduler_module
 from localai_shim.engine.batch import Batch
+from localai_shim.engine.features import FeatureCache
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.model import Features, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.scheduler import Scheduler
@@ -56,6 +57,9 @@ class Recording:
     Attributes:
         passes: what was prefilled: for each pass, the tokens of each row in it.
         before: called with the rows of a pass before it is run; may raise.
+        items: digests of what went through the tower, which takes `seconds_per_item`; `before_item` may raise.
+        steps: of each pass, prefill and decode, what was run.
+        first: tokens at the beginning of prompts with media that have to be run in one pass.
     """
 
     context_length: int | None = None
@@ -67,6 +71,11 @@ class Recording:
     def __init__(self, clock: Clock | None = None, seconds_per_token: float = 0.0) -> None:
         self.passes: list[list[list[int]]] = []
         self.before: Callable[[list[list[int]]], None] = lambda rows: None
+        self.items: list[int] = []
+        self.seconds_per_item = 0.0
+        self.before_item: Callable[[int], None] = lambda digest: None
+        self.steps: list[StepInput] = []
+        self.first = 0
         self._clock, self._seconds = clock, seconds_per_token
 
     def new_cache(self) -> RowCache:
@@ -84,7 +93,21 @@ class Recording:
         self._write(step)
         return mx.zeros((*step.tokens.shape, 16))
 
+    def embed(self, media: ProcessedMedia) -> Features:
+        self.before_item(media.digest)
+        self.items.append(media.digest)
+        if self._clock is not None:
+            self._clock.now += self.seconds_per_item
+        return Features(mx.zeros((len(media.tokens), 1)))
+
+    def row_state(self, prompt: Prompt) -> object:
+        return prompt
+
+    def first_pass(self, prompt: Prompt) -> int:
+        return self.first
+
     def _write(self, step: StepInput) -> None:
+        self.steps.append(step)
         contents = step.tokens[:, None, :, None].astype(mx.float32)
         mx.eval(step.layers[0].update_and_fetch(contents, contents))
 
@@ -102,6 +125,7 @@ class World:
         seconds_per_token: float = 0.0,
         prefix_cache: int = 2**20,
         memory: int | None = None,
+        features: int = 2**20,
     ) -> None:
         self.clock, self.meter = Clock(), Meter()
         for module in (scheduler_module, prefill_module):
@@ -116,6 +140,7 @@ class World:
             known.budget = memory
             self.model.passes.clear()
         self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
+        self.features = FeatureCache(features)
         self.batch = Batch(self.model, self._emit, self.prefixes)
         self.scheduler = Scheduler(
             self.model,
@@ -127,6 +152,7 @@ class World:
             meter=self.meter,
             prefixes=self.prefixes,
             memory=known,
+            features=self.features,
         )
 
     def ask(

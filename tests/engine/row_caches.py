@@ -10,10 +10,12 @@ import mlx.core as mx
 import mlx_lm
 from mlx_lm.models import falcon_h1
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
+from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.packed import pack
 from localai_shim.engine.kv import RowCache
+from tests import vlm_architectures
 from tests.tiny import VOCABULARY, tiny
 
 MakeCache = Callable[[Any], RowCache]
@@ -21,6 +23,18 @@ MakeCache = Callable[[Any], RowCache]
 
 class OwnKVCache(KVCache):
     """A kind that nobody here knows, which can be merged."""
+
+    @classmethod
+    def merge(cls, caches: Any) -> Any:
+        return KVCache.merge(caches)
+
+
+class OwnVisionKVCache(mlx_vlm.KVCache):
+    """One of mlx-vlm's."""
+
+    @classmethod
+    def merge(cls, caches: Any) -> Any:
+        return mlx_vlm.KVCache.merge(caches)
 
 
 def caches_of(kind: type, *arguments: Any, **options: Any) -> MakeCache:
@@ -37,12 +51,25 @@ KINDS: dict[str, tuple[str, MakeCache, bool]] = {
     "two caches per layer": ("falcon_h1", make_prompt_cache, False),
     "experts": ("qwen3_moe", make_prompt_cache, True),
     "quantised": ("qwen3", lambda model: pack(make_prompt_cache(model), Quantised(32, 8)), True),
+    "mlx-vlm's: dense": ("mlx_vlm.qwen2_vl", make_prompt_cache, True),
+    "mlx-vlm's: sliding window": ("mlx_vlm.gemma3", make_prompt_cache, False),
+    "mlx-vlm's: recurrent and dense": ("mlx_vlm.qwen3_5", make_prompt_cache, False),
+    "mlx-vlm's: two caches per layer": ("mlx_vlm.baichuan_m1", make_prompt_cache, False),
+    "mlx-vlm's: quantised": (
+        "mlx_vlm.qwen2_vl",
+        lambda model: pack(make_prompt_cache(model), Quantised(32, 8)),
+        True,
+    ),
     "unknown": ("qwen3", caches_of(OwnKVCache), False),
+    "mlx-vlm's: unknown": ("mlx_vlm.qwen2_vl", caches_of(OwnVisionKVCache), False),
 }
 
 
 # Tiny as they are, the models need heads of 32 where keys are quantised in groups of 32.
-CHANGES: dict[str, dict[str, Any]] = {"quantised": {"head_dim": 32}}
+CHANGES: dict[str, dict[str, Any]] = {
+    "quantised": {"head_dim": 32},
+    "mlx-vlm's: quantised": {"hidden_size": 128, "num_hidden_layers": 2},
+}
 
 
 FALCON: dict[str, Any] = {
@@ -62,6 +89,8 @@ FALCON: dict[str, Any] = {
 
 @functools.cache
 def load(kind: str, **changes: Any) -> Any:
+    if kind.startswith("mlx_vlm."):
+        return vlm_architectures.make(kind.removeprefix("mlx_vlm."), **changes)
     if kind == "falcon_h1":  # its weights change when they are loaded, so that what is made here cannot be saved
         mx.random.seed(0)
         return falcon_h1.Model(falcon_h1.ModelArgs(**FALCON))

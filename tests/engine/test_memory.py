@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -55,22 +56,18 @@ def weights(kind: str) -> int:
 
 @pytest.mark.parametrize("kind", only(["gemma3_text"], KINDS))
 def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
-    engine = engine_for(kind)
-    try:
+    with closing(engine_for(kind)) as engine:
         model, memory = engine.model, Memory(engine.model, None, 2048)
         for count in (3, 200, 700):
             row = model.new_cache()
             model.prefill(step_of([1] * count, row))
             held = sum(layer.nbytes for layer in row)
             assert 0.5 * memory.row(count) <= held <= memory.row(count)
-    finally:
-        engine.close()
 
 
 @pytest.mark.parametrize("kind", only(["gemma3_text"], KINDS))
 def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
-    engine = engine_for(kind, EngineOptions(prefix_cache_bytes=0))
-    try:
+    with closing(engine_for(kind, EngineOptions(prefix_cache_bytes=0))) as engine:
         engine.wait()
         memory = engine._loop._memory
         assert memory is not None
@@ -80,32 +77,24 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
         running[-1].read(1)
         assert all(stats.kv_bytes <= most for stats in while_busy(engine))
         assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 120) for p in prompts]
-    finally:
-        engine.close()
 
 
 # -- admission -------------------------------------------------------------------------------------------------------
 
 
 def test_rows_for_which_there_is_no_memory_wait_for_those_that_run() -> None:
-    engine = engine_for("qwen3", room_for(2600))
-    try:
+    with closing(engine_for("qwen3", room_for(2600))) as engine:
         running = [Running(engine, request(tokens(300, i), max_tokens=60)) for i in range(8)]
         most = max(stats.running for stats in while_busy(engine))
         assert [run.finish()[0] for run in running] == [alone("qwen3", tuple(tokens(300, i)), 60) for i in range(8)]
         assert 1 < most < 8, "some, not all, fit"
         assert engine.stats().preempted == 0, "all of their answers was reserved"
-    finally:
-        engine.close()
 
 
 def test_choices_of_one_prompt_that_do_not_fit_at_once_come_one_after_another() -> None:
-    engine = engine_for("qwen3", room_for(1600))
-    try:
+    with closing(engine_for("qwen3", room_for(1600))) as engine:
         one = request(tokens(200), max_tokens=20)
         assert Running(engine, [one] * 6).finish() == [alone("qwen3", tuple(tokens(200)), 20)] * 6
-    finally:
-        engine.close()
 
 
 def test_the_prefix_cache_gives_way_to_rows() -> None:
@@ -123,14 +112,11 @@ def test_the_prefix_cache_gives_way_to_rows() -> None:
 
 
 def test_the_context_is_as_long_as_a_row_that_has_all_memory() -> None:
-    engine = engine_for("qwen3", room_for(800))
-    try:
+    with closing(engine_for("qwen3", room_for(800))) as engine:
         length = engine.model.context_length
         assert length == 768, "caches grow by 256 tokens at a time"
         [said] = generate(engine, request(tokens(length - 5), max_tokens=100, ignore_eos=True))
         assert len(said) == 5
-    finally:
-        engine.close()
 
 
 def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
@@ -159,20 +145,16 @@ def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: Sampling
     prompts = [tokens(40 + i, i) for i in range(4)]
     expected = [generate(plenty, request(p, sampling, 220, ignore_eos=True))[0] for p in prompts]
     plenty.close()
-    engine = engine_for("qwen3", room_for(900))
-    try:
+    with closing(engine_for("qwen3", room_for(900))) as engine:
         running = [Running(engine, request(p, sampling, 220, ignore_eos=True)) for p in prompts]
         assert [run.finish()[0] for run in running] == expected
         assert engine.stats().preempted > 0
         assert engine.stats().prompt_tokens >= sum(map(len, prompts))
-    finally:
-        engine.close()
 
 
 @pytest.mark.usefixtures("little_reserved")
 def test_the_oldest_and_most_urgent_rows_are_never_preempted() -> None:
-    engine = engine_for("qwen3", room_for(1800))
-    try:
+    with closing(engine_for("qwen3", room_for(1800))) as engine:
         urgent = Running(engine, request(tokens(40, 1), max_tokens=400, priority=-1, ignore_eos=True))
         urgent.read(1)
         others = [Running(engine, request(tokens(40, i), max_tokens=400, ignore_eos=True)) for i in (2, 3, 4, 5)]
@@ -181,21 +163,16 @@ def test_the_oldest_and_most_urgent_rows_are_never_preempted() -> None:
         assert engine.stats().steps - steps < 440, "a token in each step"
         assert [len(run.finish()[0]) for run in others] == [400] * 4
         assert engine.stats().preempted > 0
-    finally:
-        engine.close()
 
 
 @pytest.mark.usefixtures("little_reserved")
 def test_a_preempted_row_can_be_cancelled_and_leaves_the_others_alone() -> None:
-    engine = engine_for("qwen3", room_for(1400))
-    try:
+    with closing(engine_for("qwen3", room_for(1400))) as engine:
         running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
         assert eventually(lambda: engine.stats().preempted > 0)
         running[-1].cancel()  # the youngest: one that was preempted
         assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(240, i)), 240) for i in range(4)]
         assert eventually(lambda: engine.stats().running + engine.stats().waiting == 0)
-    finally:
-        engine.close()
 
 
 # -- quantised keys and values -----------------------------------------------------------------------------------------
@@ -281,8 +258,7 @@ def test_groups_that_do_not_divide_a_head_are_said_when_the_model_is_loaded(head
 def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
     monkeypatch: pytest.MonkeyPatch, little_reserved: None
 ) -> None:
-    engine = engine_for("qwen3", room_for(1400))
-    try:
+    with closing(engine_for("qwen3", room_for(1400))) as engine:
         prefill = engine.model.prefill
 
         def failing(step: StepInput, *, wait: bool = True) -> None:
@@ -295,5 +271,3 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
         with pytest.raises(RowError, match="no more"):
             running[-1].finish()
         assert running[0].finish()[0] == alone("qwen3", tuple(tokens(240, 0)), 240)
-    finally:
-        engine.close()

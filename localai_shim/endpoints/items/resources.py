@@ -185,23 +185,11 @@ def _message(fields: ItemFields) -> dict[str, object]:
 
 def _function_call(fields: ItemFields) -> dict[str, object]:
     fields.get(fields.at("parsed_arguments"))  # `responses.parse` adds it to the answer
-    return {
-        "status": _status(fields),
-        "call_id": fields.call_id(),
-        "name": fields.word("name"),
-        "arguments": fields.text("arguments"),
-        **_call(fields),
-    }
+    return _call(fields, "arguments")
 
 
 def _custom_tool_call(fields: ItemFields) -> dict[str, object]:
-    return {
-        "status": _status(fields),
-        "call_id": fields.call_id(),
-        "name": fields.word("name"),
-        "input": fields.text("input"),
-        **_call(fields),
-    }
+    return _call(fields, "input")
 
 
 def _function_call_output(fields: ItemFields) -> dict[str, object]:
@@ -234,11 +222,17 @@ def _status(fields: ItemFields) -> str:
     return fields.choice(fields.at("status"), _STATUSES) or "completed"
 
 
-def _call(fields: ItemFields) -> dict[str, object]:
-    """Optional fields of calls of both kinds; the SDK writes `async` of its own objects as `async_`."""
+def _call(fields: ItemFields, argument: str) -> dict[str, object]:
+    """A call, whose argument's field has this name; the SDK writes `async` of its own objects as `async_`."""
     flags = [fields.boolean(fields.at(name)) for name in ("async", "async_")]
-    given = fields.given(**{"async": next((flag for flag in flags if flag is not None), None)})
-    return {**given, **_context(fields)}
+    return {
+        "status": _status(fields),
+        "call_id": fields.call_id(),
+        "name": fields.word("name"),
+        argument: fields.text(argument),
+        **fields.given(**{"async": next((flag for flag in flags if flag is not None), None)}),
+        **_context(fields),
+    }
 
 
 def _context(fields: ItemFields) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""One layer's slots. To the model they look like mlx-lm's own caches, at one token per row and step.
+"""One layer's slots. To the model they look like its library's own caches, at one token per row and step.
 
 Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes a token of any number of slots.
 MLX does it in place as long as nothing else holds the buffer: what is read of a slot is always copied.
@@ -7,7 +7,7 @@ MLX does it in place as long as nothing else holds the buffer: what is read of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -98,8 +98,14 @@ def layer_slots(like: Contents, current: Current) -> LayerSlots:
 class KeyValueSlots:
     """An attention layer."""
 
+    # mlx-vlm's models tell by these how many positions attention reads; without them they ask the device, per layer.
+    left_padding: None
+    _idx: int
+
     def __init__(self, like: KeyValues, current: Current) -> None:
-        self._ring, self._how, self._current = like.ring, like.quantised, current
+        self._ring, self._how, self._upstream, self._current = like.ring, like.quantised, like.upstream, current
+        if self._upstream == "mlx_vlm":
+            self.left_padding = None
         self._written: Step | None = None
         self._flat: list[mx.array] = []
         self._slots = self._allocated = 0  # slots, and places of each, of the buffers
@@ -183,7 +189,8 @@ class KeyValueSlots:
         self._slots, self._allocated = slots, capacity
 
     def begin(self, width: int) -> None:
-        pass
+        if self._upstream == "mlx_vlm":
+            self._idx = self._step.columns(self._capacity, self._ring) - 1
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         rows: list[tuple[int, KeyValues]] = []
@@ -209,13 +216,13 @@ class KeyValueSlots:
 
     def read(self, slot: int, length: int, start: int = 0) -> KeyValues:
         if not self._flat or not length:
-            return KeyValues(length, (), self._ring, self._how)
+            return KeyValues(length, (), self._ring, self._how, self._upstream)
         stored = length if self._ring is None else min(length, self._ring.size)
         first = start if self._ring is None else 0
         arrays = [copy_of(self._grid(i)[slot : slot + 1, :, first:stored]) for i in range(len(self._flat))]
         if self._ring is not None and length > self._ring.size:
             arrays = [_rolled(a, self._ring.keep, self._ring.keep - length) for a in arrays]
-        return KeyValues(length, tuple(arrays), self._ring, self._how)
+        return KeyValues(length, tuple(arrays), self._ring, self._how, self._upstream)
 
     def can_roll_back(self, length: int) -> bool:
         return self._ring is None or length < self._ring.size
@@ -295,10 +302,11 @@ class QuantisedSlots(KeyValueSlots):
 
 
 class StateSlots:
-    """A recurrent layer, in mlx-lm's own `ArraysCache`: the model replaces all rows' states at each step."""
+    """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step."""
 
     def __init__(self, like: States) -> None:
-        self.layer: Any = caches.write(States((None,) * len(like.arrays)))
+        self.layer: Any = caches.write(replace(like, arrays=(None,) * len(like.arrays)))
+        self._upstream = like.upstream
 
     def resize(self) -> None:
         pass
@@ -324,7 +332,8 @@ class StateSlots:
         yield [state for state in states if state is not None]
 
     def read(self, slot: int, length: int, start: int = 0) -> States:
-        return States(tuple(None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache))
+        arrays = (None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache)
+        return States(tuple(arrays), self._upstream)
 
     def can_roll_back(self, length: int) -> bool:
         return False
@@ -334,11 +343,11 @@ class StateSlots:
 
 
 class ListSlots:
-    """A layer with several caches, in mlx-lm's own `CacheList`."""
+    """A layer with several caches, in its library's own `CacheList`."""
 
     def __init__(self, like: Parts, current: Current) -> None:
         self._parts = [layer_slots(part, current) for part in like.parts]
-        self.layer: Any = caches.as_list([part.layer for part in self._parts])
+        self.layer: Any = caches.as_list([part.layer for part in self._parts], like.upstream)
 
     def resize(self) -> None:
         for part in self._parts:

@@ -12,7 +12,7 @@ from ...adapters import caches
 from ...adapters.contents import Contents, KeyValues, Parts, States
 
 RowCache = list[Any]
-"""One row's cache: an object of mlx-lm per layer."""
+"""One row's cache: an object of mlx-lm or mlx-vlm per layer."""
 
 
 def fits_slots(row: RowCache) -> bool:
@@ -27,7 +27,7 @@ def is_packed(row: RowCache) -> bool:
 
 def can_batch(row: RowCache) -> bool:
     """Whether rows of this kind of cache can share a batch."""
-    return all(hasattr(type(layer), "merge") or caches.read(layer) is not None for layer in row)
+    return all(caches.can_merge(layer) or caches.read(layer) is not None for layer in row)
 
 
 def read_row(row: RowCache) -> list[Contents]:
@@ -79,7 +79,7 @@ def _copied(layer: Contents, start: int) -> Contents:
     if isinstance(layer, Parts):
         return Parts(tuple(_copied(part, start) for part in layer.parts))
     if isinstance(layer, States):
-        return States(tuple(None if array is None else copy_of(array) for array in layer.arrays))
+        return replace(layer, arrays=tuple(None if array is None else copy_of(array) for array in layer.arrays))
     first = start if layer.ring is None else 0
     return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
 

@@ -96,11 +96,13 @@ class PrefixCache:
             self._saving = None
         self._tree.clear()
 
-    def start(self, salt: str | None, keys: list[int]) -> tuple[RowCache, int] | None:
-        """A row with the longest prefix of a prompt that was found, and its length, which is less than the prompt's."""
+    def start(self, salt: str | None, keys: list[int], least: int = 0) -> tuple[RowCache, int] | None:
+        """A row with the longest prefix of a prompt that was found, and its length: at least `least` tokens, and fewer
+        than the prompt's.
+        """
         try:
             found = self._find(salt, keys[:-1])
-            if found is not None and found.length >= MIN_PREFIX_TOKENS:
+            if found is not None and found.length >= max(MIN_PREFIX_TOKENS, least):
                 row = build_row(self._like, found.segments, found.snapshot, found.length, len(keys))
                 self.hits += 1
                 self.reused += found.length

@@ -109,7 +109,7 @@ def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
         return None
     layers: list[dict[str, object]] = []
     for layer in snapshot.layers:
-        layers.append({"arrays": [array is not None for array in layer.arrays]})
+        layers.append({"arrays": [array is not None for array in layer.arrays], "upstream": layer.upstream})
         if isinstance(layer, KeyValues):
             assert layer.ring is not None
             layers[-1] |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
@@ -121,9 +121,10 @@ def _read_snapshot(described: dict[str, Any] | None, arrays: Iterator[mx.array])
         return None
     layers: list[KeyValues | States] = []
     for layer in described["layers"]:
+        upstream = layer.get("upstream", "mlx_lm")  # older files do not say
         if "length" in layer:
             held = tuple(itertools.islice(arrays, len(layer["arrays"])))
-            layers.append(KeyValues(layer["length"], held, Ring(layer["size"], layer["keep"])))
+            layers.append(KeyValues(layer["length"], held, Ring(layer["size"], layer["keep"]), upstream=upstream))
         else:
-            layers.append(States(tuple(next(arrays) if there else None for there in layer["arrays"])))
+            layers.append(States(tuple(next(arrays) if there else None for there in layer["arrays"]), upstream))
     return Snapshot(described["length"], layers)

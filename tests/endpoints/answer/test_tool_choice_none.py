@@ -16,17 +16,10 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
-from tests.endpoints.scripting import PING, TOOLS, WEATHER, ask, call
+from tests.endpoints.scripting import PING, TEXT, TOOLS, WEATHER, ask, call, function
 
 FUNCTIONS = [tool["function"] for tool in TOOLS]
-ASK: Any = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
+ASK: Any = function("get_weather", city=TEXT)
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 FLAT = {"type": "function", **ASK["function"]}
 NONE: list[dict[str, Any]] = [

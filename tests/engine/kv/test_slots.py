@@ -113,7 +113,7 @@ SEEDS = {(20, False): 1, (20, True): 8, (40, False): 3, (40, True): 3}
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_compute_what_they_compute_alone(kind: str, steps: int) -> None:
     name, make, trimmable = KINDS[kind]
-    world = World(load(name, **CHANGES.get(kind, {})), make, seed=SEEDS[steps, kind == "unknown"])
+    world = World(load(name, **CHANGES.get(kind, {})), make, seed=SEEDS[steps, "unknown" in kind])
     choose = world.random
     widest = 0
     world.join([0, 1, 7])
@@ -140,7 +140,7 @@ def test_rows_compute_what_they_compute_alone(kind: str, steps: int) -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "unknown"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "unknown" not in kind])
 def test_an_extracted_row_goes_on_as_the_one_that_stays(kind: str) -> None:
     name, make, _ = KINDS[kind]
     model = load(name, **CHANGES.get(kind, {}))
@@ -210,6 +210,49 @@ def test_a_kind_that_cannot_be_merged_takes_one_row() -> None:
     cache, _ = kv.join(None, [row])
     with pytest.raises(ValueError, match="one row at a time"):
         kv.join(cache, [[upstream.ConcatenateKVCache()]])
+
+
+def test_a_kind_that_inherits_how_it_is_merged_takes_one_row() -> None:
+    """What it adds to the class above it would be lost."""
+
+    class Derived(KVCache):
+        pass
+
+    assert not kv.can_batch([Derived()]) and not kv.can_batch([upstream.CacheList(KVCache(), Derived())])
+    assert kv.can_batch([OwnKVCache()]) and kv.can_batch([upstream.CacheList(KVCache(), OwnKVCache())])
+
+
+@pytest.mark.parametrize("kind", ["mlx-vlm's: dense", "mlx-vlm's: sliding window", "mlx-vlm's: quantised"])
+def test_models_of_mlx_vlm_need_not_ask_the_device_what_attention_reads(kind: str) -> None:
+    """They find how many positions there are, as in mlx-vlm's own batches, less the one that is written now."""
+    name, make, _ = KINDS[kind]
+    world = World(load(name, **CHANGES.get(kind, {})), make, 4)
+    world.join([12, 3, 70])
+    assert world.cache is not None
+    for _ in range(3):
+        for layer in world.cache.advance():
+            assert layer.left_padding is None and not hasattr(layer, "merge") and not hasattr(layer, "extract")
+            assert isinstance(layer._idx, int)
+            shape = (3, *layer_shape(layer))
+            keys, _ = layer.update_and_fetch(mx.zeros(shape), mx.zeros(shape))
+            read = keys[0].shape[2] if isinstance(keys, tuple) else keys.shape[2]
+            assert layer._idx == read - 1
+
+
+def layer_shape(layer: Any) -> tuple[int, int, int]:
+    """(heads, tokens, dim) of a token."""
+    [(heads, dim), *_] = layer._shapes
+    return heads, 1, 32 if layer._how is not None else dim
+
+
+@pytest.mark.parametrize("kind", ["dense", "sliding window", "quantised"])
+def test_models_of_mlx_lm_find_what_they_always_found(kind: str) -> None:
+    name, make, _ = KINDS[kind]
+    world = World(load(name, **CHANGES.get(kind, {})), make, 4)
+    world.join([12, 3])
+    assert world.cache is not None
+    for layer in world.cache.advance():
+        assert not hasattr(layer, "left_padding") and not hasattr(layer, "_idx")
 
 
 def test_an_unknown_kind_is_merged_by_its_own_means() -> None:

@@ -1,0 +1,162 @@
+"""Transports for httpx that answer from this process, as a server would: status, headers, JSON, server-sent events.
+
+They serve clients of the SDK that other code builds, and requests that reach the http client of ours: from tools that
+replace `openai.OpenAI.request`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+import openai
+
+from . import sdk
+from .call import Call
+from .runtime import Runtime
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+else:
+    httpx = sdk.httpx
+
+Respond = Callable[[Call], sdk.AnyResponse]
+RespondAsync = Callable[[Call], Awaitable[sdk.AnyResponse]]
+
+
+class _Transport:
+    """What both have in common.
+
+    Args:
+        runtime: the models that answer.
+        respond: makes the response to a call.
+        base_url: requests to other addresses are refused; None: whatever the address, they are answered.
+    """
+
+    _asynchronous: bool
+
+    def __init__(self, runtime: Runtime, base_url: str | None) -> None:
+        self._runtime, self._base_url = runtime, base_url
+
+    def _call(self, request: httpx.Request) -> Call:
+        """The call of a request whose content was read."""
+        if self._base_url is not None and not str(request.url).startswith(self._base_url):
+            sdk.refuse(request)
+        call = Call(sdk.stock_client(self._asynchronous), self._runtime, sdk.read_request(request))
+        call.request = request
+        return call
+
+
+class LocalTransport(_Transport, httpx.BaseTransport):
+    """Answers the requests of an `httpx.Client`."""
+
+    _asynchronous = False
+
+    def __init__(self, runtime: Runtime, respond: Respond, base_url: str | None = None) -> None:
+        super().__init__(runtime, base_url)
+        self._respond = respond
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        call = self._call(request)
+        try:
+            response = self._respond(call)
+        except BaseException as error:
+            return _failed(call, error)
+        if isinstance(response, sdk.LocalStreamResponse):
+            assert isinstance(response.stream, httpx.SyncByteStream)
+            response.stream = _Body(response.stream, request)
+            return response
+        return _sent(response, request)
+
+
+class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
+    """Answers the requests of an `httpx.AsyncClient`."""
+
+    _asynchronous = True
+
+    def __init__(self, runtime: Runtime, respond: RespondAsync, base_url: str | None = None) -> None:
+        super().__init__(runtime, base_url)
+        self._respond = respond
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        call = self._call(request)
+        try:
+            response = await self._respond(call)
+        except BaseException as error:
+            return _failed(call, error)
+        if isinstance(response, sdk.LocalStreamResponse):
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = _AsyncBody(response.stream, request)
+            return response
+        return _sent(response, request)
+
+
+def _sent(response: httpx.Response, request: httpx.Request) -> httpx.Response:
+    """A response as it comes from a transport: nobody has read it."""
+    stream = httpx.ByteStream(response.content)
+    return httpx.Response(response.status_code, headers=response.headers, stream=stream, request=request)
+
+
+def _failed(call: Call, error: BaseException) -> httpx.Response:
+    """The response that says what went wrong.
+
+    Raises:
+        httpx.TransportError: where a server would not have answered.
+    """
+    try:
+        call.fail(error)
+    except openai.APIStatusError as failure:
+        return _sent(failure.response, call.request)
+    except openai.APIConnectionError as failure:
+        raise _broken(failure, call.request) from error
+
+
+def _broken(error: openai.APIConnectionError, request: httpx.Request) -> httpx.TransportError:
+    """What httpx raises where the SDK's error is that of a connection."""
+    if isinstance(error, openai.APITimeoutError):
+        return httpx.ReadTimeout("The model took longer than the request's timeout", request=request)
+    return httpx.ReadError(error.message, request=request)
+
+
+def _event(error: openai.APIStatusError) -> bytes:
+    """The event by which a stream says that it failed."""
+    return b"data: %s\n\n" % error.response.content
+
+
+class _Body(httpx.SyncByteStream):
+    """Server-sent events as they are made, with failures as a server's stream shows them."""
+
+    def __init__(self, events: httpx.SyncByteStream, request: httpx.Request) -> None:
+        self._events, self._request = events, request
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._events
+        except openai.APIStatusError as error:
+            yield _event(error)
+        except openai.APIConnectionError as error:
+            raise _broken(error, self._request) from error
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _AsyncBody(httpx.AsyncByteStream):
+    """As `_Body`, async."""
+
+    def __init__(self, events: httpx.AsyncByteStream, request: httpx.Request) -> None:
+        self._events, self._request = events, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for event in self._events:
+                yield event
+        except openai.APIStatusError as error:
+            yield _event(error)
+        except openai.APIConnectionError as error:
+            raise _broken(error, self._request) from error
+
+    async def aclose(self) -> None:
+        await self._events.aclose()

@@ -1,0 +1,441 @@
+"""Which pictures go through the tower, when, and what becomes of prompts when one fails: over a model that records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from localai_shim.engine.row import Row
+from localai_shim.types import Failure, Prompt, RowError
+from tests.engine.counting import tokens
+from tests.engine.media import PATCHES, going_on, picture, prompt_of
+from tests.engine.recording import MakeWorld, World
+
+TEXT = [100, 101, 102]
+QUESTION = [110, 111]
+
+
+def asking(digest: int, *more: int) -> Prompt:
+    return prompt_of(TEXT, picture(digest), [*QUESTION, *more])
+
+
+def error_of(w: World, row: Row) -> str:
+    [event] = w.events[row]
+    assert isinstance(event, Failure) and isinstance(event.error, RowError)
+    return str(event.error)
+
+
+def running(w: World, count: int = 1) -> list[Row]:
+    """Rows that decode, and go on for long."""
+    rows = [row for i in range(count) for row in w.ask([200 + i, 50, 51], max_tokens=10_000)]
+    while not all(w.served(row) for row in rows):
+        w.step()
+    return rows
+
+
+def refusing(*digests: int):
+    def refuse(digest: int) -> None:
+        if digest in digests:
+            raise RuntimeError("a broken picture")
+
+    return refuse
+
+
+# -- how often -------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_goes_through_the_tower_before_its_prompt_is_prefilled(world: MakeWorld) -> None:
+    w = world()
+    w.model.before_item = lambda digest: asserts(not w.model.passes)
+    [row] = w.ask(prompt_of(TEXT, picture(1), QUESTION, picture(2), QUESTION))
+    w.run()
+    assert w.model.items == [1, 2] and w.served(row) == 1 and len(w.model.passes) == 1
+
+
+def asserts(holds: bool) -> None:
+    assert holds
+
+
+@pytest.mark.parametrize("prefix_cache", [0, 2**20])
+@pytest.mark.parametrize("beside", [0, 3])
+def test_many_prompts_with_one_picture_run_the_tower_once(world: MakeWorld, prefix_cache: int, beside: int) -> None:
+    w = world(prefix_cache=prefix_cache)
+    running(w, beside)
+    rows = [w.ask(asking(7, 120 + i), max_tokens=3)[0] for i in range(16)]
+    while not all(w.is_done(row) for row in rows):
+        w.step()
+    assert w.model.items == [7]
+    assert all(w.served(row) == 3 for row in rows)
+    if not prefix_cache:
+        assert (w.features.runs, w.features.hits) == (1, 15)
+    later = w.ask(asking(7, 180))[0]
+    while not w.is_done(later):
+        w.step()
+    assert w.model.items == [7], "later turns do not run it at all"
+
+
+def test_one_picture_several_times_in_a_prompt_is_run_once(world: MakeWorld) -> None:
+    w = world()
+    [row] = w.ask(prompt_of(picture(3), TEXT, picture(3), QUESTION, picture(3), QUESTION))
+    w.run()
+    assert w.model.items == [3] and w.served(row) == 1
+    [step] = [step for step in w.model.steps if step.media]
+    assert [span.start for span, _ in step.media] == [0, PATCHES + 3, 2 * PATCHES + 5]
+    assert len({id(features) for _, features in step.media}) == 1
+
+
+def test_a_picture_within_the_cached_prefix_is_not_run(world: MakeWorld) -> None:
+    w = world(features=0)
+    prompt = prompt_of(tokens(40), picture(1), QUESTION)
+    w.ask(prompt, max_tokens=4)
+    w.run()
+    w.ask(going_on(prompt, tokens(5), picture(2), QUESTION))
+    w.run()
+    assert w.model.items == [1, 2] and w.features.bytes == 0
+    assert [[span.media.digest for span, _ in step.media] for step in w.model.steps if step.media] == [[1], [2]]
+
+
+def test_without_a_budget_a_picture_is_run_again_for_a_later_prompt(world: MakeWorld) -> None:
+    w = world(features=0, prefix_cache=0)
+    for _ in range(2):
+        w.ask(asking(1))
+        w.run()
+    assert w.model.items == [1, 1] and (w.features.bytes, w.features.hits) == (0, 0)
+
+
+def test_the_least_recently_used_pictures_go_and_none_that_a_prompt_still_needs(world: MakeWorld) -> None:
+    w = world(features=2 * PATCHES * 4, prefix_cache=0)
+    for digest in (1, 2, 1, 3, 1, 2):
+        w.ask(asking(digest))
+        w.run()
+    assert w.model.items == [1, 2, 3, 2]
+    w.ask(prompt_of(*[part for digest in range(10, 20) for part in (picture(digest), QUESTION)]))
+    w.run()
+    assert w.model.items[4:] == list(range(10, 20)), "each once, though there is no budget for all"
+    assert w.features.bytes <= 2 * PATCHES * 4 and w.features.pinned_bytes == 0
+
+
+def test_salts_share_no_pictures(world: MakeWorld) -> None:
+    w = world()
+    for salt in ("a", "b", "a"):
+        w.ask(prompt_of(TEXT, picture(1), QUESTION, salt=salt))
+        w.run()
+    assert w.model.items == [1, 1]
+
+
+# -- when ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.3, 5.0])
+def test_running_rows_get_a_token_between_two_pictures(world: MakeWorld, seconds: float) -> None:
+    w = world(seconds_per_token=0.001, prefix_cache=0)
+    w.model.seconds_per_item = seconds
+    running(w, 2)
+    steps: list[int] = []  # of the batch, before each picture
+    w.model.before_item = lambda digest: steps.append(sum(step.tokens.shape[0] > 1 for step in w.model.steps))
+    rows = [w.ask(prompt_of(picture(10 + i), QUESTION, picture(20 + i), QUESTION))[0] for i in range(4)]
+    while not all(w.is_done(row) for row in rows):
+        start = w.clock.now
+        w.step()
+        assert w.clock.now - start <= seconds + 1.0 + 0.1, "one picture, and within the stall beside it"
+    assert len(set(steps)) == len(steps) == 8
+    assert sorted(w.model.items) == [10, 11, 12, 13, 20, 21, 22, 23]
+
+
+def test_a_picture_s_time_counts_as_the_stall_s(world: MakeWorld) -> None:
+    w = world(seconds_per_token=0.01, max_stall=1.0)
+    w.model.seconds_per_item = 5.0
+    running(w)
+    w.ask(asking(1))
+    w.ask(tokens(50, 9))
+    w.step()
+    w.step()
+    assert w.model.items == [1]
+    longest = w.meter.stall_seconds().max
+    assert 5.0 <= longest <= 5.0 + 1.1
+
+
+def test_in_what_the_picture_leaves_of_the_stall_prompts_are_prefilled(world: MakeWorld) -> None:
+    w = world(seconds_per_token=0.001)
+    w.model.seconds_per_item = 0.2
+    running(w)
+    w.ask(asking(1), max_tokens=5)
+    w.step()
+    assert w.model.items == [1] and len(w.batch) == 2
+
+
+def test_texts_are_not_kept_waiting_by_pictures_that_came_first(world: MakeWorld) -> None:
+    w = world(seconds_per_token=0.001, prefix_cache=0)
+    w.model.seconds_per_item = 2.0
+    running(w)
+    pictures = [w.ask(asking(1 + i))[0] for i in range(8)]
+    [text] = w.ask(tokens(30, 4))
+    while not w.is_done(text):
+        w.step()
+    assert len(w.model.items) <= 2
+    w.step()
+    while not all(w.is_done(row) for row in pictures):
+        w.step()
+    assert sorted(w.model.items) == list(range(1, 9))
+
+
+def test_more_urgent_prompts_have_their_pictures_run_first(world: MakeWorld) -> None:
+    w = world(prefix_cache=0)
+    w.model.seconds_per_item = 2.0
+    running(w)
+    for digest, priority in ((1, 5), (2, 5), (3, 0)):
+        w.ask(asking(digest), priority=priority)
+    for _ in range(8):
+        w.step()
+    assert w.model.items[0] == 3
+
+
+# -- failing and cancelling ------------------------------------------------------------------------------------------
+
+
+def test_a_picture_that_fails_fails_those_that_need_it_and_the_next_one_tries_again(world: MakeWorld) -> None:
+    w = world()
+    others = running(w)
+    w.model.before_item = refusing(7)
+    bad = [w.ask(asking(7, 120 + i))[0] for i in range(3)]
+    bad += w.ask(prompt_of(picture(8), TEXT, picture(7), QUESTION), n=2)
+    good = [*w.ask(asking(9)), *w.ask(tokens(12, 5)), *w.ask(prompt_of(picture(8), QUESTION))]
+    while not all(w.is_done(row) for row in [*bad, *good]):
+        w.step()
+    assert all("image" in error_of(w, row) and "a broken picture" in error_of(w, row) for row in bad)
+    assert all(w.served(row) == 1 for row in good)
+    assert not w.failed(others[0]) and 7 not in w.model.items
+    w.model.before_item = refusing()
+    [again] = w.ask(asking(7))
+    while not w.is_done(again):
+        w.step()
+    assert w.served(again) == 1 and w.model.items.count(7) == 1 and w.features.pinned_bytes == 0
+
+
+def test_it_is_tried_once_for_all_that_wait_for_it(world: MakeWorld) -> None:
+    w, tries = world(), []
+
+    def refuse(digest: int) -> None:
+        tries.append(digest)
+        raise MemoryError("[metal::malloc] attempting to allocate too much")
+
+    w.model.before_item = refuse
+    shared = tokens(100)  # they would wait for the first one's prefix
+    rows = [w.ask(prompt_of(shared, picture(7), [120 + i, 4]))[0] for i in range(5)]
+    w.run()
+    assert tries == [7] and all("allocate" in error_of(w, row) for row in rows)
+    assert len(w.scheduler) == 0
+
+
+def test_those_that_have_it_in_their_prefix_do_not_fail_with_it(world: MakeWorld) -> None:
+    w = world(features=0)
+    prompt = prompt_of(tokens(40), picture(7), QUESTION)
+    w.ask(prompt, max_tokens=2)
+    w.run()
+    w.model.before_item = refusing(7)
+    running(w)
+    [other] = w.ask(asking(7))
+    [turn] = w.ask(going_on(prompt, tokens(5)))
+    while not (w.is_done(other) and w.is_done(turn)):
+        w.step()
+    assert w.failed(other) and w.served(turn) == 1
+
+
+@pytest.mark.parametrize("method", ["row_state", "first_pass"])
+def test_a_state_that_cannot_be_made_is_the_row_s_failure(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    w = world()
+    bad = prompt_of(tokens(100), picture(1), QUESTION)
+
+    def refuse(prompt: Prompt) -> int:
+        if prompt is bad:
+            raise RuntimeError("no positions")
+        return 0
+
+    monkeypatch.setattr(w.model, method, refuse)
+    [row] = w.ask(bad)
+    good = [*w.ask(asking(2)), *w.ask(prompt_of(tokens(100), picture(1), TEXT))]
+    w.run()
+    assert "no positions" in error_of(w, row) and 1 in w.model.items, "another one needs it"
+    assert all(w.served(row) == 1 for row in good)
+
+
+def test_a_prompt_that_ends_with_a_picture_is_refused(world: MakeWorld) -> None:
+    w = world()
+    [row] = w.ask(prompt_of(TEXT, picture(1)))
+    w.run()
+    assert "some text has to follow it" in error_of(w, row) and w.model.items == []
+
+
+def test_a_picture_that_only_a_cancelled_row_needed_is_not_run(world: MakeWorld) -> None:
+    w = world(prefix_cache=0)
+    running(w)
+    [first] = w.ask(prompt_of(picture(1), QUESTION, picture(2), QUESTION))
+    [second] = w.ask(prompt_of(picture(3), QUESTION, picture(4), QUESTION))
+    while not w.model.items:
+        w.step()
+    gone, stays = (first, second) if w.model.items == [1] else (second, first)
+    w.cancel(gone)
+    while not w.is_done(stays):
+        w.step()
+    assert len(w.model.items) == 3 and w.features.pinned_bytes == 0
+    assert not w.events[gone]
+
+
+def test_one_that_others_need_is_run_for_them(world: MakeWorld) -> None:
+    w = world()
+    running(w)
+    shared = tokens(100)
+    rows = [w.ask(prompt_of(shared, picture(1), QUESTION, picture(2), [120 + i, 4]))[0] for i in range(3)]
+    while not w.model.items:
+        w.step()
+    w.cancel(rows[0])
+    while not all(w.is_done(row) for row in rows[1:]):
+        w.step()
+    assert w.model.items == [1, 2] and w.features.pinned_bytes == 0
+
+
+# -- what the model is given -----------------------------------------------------------------------------------------
+
+
+def decoded(w: World) -> list[Sequence[object] | None]:
+    return [step.state for step in w.model.steps if step.tokens.shape[1] == 1 and not step.media]
+
+
+def test_text_alone_has_no_states(world: MakeWorld) -> None:
+    w = world()
+    w.ask(tokens(20), max_tokens=4, n=2)
+    w.run()
+    assert all(step.state is None and not step.media for step in w.model.steps)
+
+
+def test_each_row_has_its_state_in_each_step(world: MakeWorld) -> None:
+    w = world(prefix_cache=0)
+    running(w)
+    before = len(w.model.steps)
+    first, second = asking(1), asking(2)
+    rows = [*w.ask(first, max_tokens=6, n=2), *w.ask(second, max_tokens=6)]
+    while not all(w.served(row) for row in rows):
+        w.step()
+    last = w.model.steps[-1]
+    assert last.state is not None
+    assert {row: last.state[i] for i, row in enumerate(w.batch.rows)} == {row: row.state for row in w.batch.rows}
+    assert [row.state for row in rows] == [first, first, second], "of the prompt, shared"
+    while len(w.batch) > 1:
+        w.step()
+    w.step()
+    assert w.model.steps[before].state is None or w.model.steps[before].media
+    assert decoded(w)[-1] is None, "nobody has one any more"
+
+
+def test_freed_slots_have_the_state_of_the_row_whose_token_they_run(world: MakeWorld) -> None:
+    w = world(prefix_cache=0)
+    rows = [w.ask(asking(1 + i), max_tokens=100)[0] for i in range(4)]
+    while not all(w.served(row) for row in rows):
+        w.step()
+    w.cancel(rows[1])
+    w.batch.step()
+    w.batch.step()
+    wide = w.model.steps[-1]
+    assert wide.state is not None and len(wide.state) == wide.tokens.shape[0] == 4
+    assert wide.state[0] is wide.state[1] is rows[0].state and wide.state[3] is rows[3].state
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 64])
+def test_a_chunk_has_the_pictures_that_stand_in_it(world: MakeWorld, chunk: int) -> None:
+    w = world(chunk=chunk, prefix_cache=0)
+    prompt = prompt_of(TEXT, picture(1), QUESTION, picture(2), TEXT)
+    w.ask(prompt)
+    w.run()
+    start = 0
+    for step in w.model.steps[:-1]:
+        end = start + step.tokens.shape[1]
+        assert step.state == [prompt]
+        assert [span for span, _ in step.media] == [s for s in prompt.media if s.start < end and s.stop > start]
+        start = end
+    assert start == len(prompt.tokens) - 1
+
+
+def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld) -> None:
+    w = world(prefix_cache=0)
+    for i in range(4):
+        w.ask(asking(1 + i))
+        w.ask(tokens(9, i))
+    w.run()
+    for step in w.model.steps:
+        assert not step.media or step.tokens.shape[0] == 1
+    assert any(len(rows) == 4 for rows in w.model.passes)
+
+
+# -- a first pass ----------------------------------------------------------------------------------------------------
+
+
+def lengths(w: World) -> list[int]:
+    return [len(row) for rows in w.model.passes for row in rows]
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_the_first_pass_is_one_whatever_the_chunks_are(world: MakeWorld, beside: int) -> None:
+    w = world(chunk=8, seconds_per_token=0.1, prefix_cache=0)
+    running(w, beside)
+    w.model.passes.clear()
+    w.model.first = 30
+    [row] = w.ask(prompt_of(tokens(24), picture(1), tokens(20, 2)))
+    while not w.is_done(row):
+        w.step()
+    assert lengths(w)[0] == 30 and sum(lengths(w)) == 49 and max(lengths(w)[1:]) <= 8
+
+
+def test_a_prefix_that_is_shorter_than_the_first_pass_is_not_used(world: MakeWorld) -> None:
+    w = world()
+    head = tokens(40)
+    w.ask(prompt_of(head, picture(1), QUESTION))
+    w.run()
+    w.model.first, w.model.passes = 40 + PATCHES, []
+    prompt = prompt_of(head, picture(2), QUESTION)
+    w.ask(prompt)
+    w.run()
+    assert lengths(w) == [40 + PATCHES, 1] and prompt.cached_tokens == 0
+    w.model.passes.clear()
+    w.ask(prompt_of(head, picture(2), TEXT))
+    w.run()
+    assert lengths(w) == [2], "one that is as long is"
+
+
+def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld) -> None:
+    w = world()
+    w.model.first = 100 + PATCHES
+    inserted: list[int] = []
+    insert = w.prefixes.insert
+    w.prefixes.insert = lambda salt, keys, read: (inserted.append(len(keys)), insert(salt, keys, read))
+    head = tokens(100)
+    running(w)
+    for i in range(3):  # alike up to the picture
+        w.ask(prompt_of(head, picture(1 + i), QUESTION, boundaries=(50, 90)))
+    for _ in range(12):
+        w.step()
+    assert w.model.items == [1, 2, 3]
+    assert all(length >= 100 + PATCHES for length in inserted if length > 4)
+
+
+def test_those_that_are_alike_beyond_it_wait_for_the_first_one(world: MakeWorld) -> None:
+    w = world(features=0)
+    w.model.first = 100 + PATCHES
+    prompts = [prompt_of(tokens(100), picture(1), [120 + i, 3, 4]) for i in range(5)]
+    for prompt in prompts:
+        w.ask(prompt)
+    w.run()
+    assert w.model.items == [1] and [p.cached_tokens for p in prompts] == [0, *[100 + PATCHES] * 4]
+
+
+def test_a_first_pass_may_be_as_long_as_the_prompt(world: MakeWorld) -> None:
+    w = world()
+    prompt = prompt_of(picture(1), tokens(30))
+    w.model.first = len(prompt.tokens)
+    [row] = w.ask(prompt, max_tokens=3)
+    w.run()
+    assert lengths(w) == [len(prompt.tokens)] and w.served(row) == 3
+    ends = [step.tokens.tolist() for step in w.model.steps[1:]]
+    assert ends[0] == [[prompt.tokens[-1]]], "its last token runs with the batch all the same"

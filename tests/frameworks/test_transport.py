@@ -1,0 +1,191 @@
+"""Frameworks that build the SDK's clients themselves, around an http client of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
+from localai_shim.testing import ScriptedEngine
+from tests.conftest import MESSAGES
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
+
+
+def decide(request: Any, prompt: str, before: int) -> str:
+    """A call where there is a tool and no result yet."""
+    if "get_weather" in prompt and "sunny" not in prompt:
+        return CALL
+    return "It is sunny in Paris." if "sunny" in prompt else "Hello there"
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    with ScriptedEngine(decide) as made:
+        yield made
+
+
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    assert city == "Paris"
+    return "sunny"
+
+
+# -- langchain ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+def test_langchain_gets_http_clients(engine: ScriptedEngine, responses: bool) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    model = langchain.ChatOpenAI(
+        model="gpt-4o",
+        api_key="x",
+        use_responses_api=responses,
+        http_client=http_client(engine=engine),
+        http_async_client=async_http_client(engine=engine),
+    )
+    assert model.invoke("Hi").text == "Hello there"
+    assert "".join(chunk.text for chunk in model.stream("Hi")) == "Hello there"
+    [call] = model.bind_tools([get_weather]).invoke("Weather?").tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
+
+    async def main() -> None:
+        assert (await model.ainvoke("Hi")).text == "Hello there"
+        assert "".join([chunk.text async for chunk in model.astream("Hi")]) == "Hello there"
+
+    asyncio.run(main())
+
+
+# -- openai-agents --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["chat_completions", "responses"])
+def test_an_agent_runs_a_tool_over_a_client_of_its_own(engine: ScriptedEngine, api: Any) -> None:
+    agents = pytest.importorskip("agents")
+
+    async def main() -> None:
+        client = openai.AsyncOpenAI(api_key="x", http_client=async_http_client(engine=engine))
+        provider = agents.OpenAIProvider(openai_client=client, use_responses=api == "responses")
+        agent = agents.Agent(name="A", instructions="Use tools.", tools=[agents.function_tool(get_weather)])
+        config = agents.RunConfig(model_provider=provider, tracing_disabled=True)
+        assert (await agents.Runner.run(agent, "Weather?", run_config=config)).final_output == "It is sunny in Paris."
+        streamed = agents.Runner.run_streamed(agent, "Weather?", run_config=config)
+        kinds = [event.type async for event in streamed.stream_events()]
+        assert streamed.final_output == "It is sunny in Paris." and kinds.count("raw_response_event") > 5
+
+    asyncio.run(main())
+
+
+# -- litellm and dspy, which is built on it -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def litellm(engine: ScriptedEngine) -> Iterator[Any]:
+    litellm = pytest.importorskip("litellm")
+    litellm.client_session, litellm.aclient_session = http_client(engine=engine), async_http_client(engine=engine)
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    yield litellm
+    litellm.client_session = litellm.aclient_session = None
+    litellm.in_memory_llm_clients_cache.flush_cache()
+
+
+def test_litellm_has_its_sessions(litellm: Any) -> None:
+    ask: dict[str, Any] = {"model": "openai/gpt-4o", "api_key": "x", "messages": MESSAGES}
+    assert litellm.completion(**ask).choices[0].message.content == "Hello there"
+    chunks = litellm.completion(**ask, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there"
+    with pytest.raises(litellm.BadRequestError, match="temperature"):
+        litellm.completion(**ask, temperature=9)
+
+    async def main() -> None:
+        assert (await litellm.acompletion(**ask)).choices[0].message.content == "Hello there"
+        chunks = [chunk async for chunk in await litellm.acompletion(**ask, stream=True)]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there"
+
+    asyncio.run(main())
+
+
+def test_dspy_asks_through_litellm(litellm: Any) -> None:
+    dspy = pytest.importorskip("dspy")
+    model = dspy.LM("openai/gpt-4o", api_key="x", cache=False)
+    assert model("Hi") == ["Hello there"]
+    assert model.history[-1]["usage"]["total_tokens"] > 0
+
+
+# -- crewai ---------------------------------------------------------------------------------------------------------
+
+
+def test_crewai_builds_its_client_around_ours(engine: ScriptedEngine) -> None:
+    crewai = pytest.importorskip("crewai")
+    options = {"http_client": http_client(engine=engine)}
+    model = crewai.LLM(model="gpt-4o", provider="openai", api_key="x", client_params=options)
+    assert model.call("Hi") == "Hello there"
+    assert crewai.LLM(model="gpt-4o", api_key="x", stream=True, client_params=options).call("Hi") == "Hello there"
+
+
+# -- OpenInference, which replaces `request` of the SDK's classes ---------------------------------------------------
+
+
+@pytest.fixture
+def spans() -> Iterator[Any]:
+    """An exporter that keeps the spans of OpenInference's instrumentation in memory, as long as a test takes."""
+    openinference = pytest.importorskip("openinference.instrumentation.openai")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor = openinference.OpenAIInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    yield exporter
+    instrumentor.uninstrument()
+    provider.shutdown()
+
+
+def texts(spans: Any) -> list[str]:
+    """The answers in the spans, each of which says how many tokens it took."""
+    found = [dict(span.attributes) for span in spans.get_finished_spans()]
+    assert all(each["llm.token_count.completion"] > 0 for each in found)
+    return [each["llm.output_messages.0.message.content"] for each in found]
+
+
+@pytest.mark.parametrize("stock", [False, True], ids=["LocalOpenAI", "OpenAI"])
+def test_openinference_sees_each_request(spans: Any, engine: ScriptedEngine, stock: bool) -> None:
+    http = http_client(engine=engine)
+    client = openai.OpenAI(api_key="x", http_client=http) if stock else LocalOpenAI(engine=engine)
+    assert client.chat.completions.create(**ASK).choices[0].message.content == "Hello there"
+    stream = client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True})
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == "Hello there"
+    assert client.chat.completions.with_raw_response.create(**ASK).parse().usage is not None
+    assert texts(spans) == ["Hello there"] * 3
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(**ASK, temperature=9)
+    assert spans.get_finished_spans()[-1].status.status_code.name == "ERROR"
+
+
+def test_openinference_sees_responses(spans: Any, engine: ScriptedEngine) -> None:
+    client = LocalOpenAI(engine=engine)
+    assert client.responses.create(model="m", input="Hi").output_text == "Hello there"
+    assert [event.type for event in client.responses.create(model="m", input="Hi", stream=True)][-1] == (
+        "response.completed"
+    )
+    assert [span.attributes["llm.token_count.completion"] > 0 for span in spans.get_finished_spans()] == [True, True]
+
+
+def test_openinference_sees_the_async_clients(spans: Any, engine: ScriptedEngine) -> None:
+    async def main() -> None:
+        stock = openai.AsyncOpenAI(api_key="x", http_client=async_http_client(engine=engine))
+        for client in (AsyncLocalOpenAI(engine=engine), stock):
+            made = await client.chat.completions.create(**ASK)
+            assert made.choices[0].message.content == "Hello there"
+            stream = await client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True})
+            assert len([chunk async for chunk in stream]) > 2
+
+    asyncio.run(main())
+    assert texts(spans) == ["Hello there"] * 4
