@@ -17,6 +17,7 @@ from .endpoints.models import unknown_model
 from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .grammar import TooComplexError
+from .lazy_request import make_request
 from .routes import Generation, find
 from .runtime import Runtime
 from .state.errors import StoreError
@@ -43,7 +44,7 @@ class Call:
     def __init__(self, client: sdk.Client, runtime: Runtime, options: sdk.RequestOptions) -> None:
         self.client, self.runtime, self._options = client, runtime, options
         self.started = time.monotonic()
-        self.request = sdk.make_request(client, options)
+        self.request = make_request(client, options)
         self.timeout: float | None = None
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")

@@ -29,7 +29,6 @@ from openai._models import FinalRequestOptions
 from openai.types.responses import Response
 
 from .errors import BadRequest, NotFound, RequestError
-from .prompt.objects import holds_objects, with_data_urls
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -81,36 +80,13 @@ def make_request(client: Client, options: RequestOptions) -> httpx.Request:
     headers = {str(k): str(v) for k, v in (options.headers or {}).items() if isinstance(v, str)}
     if _RAW in headers:
         with contextlib.suppress(Exception):  # a body without JSON, a wrong header: the call itself says so
-            if holds_objects((options.json_data, options.extra_json)):
-                return _LazyRequest(client, options)
             return client._build_request(options)
     return httpx.Request(options.method.upper(), _url(str(options.url)), headers=headers)
 
 
-class _LazyRequest(httpx.Request):
-    """All that the SDK would have sent, with data URLs in the place of objects, which are made when somebody looks."""
-
-    def __init__(self, client: Client, options: RequestOptions) -> None:
-        bare = client._build_request(options.model_copy(update={"json_data": None, "extra_json": None}))
-        super().__init__(bare.method, bare.url, headers=bare.headers, stream=_LazyBody(client, options))
-
-    @property
-    def content(self) -> bytes:
-        return self.read()
-
-
-class _LazyBody(httpx.SyncByteStream, httpx.AsyncByteStream):
-    def __init__(self, client: Client, options: RequestOptions) -> None:
-        self._client, self._options = client, options
-
-    def __iter__(self) -> Iterator[bytes]:
-        parts = {name: getattr(self._options, name) for name in ("json_data", "extra_json")}
-        update = {name: with_data_urls(value, "body") for name, value in parts.items()}
-        yield self._client._build_request(self._options.model_copy(update=update)).content
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self:
-            yield piece
+def is_raw(options: RequestOptions) -> bool:
+    """Whether the caller gets the raw response."""
+    return _RAW in (options.headers or {})
 
 
 def read_request(request: httpx.Request) -> RequestOptions:
