@@ -155,14 +155,15 @@ class MediaReader:
             try:
                 return self._processor.process(source.decode())
             except ValueError as error:
-                raise unreadable(source.path, error) from error
+                raise unreadable(source.kind, source.path, error) from error
 
         return self._cache.get(source.key, make)
 
 
-def unreadable(path: str, error: ValueError) -> BadRequest:
+def unreadable(kind: MediaKind, path: str, error: ValueError) -> BadRequest:
     """The refusal of an item that a model's processor refuses."""
-    return BadRequest(f"Invalid '{path}': this model cannot read it: {error}", param=path, code="invalid_value")
+    code = "invalid_image" if kind == "image" else "invalid_value"
+    return BadRequest(f"Invalid '{path}': this model cannot read it: {str(error).rstrip('.')}.", param=path, code=code)
 
 
 def _size(media: ProcessedMedia) -> int:

@@ -134,7 +134,7 @@ class ChatTokenizer:
         try:
             return self._model.spans(prompt, [part.media for part in parts])
         except ValueError as error:
-            raise unreadable(parts[0].path, error) from error
+            raise unreadable(parts[0].media.kind, parts[0].path, error) from error
 
     def encode(self, text: str) -> list[int]:
         """A plain prompt, with the beginning-of-sequence token where the tokenizer adds one.

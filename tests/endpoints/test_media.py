@@ -237,7 +237,7 @@ def test_what_one_client_may_read_another_may_not(monkeypatch: pytest.MonkeyPatc
         (image_url(data_url(), detail="huge"), ".image_url.detail", "invalid_value", "'huge'"),
         (image_url(5), ".image_url.url", "invalid_type", "an integer"),
         ({"type": "image_url"}, ".image_url", "missing_required_parameter", "image_url"),
-        (image_url(data_url(width=4, height=1)), ".image_url.url", "invalid_value", "it is one pixel high"),
+        (image_url(data_url(width=4, height=1)), ".image_url.url", "invalid_image", "it is one pixel high"),
         (
             AUDIO,
             ".type",
@@ -258,7 +258,7 @@ def test_a_wrong_part_is_refused_by_its_path(seen: Seen, part: Any, param: str, 
 
 def test_a_wrong_part_of_an_item_is_refused_by_its_path(seen: Seen) -> None:
     client, _, _ = seen
-    with refused("input[0].content[0].image_url", "invalid_value", "it is one pixel high"):
+    with refused("input[0].content[0].image_url", "invalid_image", "it is one pixel high"):
         respond(client, user_item(input_image(data_url(width=4, height=1))))
     with refused("input[0].content[0].file_id", "unsupported_parameter", "no uploaded files"):
         respond(client, user_item({"type": "input_image", "file_id": "file_1"}))
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_said_each_time(seen: Seen) -> None:
     client, _, model = seen
     part = image_url(data_url(width=4, height=1))
     for i in range(3):
-        with refused(f"messages[0].content[{i}].image_url.url", "invalid_value", "one pixel high"):
+        with refused(f"messages[0].content[{i}].image_url.url", "invalid_image", "one pixel high"):
             ask(client, user(*"x" * i, part))
     assert len(model.seen) == 3
 
@@ -283,7 +283,7 @@ def test_a_template_that_leaves_an_image_out_is_said(seen: Seen, monkeypatch: py
         return [1, 2, 3]
 
     monkeypatch.setattr(model, "apply_chat_template", blind)
-    with refused("messages[0].content[0]", "invalid_value", "the template left one out"):
+    with refused("messages[0].content[0]", "invalid_image", "the template left one out"):
         ask(client, user(image_url(data_url())))
 
 
