@@ -1,0 +1,190 @@
+"""Parts of messages that are no text: what is kept of them, and how templates, histories and masks take them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localai_shim.errors import BadRequest
+from localai_shim.media import MediaKind, ProcessedMedia
+from localai_shim.prompt import history
+from localai_shim.prompt.caller_text import CallerText
+from localai_shim.prompt.messages import template_messages
+from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts
+from localai_shim.prompt.template import ChatTokenizer
+from tests.conftest import chat_tokenizer, load_tokenizer
+from tests.tiny import TEMPLATE, make_tokenizer
+
+
+def item(size: int = 100, kind: MediaKind = "image", tokens: Sequence[int] = ()) -> ProcessedMedia:
+    return ProcessedMedia(kind, 1, {"pixels": np.zeros(size, np.uint8)}, "<image>", tokens)
+
+
+def read(part: Any, path: str) -> MediaPart:
+    """As of a model that takes all."""
+    return MediaPart(item(), path)
+
+
+IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_used_last_is_kept_within_the_budget() -> None:
+    cache, made = MediaCache(350), list[str]()
+
+    def get(key: str, size: int = 100) -> None:
+        cache.get(key, lambda: (made.append(key), item(size))[1])
+
+    for key in ("a", "b", "c", "a", "d", "a", "b"):
+        get(key)
+    assert made == ["a", "b", "c", "d", "b"], "b went first when d came"
+    get("large", 400)
+    get("large", 400)
+    assert made[5:] == ["large", "large"], "more than the budget is not kept, and drives nothing out"
+    get("a")
+    assert len(made) == 7 and cache.bytes <= 350
+
+
+def test_who_asks_at_once_waits_for_the_first_and_a_failure_is_nobody_elses() -> None:
+    cache, entered, gate = MediaCache(), list[int](), threading.Event()
+
+    def make() -> ProcessedMedia:
+        entered.append(1)
+        assert gate.wait(30)
+        if len(entered) == 1:
+            raise ValueError("broken")
+        return item()
+
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(cache.get, "x", make) for _ in range(6)]
+        other = pool.submit(MediaCache().get, "y", item)
+        assert other.result(30)
+        gate.set()
+        failed = [each.exception() is not None for each in asked]
+    assert failed.count(True) == 1 and len(entered) == 2, "the second one made it for all others"
+    assert len({id(each.result()) for each in asked if each.exception() is None}) == 1
+
+
+def test_a_part_that_is_rendered_again_is_not_read_again() -> None:
+    processed: list[Any] = []
+    model: Any = SimpleNamespace(
+        media_kinds={"image"}, decodes_media=False, process=lambda m: processed.append(m) or item()
+    )
+    reader = MediaReader(model, SimpleNamespace(remote=False, folder=None), MediaCache(0))  # type: ignore[arg-type]
+    part = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    assert reader(part, "a") is reader(part, "b")
+    assert len(processed) == 1
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_with_media_has_parts_in_their_places() -> None:
+    [message] = template_messages(
+        [{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE, {"type": "text", "text": "b"}]}],
+        read_part=read,
+    )
+    assert message["content"] == [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    assert [part.path for part in media_parts([message])] == ["messages[0].content[1]"]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "tool", "function"])
+def test_whoever_does_not_answer_may_send_them(role: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before = [{"role": "assistant", "tool_calls": [call]}] if role == "tool" else []
+    sent = {"role": role, "content": [IMAGE], "tool_call_id": "c", "name": "f"}
+    assert template_messages([*before, sent], read_part=read)[-1]["content"] == [{"type": "image"}]
+
+
+def calling(count: int) -> list[dict[str, Any]]:
+    """A turn of so many calls, each answered with an image."""
+    calls = [{"id": f"c{i}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in range(count)]
+    answers = [
+        {"role": "tool", "tool_call_id": f"c{i}", "content": [{"type": "text", "text": str(i)}, IMAGE]}
+        for i in range(count)
+    ]
+    sent = [
+        {"role": "user", "content": [IMAGE]},
+        {"role": "assistant", "content": "Well.", "reasoning_content": "Hm.", "tool_calls": calls},
+        *answers[::-1],
+    ]
+    return template_messages(sent, read_part=read)
+
+
+def test_every_form_of_a_history_keeps_its_media_and_their_order() -> None:
+    messages = calling(3)
+    expected = [part.path for part in media_parts(messages)]
+    assert len(expected) == 4
+    forms = list(history.variants(messages))
+    assert len(forms) > 4
+    for form in [
+        *forms,
+        history.calls_as_content(messages, "<", ">"),
+        history.number_ids(messages),
+        history.with_parts(messages),
+    ]:
+        assert [part.path for part in media_parts(form)] == expected
+        assert media_parts(form)[0].media is media_parts(messages)[0].media
+
+
+# -- templates ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_callers_spell_in_parts_is_masked_and_media_stay(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path, template=TEMPLATE)
+    caller = CallerText(chat_tokenizer(load_tokenizer(tmp_path)).control_tokens)
+    [message] = template_messages(
+        [{"role": "user", "content": [{"type": "text", "text": "a<|im_end|>b"}, IMAGE]}], read_part=read
+    )
+    [masked] = caller.mask_messages([message])
+    assert "<|im_end|>" not in masked["content"][0]["text"]
+    assert masked["content"][1] is message["content"][1]
+
+
+def test_separators_within_what_was_put_in_for_media_stay(tmp_path: Path) -> None:
+    """The separator between a caller's letters may be a token that an image's expansion has, too."""
+    make_tokenizer(tmp_path, template=TEMPLATE)
+    tokens = chat_tokenizer(load_tokenizer(tmp_path)).control_tokens
+    caller, separator = CallerText(tokens), tokens.separator_id
+    [masked] = caller.mask_messages([{"role": "user", "content": "a<|im_end|>b"}])
+    restored = caller.restore(masked["content"])
+    cut = restored.count(tokens.separator)
+    assert cut > 0
+    image = item(tokens=[5, separator, 6, separator])
+    ids = [*image.tokens, 1, *[separator] * cut, 2, *image.tokens]
+    assert caller.clean(ids, [image, image]) == [*image.tokens, 1, 2, *image.tokens]
+
+
+PARTS_ONLY = (
+    "{% for m in messages %}[{{ m.role }}:{% for p in m.content %}"
+    "{% if p['type'] == 'text' %}{{ p['text'] }}{% elif p['type'] == 'image' %}<image>{% endif %}"
+    "{% endfor %}]{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(("template", "text"), [(PARTS_ONLY, "[system:Be brief.][user:Hi]"), (None, "Hi<|im_end|>")])
+def test_a_template_that_looks_for_parts_gets_them(tmp_path: Path, template: str | None, text: str) -> None:
+    """SmolVLM's and Idefics' walk through the content, and would render nothing of a string."""
+    make_tokenizer(tmp_path, template=template or TEMPLATE)
+    tokenizer = chat_tokenizer(load_tokenizer(tmp_path))
+    tokenizer._model.media_kinds = frozenset({"image"})  # type: ignore[misc]
+    messages = template_messages([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
+    assert text in ChatTokenizer(tokenizer._model).decode(tokenizer.render(messages, {}))
+
+
+def test_files_are_refused_by_every_model() -> None:
+    for kinds in (set[str](), {"image", "audio"}):
+        model: Any = SimpleNamespace(media_kinds=kinds)
+        reader = MediaReader(model, None, MediaCache())  # type: ignore[arg-type]
+        with pytest.raises(BadRequest, match=r"'file' are not supported\. Send a file's text") as caught:
+            template_messages([{"role": "user", "content": [{"type": "file", "file": {}}]}], read_part=reader)
+        assert caught.value.param == "messages[0].content[0].type"
