@@ -7,7 +7,16 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
 from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
+from .content import image, input_image
 from .types import VERSION, BackendMissingError
 
-__all__ = ["AsyncLocalOpenAI", "BackendMissingError", "LocalOpenAI", "async_http_client", "http_client"]
+__all__ = [
+    "AsyncLocalOpenAI",
+    "BackendMissingError",
+    "LocalOpenAI",
+    "async_http_client",
+    "http_client",
+    "image",
+    "input_image",
+]
 __version__ = VERSION

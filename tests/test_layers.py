@@ -24,11 +24,12 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client types",
+    "localai_shim": "client content types",
     "client": "arguments call endpoints engine options routes runtime sdk streams transport types",
     "transport": "call runtime sdk",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
+    "content": "media",
     "sdk": "errors runtime",
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
@@ -45,7 +46,8 @@ MAY = {
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
     "testing": "media output types",
-    "prompt": "errors media output types",
+    "prompt": "errors media output prompt.media types",
+    "prompt.media": "errors media types",
     "grammar": "output types",
     "output": "types",
     "options": "types",
@@ -61,6 +63,7 @@ PACKAGES = {
     "call": "anyio openai",
     "transport": "httpx2 openai",
     "arguments": "httpx2 openai",
+    "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
     "endpoints": "openai",
@@ -74,6 +77,7 @@ PACKAGES = {
     "media": "numpy",
     "testing": "jinja2 numpy",
     "prompt": "jinja2",
+    "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }
 

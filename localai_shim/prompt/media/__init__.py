@@ -1,0 +1,1 @@
+"""What callers send as images, videos and sounds, made into `Media`."""

@@ -1,0 +1,233 @@
+"""Content parts that hold an image, a video or a sound, of both APIs, as `Media`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ...errors import BadRequest
+from ...media import Detail, Media, MediaKind, MediaRules
+from .pictures import array_pixels, decode_picture, picture_pixels
+from .sounds import decode_sound
+from .sources import read_source
+from .videos import MAX_VIDEO_FRAMES, decode_video, joined_frames
+
+# type of a part -> what it is, and the fields that may hold its content
+_PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
+    "image_url": ("image", ("image_url",)),
+    "input_image": ("image", ("image_url",)),
+    "video_url": ("video", ("video_url",)),
+    "input_video": ("video", ("video_url", "input_video", "video")),
+    "video": ("video", ("video", "video_url")),
+    "audio_url": ("audio", ("audio_url",)),
+    "input_audio": ("audio", ("input_audio",)),
+}
+_FILES = ("file", "input_file")
+MEDIA_TYPES = frozenset((*_PARTS, *_FILES))
+"""The types of parts that `open_media` and `read_media` are for; they refuse files."""
+_INNER = {"image": ("url",), "video": ("url",), "audio": ("data", "url")}
+_DETAILS: tuple[Detail, ...] = get_args(Detail)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MediaSource:
+    """A part's content before it is decoded."""
+
+    kind: MediaKind
+    path: str
+    detail: Detail
+    key: str
+    """Equal for parts whose content and detail are equal: a hash of the encoded bytes, or of pixels."""
+    content: Content
+    """Encoded, or the pixels of one image or of all frames, or the frames of a video."""
+    rate: float | None = None
+    """The frames per second that a video was said to have, or is to be read at."""
+
+    def decode(self) -> Media:
+        """Decode it; may take a while. Raises: BadRequest, which names the field."""
+        data, rate = self.content, self.rate
+        if isinstance(data, tuple):
+            data = joined_frames([frame.decode().data for frame in data], self.path)
+        elif not isinstance(data, bytes):
+            pass
+        elif self.kind == "image":
+            data = decode_picture(data, self.path)
+        elif self.kind == "video":
+            data, rate = decode_video(data, self.path, rate)
+        else:
+            data, rate = decode_sound(data, self.path)
+        return Media(self.kind, data, self.path, self.detail, rate)
+
+
+Content = bytes | npt.NDArray[Any] | tuple[MediaSource, ...]
+
+
+def read_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> Media:
+    """Read and decode a content part: `open_media(...).decode()`."""
+    return open_media(part, path, rules, kinds).decode()
+
+
+def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> MediaSource:
+    """Find the content of a part, from wherever `rules` allow, without decoding it.
+
+    In the place of a URL may stand bytes, a `PIL.Image.Image`, an array, or a `pathlib.Path`. The program itself has
+    put these there, so a `Path` may name any file; a string may not.
+
+    Args:
+        part: one whose type is in `MEDIA_TYPES`, as it was sent.
+        path: its place in the request: `messages[0].content[1]`.
+        kinds: what the model takes.
+
+    Raises:
+        BadRequest: a field is wrong, its content cannot or may not be read, or the model does not take such parts.
+    """
+    name = part.get("type")
+    if not isinstance(name, str) or name not in _PARTS:
+        raise _no_files(name, path, kinds)
+    kind, fields = _PARTS[name]
+    if kind not in kinds:
+        raise BadRequest(
+            f"Content parts of type '{name}' are not supported by this model, which takes {_taken(kinds)}.",
+            param=f"{path}.type",
+            code="unsupported_value",
+        )
+    if part.get("file_id") is not None:
+        raise BadRequest(
+            f"Unsupported parameter: '{path}.file_id'. There are no uploaded files here: send the {kind} itself.",
+            param=f"{path}.file_id",
+            code="unsupported_parameter",
+        )
+    field = next((field for field in fields if part.get(field) is not None), None)
+    if field is None:
+        raise BadRequest.missing(f"{path}.{fields[0]}")
+    value, at, options = _content(part, field, f"{path}.{field}", kind)
+    rate = _rate(part, path) if kind == "video" else None
+    return _opened(value, at, kind, rules, _detail(*options), rate)
+
+
+def _content(
+    part: Mapping[str, object], field: str, path: str, kind: MediaKind
+) -> tuple[object, str, tuple[Mapping[str, object], str]]:
+    """The content itself, its path, and what holds `detail`: chat has both in an object, Responses side by side."""
+    value = part[field]
+    if not isinstance(value, Mapping):
+        return value, path, (part, path.removesuffix(f".{field}"))
+    inner = next((name for name in _INNER[kind] if value.get(name) is not None), None)
+    if inner is None:
+        raise BadRequest.missing(f"{path}.{_INNER[kind][0]}")
+    return value[inner], f"{path}.{inner}", (value, path)
+
+
+def _opened(
+    value: object, path: str, kind: MediaKind, rules: MediaRules, detail: Detail, rate: float | None = None
+) -> MediaSource:
+    content: Content
+    if kind == "video" and isinstance(value, list | tuple):
+        content = _frames(value, path, rules, detail)
+    elif kind == "video" and isinstance(value, np.ndarray):
+        content = joined_frames(_array_frames(value, path), path)
+    elif kind == "image" and isinstance(value, np.ndarray):
+        content = array_pixels(value, path)
+    elif kind == "image" and isinstance(value, Image.Image):
+        content = picture_pixels(value, path)
+    else:
+        content = read_source(value, path, kind, rules)
+    return MediaSource(kind, path, detail, _key(kind, detail, rate, content), content, rate)
+
+
+def _frames(
+    values: list[object] | tuple[object, ...], path: str, rules: MediaRules, detail: Detail
+) -> tuple[MediaSource, ...]:
+    _check_count(len(values), path)
+    frames = []
+    for i, value in enumerate(values):
+        at = f"{path}[{i}]"
+        if isinstance(value, Mapping) and "type" in value:  # a part of its own
+            frames.append(open_media(value, at, rules, frozenset(("image",))))
+        else:
+            frames.append(_opened(value, at, "image", rules, detail))
+    return tuple(frames)
+
+
+def _array_frames(value: npt.NDArray[Any], path: str) -> list[npt.NDArray[np.uint8]]:
+    if value.ndim != 4:
+        raise BadRequest(
+            f"Invalid '{path}': an array of frames is [frames, height, width, 3], not {value.shape}.",
+            param=path,
+            code="invalid_value",
+        )
+    _check_count(len(value), path)
+    return [array_pixels(frame, f"{path}[{i}]") for i, frame in enumerate(value)]
+
+
+def _check_count(frames: int, path: str) -> None:
+    if not frames:
+        raise BadRequest.empty_array(path)
+    if frames > MAX_VIDEO_FRAMES:
+        raise BadRequest.long_array(path, MAX_VIDEO_FRAMES, frames)
+
+
+def _key(kind: str, detail: str, rate: float | None, content: Content) -> str:
+    digest = hashlib.sha256(f"{kind} {detail} {rate} {type(content).__name__} ".encode())
+    if isinstance(content, bytes):
+        digest.update(content)
+    elif isinstance(content, tuple):
+        digest.update(" ".join(frame.key for frame in content).encode())
+    else:
+        digest.update(f"{content.shape} ".encode())
+        digest.update(np.ascontiguousarray(content).data)
+    return digest.hexdigest()
+
+
+def _detail(holder: Mapping[str, object], path: str) -> Detail:
+    value = holder.get("detail")
+    if value is None:
+        return "auto"
+    if not isinstance(value, str):
+        raise BadRequest.wrong_type(f"{path}.detail", "a string", value)
+    for detail in _DETAILS:
+        if value == detail:
+            return detail
+    *most, last = (f"'{detail}'" for detail in _DETAILS)
+    raise BadRequest(
+        f"Invalid value: {value!r}. Supported values are: {', '.join(most)}, and {last}.",
+        param=f"{path}.detail",
+        code="invalid_value",
+    )
+
+
+def _rate(part: Mapping[str, object], path: str) -> float | None:
+    """`fps`, as Qwen's own code writes it beside a video."""
+    value = part.get("fps")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest.wrong_type(f"{path}.fps", "a decimal", value)
+    if not 0 < value <= 1000:
+        raise BadRequest(
+            f"Invalid '{path}.fps': {value} is not between 0 and 1000.", param=f"{path}.fps", code="invalid_value"
+        )
+    return float(value)
+
+
+def _no_files(name: object, path: str, kinds: frozenset[MediaKind]) -> BadRequest:
+    if name in _FILES:
+        text = f"Content parts of type '{name}' are not supported: this client reads no files. The model takes"
+        return BadRequest(f"{text} {_taken(kinds)}.", param=f"{path}.type", code="unsupported_value")
+    return BadRequest(
+        f"Invalid value: {name!r}. The model takes {_taken(kinds)}.", param=f"{path}.type", code="invalid_value"
+    )
+
+
+def _taken(kinds: frozenset[MediaKind]) -> str:
+    """The parts that a model takes, in words."""
+    names = ["text", *(f"'{name}'" for name, (kind, _) in _PARTS.items() if kind in kinds)]
+    if len(names) == 1:
+        return "text only"
+    return f"text and parts of type {', '.join(names[1:])}"

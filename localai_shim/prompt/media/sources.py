@@ -1,0 +1,154 @@
+"""Where a part's content comes from: data URLs, files, the network, or objects that the program hands in."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from ...errors import BadRequest
+from ...media import MediaKind, MediaRules
+from .pictures import is_picture
+from .remote import fetch
+from .sounds import is_sound
+from .videos import is_video
+
+MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "video": 256 << 20}
+"""OpenAI takes 50 MB in one request. A video goes through a temporary file."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+[=\s]*")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
+_KNOWN = {"image": is_picture, "audio": is_sound, "video": is_video}
+_INVALID_URL: dict[MediaKind, str] = {"image": "invalid_image_url"}
+
+
+def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
+    """The encoded bytes of an image, sound or video.
+
+    Args:
+        value: a string from the request (`data:` URL, base64, URL, or the path of a file), which may read only what
+            `rules` allow; or bytes or a `pathlib.Path`, which only the program itself can hand in: any file will do.
+        path: the field that it came from.
+
+    Raises:
+        BadRequest: it cannot or may not be read, or is longer than `MAX_FILE_BYTES`.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _limited(bytes(value), path, kind)
+    if isinstance(value, Path):
+        return _file(value, path, kind)
+    if not isinstance(value, str):
+        raise BadRequest.wrong_type(path, "a string", value)
+    text = value.strip()
+    if not text:
+        raise BadRequest.empty_string(path)
+    scheme = match[1].lower() if (match := _SCHEME.match(text[:32])) else ""
+    if scheme == "data":
+        return _data_url(text, path, kind)
+    if scheme in ("http", "https"):
+        if not rules.remote:
+            raise _refuse(
+                path, kind, "URLs are fetched only if the client has allow_remote_images=True; send a data: URL"
+            )
+        return fetch(text, path, MAX_FILE_BYTES[kind], code=_INVALID_URL.get(kind, "invalid_value"))
+    if scheme not in ("", "file"):
+        raise _refuse(path, kind, f"{scheme}: URLs are not read; send a data: URL")
+    data = _raw_base64(text, kind) if not scheme else None
+    return _allowed_file(text, path, kind, rules) if data is None else _limited(data, path, kind)
+
+
+def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
+    """What stands behind the comma. Its type is not asked: the content says what it is, and callers err."""
+    head, comma, body = text.partition(",")
+    if not comma:
+        raise _refuse(path, kind, "a data: URL has a comma before its content, as in 'data:image/png;base64,iVBOR...'")
+    if len(body) > 4 * MAX_FILE_BYTES[kind]:
+        raise _too_long(path, kind)
+    if re.search(r";\s*base64\s*$", head, re.IGNORECASE) is None:
+        return _limited(urllib.parse.unquote_to_bytes(body), path, kind)
+    data = _decoded(urllib.parse.unquote(body) if "%" in body else body)
+    if data is None:
+        raise _refuse(path, kind, "what follows the comma of the data: URL is not base64", base64=True)
+    return _limited(data, path, kind)
+
+
+def _raw_base64(text: str, kind: MediaKind) -> bytes | None:
+    """The content, if the text is base64 of a format that is known; then it is no path."""
+    beginning = _decoded("".join(text[:64].split())[:40])
+    if beginning is None or not _KNOWN[kind](beginning) or _BASE64.fullmatch(text) is None:
+        return None
+    return _decoded(text)
+
+
+def _decoded(text: str) -> bytes | None:
+    """Base64, with or without its padding, with or without whitespace, of either alphabet."""
+    try:
+        digits = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"), b" \t\r\n\f\v").rstrip(b"=")
+        return base64.b64decode(digits + b"=" * (-len(digits) % 4), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        return None
+
+
+def _allowed_file(text: str, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
+    """A file that the request names, if it is below the folder that the client allows."""
+    if rules.folder is None:
+        raise _refuse(
+            path,
+            kind,
+            "it is no data: URL, and files are read only below the folder that the client has as allow_local_files",
+        )
+    root = Path(os.path.realpath(rules.folder))
+    try:
+        name = _url_path(text) if text[:5].lower() == "file:" else text
+        found = Path(os.path.realpath(root / name))  # of an absolute name, that
+    except (ValueError, OSError):
+        raise _refuse(path, kind, "it is no path of a file") from None
+    if not found.is_relative_to(root):
+        raise _refuse(path, kind, "the file is not below the folder that the client has as allow_local_files")
+    return _file(found, path, kind)
+
+
+def _url_path(url: str) -> str:
+    parts = urllib.parse.urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(url)
+    return urllib.request.url2pathname(parts.path)
+
+
+def _file(file: Path, path: str, kind: MediaKind) -> bytes:
+    missing = "image_file_not_found" if kind == "image" else "invalid_value"
+    try:
+        # A pipe would block, and what is no regular file has no length.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BadRequest(f"Invalid '{path}': {file.name!r} is not a regular file.", param=path, code=missing)
+            return _limited(opened.read(MAX_FILE_BYTES[kind] + 1), path, kind)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        text = f"Invalid '{path}': the file {file.name!r} cannot be read: {why}."
+        raise BadRequest(text, param=path, code=missing) from None
+
+
+def _limited(data: bytes, path: str, kind: MediaKind) -> bytes:
+    if len(data) > MAX_FILE_BYTES[kind]:
+        raise _too_long(path, kind)
+    return data
+
+
+def _too_long(path: str, kind: MediaKind) -> BadRequest:
+    code = "image_file_too_large" if kind == "image" else "invalid_value"
+    text = f"Invalid '{path}': it has more than {MAX_FILE_BYTES[kind] >> 20} MiB, the most that is read of one {kind}."
+    return BadRequest(text, param=path, code=code)
+
+
+def _refuse(path: str, kind: MediaKind, why: str, *, base64: bool = False) -> BadRequest:
+    code = _INVALID_URL.get(kind, "invalid_value")
+    if base64 and kind == "image":
+        code = "invalid_base64_image"
+    return BadRequest(f"Invalid '{path}': {why}.", param=path, code=code)

@@ -1,0 +1,305 @@
+"""What is fetched, and above all what is not. The names and addresses are made up; the server is a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+
+from localai_shim.errors import BadRequest
+from localai_shim.media import MediaRules
+from localai_shim.prompt.media import remote, sources
+from localai_shim.prompt.media.remote import fetch, is_public
+from tests.prompt.media.test_sources import DATA
+
+PATH = "messages[0].content[0].image_url.url"
+PUBLIC = "93.184.216.34"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by the path."""
+
+    protocol_version = "HTTP/1.1"
+    seen: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append((self.path, self.headers["Host"]))
+        name, _, rest = self.path.partition("?")[0][1:].partition("/")
+        getattr(self, f"do_{name}", self.do_missing)(rest)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def head(self, status: int, **headers: object) -> None:
+        self.send_response(status)
+        for key, value in {"Connection": "close", **headers}.items():
+            self.send_header(key.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def do_picture(self, _: str) -> None:
+        self.head(200, Content_Length=len(DATA))
+        self.wfile.write(DATA)
+
+    def do_chunked(self, _: str) -> None:
+        self.head(200, Transfer_Encoding="chunked")
+        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(DATA), DATA))
+
+    def do_missing(self, _: str) -> None:
+        self.head(404, Content_Length=0)
+
+    def do_to(self, target: str) -> None:
+        self.head(302, Location=target, Content_Length=0)
+
+    def do_again(self, rest: str) -> None:
+        count = int(rest)
+        self.head(301, Location=f"/again/{count - 1}" if count else "/picture", Content_Length=0)
+
+    def do_endless(self, _: str) -> None:
+        self.head(200)
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(bytes(65_536))
+
+    def do_long(self, _: str) -> None:
+        self.head(200, Content_Length=10**12)
+
+    def do_short(self, _: str) -> None:
+        self.head(200, Content_Length=len(DATA) + 10)
+        self.wfile.write(DATA)
+
+    def do_drip(self, _: str) -> None:
+        with contextlib.suppress(OSError):
+            for _i in range(1_000):
+                self.wfile.write(b"H")
+                time.sleep(0.01)
+
+    def do_slow(self, _: str) -> None:
+        self.head(200)
+        with contextlib.suppress(OSError):
+            for _i in range(1_000):
+                self.wfile.write(b"x")
+                time.sleep(0.01)
+
+    def do_packed(self, _: str) -> None:
+        self.head(200, Content_Encoding="gzip", Content_Length=0)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class Net:
+    """A made-up internet: names and their addresses, all of which lead to the server."""
+
+    def __init__(self, port: int, **names: list[str]) -> None:
+        self.port = port
+        self.names = names
+        self.connected: list[str] = []
+
+    def resolve(self, host: str, _port: int) -> list[str]:
+        return self.names.get(host.partition(".")[0], [host])
+
+    def connect(self, address: tuple[str, int], left: float) -> socket.socket:
+        self.connected.append(address[0])
+        return socket.create_connection(("127.0.0.1", self.port), left)
+
+    def get(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> bytes:
+        return fetch(url, PATH, limit, seconds=seconds, resolve=self.resolve, connect=self.connect)
+
+    def refusal(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> str:
+        with pytest.raises(BadRequest) as caught:
+            self.get(url, limit, seconds)
+        assert caught.value.param == PATH
+        return caught.value.message
+
+
+@pytest.fixture
+def net(port: int) -> Net:
+    Handler.seen.clear()
+    return Net(port, public=[PUBLIC], two=["2606:2800:220:1::1", PUBLIC])
+
+
+@pytest.mark.parametrize("path", ["/picture", "/chunked", "/again/4", "/to//picture", "/to/http://two.test/picture"])
+def test_a_picture_is_fetched(path: str, net: Net) -> None:
+    assert net.get(f"http://public.test{path}") == DATA
+
+
+def test_the_server_sees_the_name_and_the_connection_goes_to_the_address(net: Net) -> None:
+    net.get("http://public.test:8080/picture?a=b c#there")
+    net.get("http://PUBLIC.test/picture")
+    assert Handler.seen == [("/picture?a=b%20c", "public.test:8080"), ("/picture", "public.test")]
+    assert net.connected == [PUBLIC] * 2
+
+
+LOCAL = [
+    *(
+        "127.0.0.1",
+        "127.9.9.9",
+        "0.0.0.0",
+        "10.1.2.3",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "169.254.169.254",
+    ),
+    *("100.64.0.1", "192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1"),
+    *(
+        "240.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "fd12::1",
+        "fec0::1",
+        "ff02::1",
+    ),
+    *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:7f00:1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::10.0.0.1"),
+    *("64:ff9b:1::1", "2002:7f00:1::1", "2001:0:7f00:1::", "2001:db8::1", "100::1", "localhost", ""),
+]
+
+
+@pytest.mark.parametrize("address", LOCAL)
+def test_addresses_that_are_not_public(address: str, net: Net) -> None:
+    assert not is_public(address)
+    net.names["evil"] = [address]
+    assert "public host" in net.refusal("http://evil.test/picture")
+    net.names["evil"] = [PUBLIC, address]
+    assert "public host" in net.refusal("http://evil.test/picture")
+    assert "public host" in net.refusal("http://public.test/to/http://evil.test/picture")
+    assert net.connected == [PUBLIC]
+
+
+@pytest.mark.parametrize("address", [PUBLIC, "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"])
+def test_addresses_that_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "017700000001", "[::1]", "[::ffff:127.0.0.1]", "0"],
+)
+def test_the_real_resolver_and_connection_never_reach_loopback(host: str, port: int) -> None:
+    Handler.seen.clear()
+    with pytest.raises(BadRequest):
+        fetch(f"http://{host}:{port}/picture", PATH, 1 << 20)
+    assert Handler.seen == []
+
+
+def test_a_name_that_resolves_to_something_else_later_changes_nothing(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([[PUBLIC], ["127.0.0.1"]])
+    monkeypatch.setattr(net, "resolve", lambda *_: next(answers))
+    assert net.get("http://rebinding.test/picture") == DATA
+    assert net.connected == [PUBLIC]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://public.test/again/5", "redirected more than 5 times"),
+        ("http://public.test/to/file:///etc/passwd", "only http and https"),
+        ("http://public.test/to/ftp://public.test/a", "only http and https"),
+        ("http://public.test/to/http://10.0.0.1/", "public host"),
+        ("http://public.test/to/http://u:p@public.test/", "a name or a password"),
+        ("http://u:p@public.test/picture", "a name or a password"),
+        ("http:///picture", "no host"),
+        ("http://public.test:99999/", "ort"),
+        ("http://[::1/", "nvalid"),
+        ("http://public.test/nothing", "status 404"),
+        ("http://public.test/packed", "compresses"),
+        ("http://public.test/short", "before the end"),
+        ("http://public.test/long", "more than 1 MiB"),
+        ("http://public.test/endless", "more than 1 MiB"),
+        (f"http://{'ä' * 70}.test/", "host"),
+    ],
+)
+def test_what_is_refused_is_said(url: str, says: str, net: Net) -> None:
+    assert says in net.refusal(url)
+
+
+@pytest.mark.parametrize("path", ["drip", "slow"])
+def test_the_time_is_that_of_the_whole(path: str, net: Net) -> None:
+    """Each byte comes soon; all of them would take ten seconds."""
+    begin = time.monotonic()
+    assert "took longer" in net.refusal(f"http://public.test/{path}", seconds=0.3)
+    assert time.monotonic() - begin < 8
+
+
+def test_a_resolver_that_hangs(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(net, "resolve", lambda *_: release.wait(60) and [PUBLIC])
+    assert "took longer" in net.refusal("http://public.test/picture", seconds=0.1)
+    release.set()
+
+
+def test_a_name_without_an_address(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(net, "resolve", resolve)
+    assert "Name or service not known" in net.refusal("http://public.test/picture")
+
+
+def test_the_next_address_is_tried(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = net.connect
+
+    def picky(address: tuple[str, int], left: float) -> socket.socket:
+        if ":" in address[0]:
+            raise OSError("Network is unreachable")
+        return connect(address, left)
+
+    monkeypatch.setattr(net, "connect", picky)
+    assert net.get("http://two.test/picture") == DATA
+    monkeypatch.setattr(net, "names", {"two": ["2606:2800:220:1::1"]})
+    assert "unreachable" in net.refusal("http://two.test/picture")
+
+
+def test_https_checks_who_answers(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server speaks no TLS; what matters is what would be checked, and that nothing is sent without."""
+    asked: list[Any] = []
+    make = ssl.create_default_context
+
+    def spied() -> ssl.SSLContext:
+        context = make()
+        wrap = context.wrap_socket
+
+        def wrap_socket(sock: socket.socket, *, server_hostname: str) -> ssl.SSLSocket:
+            asked.append((server_hostname, context.verify_mode, context.check_hostname))
+            return wrap(sock, server_hostname=server_hostname)
+
+        monkeypatch.setattr(context, "wrap_socket", wrap_socket)
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", spied)
+    assert "SSL" in net.refusal("https://public.test/picture")
+    assert asked == [("public.test", ssl.CERT_REQUIRED, True)]
+    assert not Handler.seen
+
+
+def test_only_clients_that_allow_it_fetch(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=net.resolve, connect=net.connect))
+    url = "http://public.test/picture"
+    assert sources.read_source(url, PATH, "image", MediaRules(remote=True)) == DATA
+    with pytest.raises(BadRequest, match="allow_remote_images") as caught:
+        sources.read_source(url, PATH, "image", MediaRules())
+    assert caught.value.code == "invalid_image_url"
+    assert remote.FETCH_SECONDS <= 60
