@@ -40,4 +40,4 @@ class StepInput:
     state: Sequence[object] | None = None
     """What `Model.row_state` made for each row; None for a row of text. None: all rows are text."""
     media: Sequence[tuple[MediaSpan, Features]] = ()
-    """Of a chunk of one row's prompt: what stands in its tokens, with the features of it."""
+    """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""

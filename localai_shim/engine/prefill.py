@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 from ..types import Prompt, TokenScore, common_length
 from .kv import RowCache, copied
@@ -111,7 +112,8 @@ class PrefillJob:
         tokens = mx.array([self.tokens[self.done : end]])
         if not self.prompt.media:
             return StepInput(tokens, self.cache)
-        media = [(span, self.features[span.media.digest]) for span in self.spans() if span.start < end]
+        inside = [span for span in self.prompt.media if np.diff(np.searchsorted(span.places, (self.done, end)))[0]]
+        media = [(span, self.features[span.media.digest]) for span in inside]
         return StepInput(tokens, self.cache, state=None if self.state is None else [self.state], media=media)
 
 
