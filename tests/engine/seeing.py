@@ -86,11 +86,13 @@ class Seeing(TextModel):
         mx.eval(rows)
         return Features(rows)
 
-    def row_state(self, prompt: Prompt) -> Positions:
-        return Positions(prompt)
+    def row_state(self, prompt: Prompt) -> Positions | None:
+        return Positions(prompt) if prompt.media else None
 
     def first_pass(self, prompt: Prompt) -> int:
-        return (len(prompt.tokens) if self.whole else prompt.media[-1].stop) if self.in_one else 0
+        if not self.in_one or not prompt.media:
+            return 0
+        return len(prompt.tokens) if self.whole else prompt.media[-1].stop
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> None:
         self._put_in(step)
@@ -147,10 +149,10 @@ def alone(kind: str, prompt: Prompt, count: int, **how: bool) -> list[int]:
             _alone[key] = Seeing(load_text_model(str(tiny(kind)), {}), **how)
         model = _alone[key]
         media = [(span, model.embed(span.media)) for span in prompt.media]
-        state = [model.row_state(prompt)] if prompt.media else None
+        state = [model.row_state(prompt)]
         layers = model.new_cache()
         out: list[int] = []
-        first = model.first_pass(prompt) if prompt.media else 0
+        first = model.first_pass(prompt)
         rest = prompt.tokens[first:]
         if first and rest:
             model.prefill(StepInput(mx.array([prompt.tokens[:first]]), layers, state=state, media=media))

@@ -441,3 +441,18 @@ def test_a_first_pass_may_be_as_long_as_the_prompt(world: MakeWorld) -> None:
     assert lengths(w) == [len(prompt.tokens)] and w.served(row) == 3
     ends = [step.tokens.tolist() for step in w.model.steps[1:]]
     assert ends[0] == [[prompt.tokens[-1]]], "its last token runs with the batch all the same"
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_where_it_is_the_whole_prompt_no_other_s_prefix_will_do(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, without: int
+) -> None:
+    w = world()
+    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - without)
+    longer = prompt_of(picture(1), tokens(90))
+    prompts = [longer, Prompt(longer.tokens[:80], keys=longer.keys[:80], media=longer.media), longer]
+    for prompt in [*prompts, Prompt(tokens(90)), Prompt(tokens(80))]:
+        w.ask(prompt)
+        w.run()
+        assert lengths(w)[-1] == len(prompt.tokens) - without
+    assert len(lengths(w)) == 5
