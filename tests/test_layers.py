@@ -25,8 +25,9 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client types",
-    "client": "arguments call endpoints engine options routes runtime sdk streams transport types",
-    "transport": "call runtime sdk",
+    "client": "arguments call endpoints engine options routes runtime sdk stock streams transport types",
+    "transport": "call runtime sdk stock",
+    "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar routes runtime sdk state types",
     "arguments": "options sdk",
     "sdk": "errors runtime",
@@ -44,7 +45,7 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "media output types",
+    "testing": "client media output runtime sdk stock transport types",  # it patches clients
     "prompt": "errors media output types",
     "grammar": "output types",
     "output": "types",
@@ -60,6 +61,7 @@ PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
     "transport": "httpx2 openai",
+    "stock": "httpx2 openai",
     "arguments": "httpx2 openai",
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
@@ -72,7 +74,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "jinja2 numpy",
+    "testing": "jinja2 numpy openai",
     "prompt": "jinja2",
     "grammar": "llguidance numpy",
 }
