@@ -74,7 +74,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "jinja2 numpy openai",
+    "testing": "jinja2 numpy openai pytest",
     "prompt": "jinja2",
     "grammar": "llguidance numpy",
 }
