@@ -75,36 +75,8 @@ class TextTokenizer:
         media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
         """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
-        text = self.render(messages, variables, tools, add_generation_prompt)
+        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
         return self.encode(text if restore is None else restore(text), add_special_tokens=False)
-
-    def render(
-        self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None,
-        add_generation_prompt: bool,
-    ) -> str:
-        """The text of a conversation.
-
-        mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
-        say is left to the template, as its author meant it and as OpenAI-compatible servers do.
-        """
-        tokenizer, program = self.tokenizer, self.tokenizer._chat_template is not None
-        if "enable_thinking" not in variables and not program:
-            tokenizer = tokenizer._tokenizer
-        if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
-            aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
-            known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
-            variables = {**aliases, **known}
-        if tools:
-            variables = {**variables, "tools": tools}
-            if program and messages[0]["role"] != "system":  # where it lists tools
-                messages = [{"role": "system", "content": ""}, *messages]
-        text: str = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
-        )
-        return text
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text.
@@ -118,6 +90,35 @@ class TextTokenizer:
             ids: list[int] = encoding.ids
             return ids
         return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
+
+
+def render(
+    tokenizer: Any,
+    messages: list[dict[str, Any]],
+    variables: dict[str, Any],
+    tools: list[dict[str, Any]] | None,
+    add_generation_prompt: bool,
+) -> str:
+    """The text of a conversation; `tokenizer` is mlx-lm's `TokenizerWrapper`.
+
+    mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
+    say is left to the template, as its author meant it and as OpenAI-compatible servers do.
+    """
+    program = tokenizer._chat_template is not None
+    if "enable_thinking" not in variables and not program:
+        tokenizer = tokenizer._tokenizer
+    if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
+        aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
+        known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
+        variables = {**aliases, **known}
+    if tools:
+        variables = {**variables, "tools": tools}
+        if program and messages[0]["role"] != "system":  # where it lists tools
+            messages = [{"role": "system", "content": ""}, *messages]
+    text: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
+    )
+    return text
 
 
 class TextModel:

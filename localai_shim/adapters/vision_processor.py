@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
 from .numpy_processor import without_mlx
-from .text import TextTokenizer
+from .text import TextTokenizer, render
 
 LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as OpenAI has it
 # Not what a tower reads.
@@ -190,7 +190,8 @@ class VisionTokenizer(TextTokenizer):
         if not media:
             return super().apply_chat_template(messages, variables, tools, add_generation_prompt, restore)
         messages = [self._formed(self._guarded(message)) for message in messages]
-        text = self.render(messages, self._guarded(variables), self._guarded(tools), add_generation_prompt)
+        variables, tools = self._guarded(variables), self._guarded(tools)
+        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
         # Before what the caller wrote comes back: that may spell anything, and counts what the model's own text has.
         text = self._filled(text, media)
         text = text if restore is None else restore(text)

@@ -13,6 +13,7 @@ import pytest
 
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.step_input import Features, StepInput
+from localai_shim.adapters.text import render
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.media import Media, ProcessedMedia, media_keys
 from localai_shim.types import Prompt
@@ -120,7 +121,7 @@ def rendered(model: VisionModel, kind: str, images: int) -> str:
     """What mlx-vlm's processor reads of the question."""
     if kind == "paligemma":  # adds what is around the text itself
         return "<image>" * images + QUESTION if images else f"<bos>{QUESTION}\n"
-    return model.text.render(user(QUESTION, *["image"] * images), {}, None, True)
+    return render(model.tokenizer, user(QUESTION, *["image"] * images), {}, None, True)
 
 
 @pytest.mark.parametrize("images", [0, 1, 3])
