@@ -339,6 +339,85 @@ def _paligemma() -> Family:
     return Family(config, pixels, {"processor_class": "PaliGemmaProcessor"}, images=1, template=None)
 
 
+def _internvl() -> Family:
+    config = {
+        "model_type": "internvl_chat",
+        "text_config": {**_TEXT, "model_type": "qwen3"},
+        "vision_config": {**_SIGLIP, "model_type": "intern_vit_6b"},
+        "image_token_index": ID["<IMG_CONTEXT>"],
+        "vocab_size": VOCABULARY,
+        "max_dynamic_patch": 2,
+    }
+    # Nobody's token: the processor reads it as text.
+    return Family(config, {"image_processor_type": "CLIPImageProcessor"}, {}, "<image>")
+
+
+def _glm4v() -> Family:
+    text = {
+        **_TEXT,
+        "model_type": "glm4v_text",
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 0]},
+        "eos_token_id": [ID["<eos>"]],
+        "pad_token_id": 0,
+    }
+    config = {
+        "model_type": "glm4v",
+        "text_config": text,
+        "vision_config": {**_QWEN_TOWER, "model_type": "glm4v", "image_size": 56},
+        "vocab_size": VOCABULARY,
+        "image_token_id": ID["<|image|>"],
+        "image_token_index": ID["<|image|>"],
+        "video_token_id": ID["<|video|>"],
+        "vision_start_token_id": ID["<|begin_of_image|>"],
+        "vision_end_token_id": ID["<|end_of_image|>"],
+    }
+    pixels = {
+        "image_processor_type": "Glm4vImageProcessor",
+        "patch_size": 14,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 8},
+    }
+    image = "<|begin_of_image|><|image|><|end_of_image|>"
+    return Family(config, pixels, {"processor_class": "Glm4vProcessor"}, image, specials={"image_token": "<|image|>"})
+
+
+def _kimi() -> Family:
+    text = {
+        **_TEXT,
+        "model_type": "deepseek_v3",
+        "moe_intermediate_size": 16,
+        "num_key_value_heads": 4,
+        "n_shared_experts": 1,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "first_k_dense_replace": 1,
+    }
+    config = {
+        "model_type": "kimi_vl",
+        "text_config": text,
+        "vision_config": {
+            **_QWEN_TOWER,
+            "model_type": "moonvit",
+            "init_pos_emb_height": 4,
+            "init_pos_emb_width": 4,
+            "num_channels": 3,
+            "merge_kernel_size": [2, 2],
+        },
+        "vocab_size": VOCABULARY,
+        "media_placeholder_token_id": ID["<|media_pad|>"],
+    }
+    return Family(config, {"image_processor_type": "CLIPImageProcessor"}, {}, "<|media_pad|>")
+
+
 FAMILIES: dict[str, Family] = {
     "qwen2_vl": _qwen("qwen2_vl", [1, 1, 2]),
     "qwen2_5_vl": _qwen("qwen2_5_vl", [1, 1, 2], window_size=56, fullatt_block_indexes=[1]),
@@ -353,6 +432,9 @@ FAMILIES: dict[str, Family] = {
     "pixtral": _pixtral("pixtral", {}),
     "mistral3": _pixtral("mistral3", {"spatial_merge_size": 2}),
     "paligemma": _paligemma(),
+    "internvl_chat": _internvl(),
+    "glm4v": _glm4v(),
+    "kimi_vl": _kimi(),
 }
 
 

@@ -119,7 +119,7 @@ class VisionModel(TextModel):
         """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
         mx = self._mx
         start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
-        made = self._model.get_input_embeddings(tokens, None, mask=mx.ones_like(tokens))
+        made = self._embeddings(tokens)
         embeddings, deep = made.inputs_embeds, list[list[Any]]()
         types, seen = np.zeros((1, k), np.int32), np.zeros((1, k), bool)
         for span, features in step.media:
@@ -147,19 +147,21 @@ class VisionModel(TextModel):
         mx = self._mx
         ids = mx.array([list(media.tokens)])
         inputs = {name: mx.array(array) for name, array in media.inputs.items()}
-        before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
-        try:
-            made = self._model.get_input_embeddings(
-                ids, inputs.pop("pixel_values", None), mask=mx.ones_like(ids), **inputs
-            )
-        finally:
-            for name, value in before.items():
-                setattr(self._language, name, value)
+        made = self._embeddings(ids, inputs.pop("pixel_values", None), **inputs)
         places = mx.array(np.flatnonzero(np.asarray(media.tokens) == self._processor.token(media)))
         deep = made.deepstack_visual_embeds
         features = Features(made.inputs_embeds[0, places], () if deep is None else tuple(layer[...] for layer in deep))
         mx.eval(features.rows, *features.deep)
         return features
+
+    def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> Any:
+        """mlx-vlm's `InputEmbeddingsFeatures` of tokens; what the model would keep of them is put back."""
+        before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
+        try:
+            return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
+        finally:
+            for name, value in before.items():
+                setattr(self._language, name, value)
 
     def row_state(self, prompt: Prompt) -> object | None:
         if self._whole_prompts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import re
 import secrets
 import threading
@@ -22,8 +23,10 @@ LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as 
 # Not what a tower reads.
 _OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "special_tokens_mask"}
 _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
-# In text that a caller wrote and that would pass for a placeholder, behind its first character. No caller can write it.
+# In what a caller wrote and would pass for a placeholder, behind its first character; with a number, in the place of an
+# item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
 _GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
+_PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class MediaProcessor:
     def _run(self, media: Media, text: str) -> dict[str, Any]:
         if media.kind == "image":
             with self._limits(media.detail, media.data.shape[0] * media.data.shape[1]):
-                return dict(self._processor(images=[_picture(media)], text=[text]))
+                return dict(self._processor(images=[_picture(media)], text=[text], return_tensors="np"))
         if media.kind == "video":
             frames = np.ascontiguousarray(media.data.transpose(0, 3, 1, 2))
             rate = {} if media.rate is None else {"fps": media.rate}
@@ -192,9 +195,9 @@ class VisionTokenizer(TextTokenizer):
         messages = [self._formed(self._guarded(message)) for message in messages]
         variables, tools = self._guarded(variables), self._guarded(tools)
         text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
-        # Before what the caller wrote comes back: that may spell anything, and counts what the model's own text has.
-        text = self._filled(text, media)
+        text = self._numbered(text, media)
         text = text if restore is None else restore(text)
+        text = _PLACE.sub(lambda found: media[int(found[1])].expansion, text)
         return self.encode(text.replace(_GUARD, ""), add_special_tokens=False)
 
     def _guarded(self, value: Any) -> Any:
@@ -205,8 +208,8 @@ class VisionTokenizer(TextTokenizer):
             return {key: self._guarded(item) for key, item in value.items()}
         return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
 
-    def _filled(self, text: str, media: Sequence[ProcessedMedia]) -> str:
-        """The rendered text with each item's own text in the place of its placeholder.
+    def _numbered(self, text: str, media: Sequence[ProcessedMedia]) -> str:
+        """The rendered text with a number in the place of each item's placeholder.
 
         Raises:
             ValueError: the template left some out, or changed their order.
@@ -218,8 +221,8 @@ class VisionTokenizer(TextTokenizer):
                 f"this model's chat template renders {', '.join(rendered) or 'none'} where the messages have "
                 f"{', '.join(item.kind for item in media)}: it has no place for some of them"
             )
-        expansions = iter(media)
-        return self._placeholder.sub(lambda found: next(expansions).expansion, text)
+        numbers = itertools.count()
+        return self._placeholder.sub(lambda found: f"{_GUARD}{next(numbers):07}", text)
 
     def _formed(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message in the form that the template reads: parts as they are, or one text with placeholders."""

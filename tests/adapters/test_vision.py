@@ -19,6 +19,9 @@ from localai_shim.media import Media, ProcessedMedia, media_keys
 from localai_shim.types import Prompt
 from tests.vision import FAMILIES, picture, tiny_vision, user
 
+# Kimi-VL's processor asks Pillow for what it will drop.
+pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
+
 TOKENS = 6
 WHOLE, CHUNK = 10**6, 16  # tokens per pass of prefill
 QUESTION = "What is this? ä"
