@@ -75,7 +75,7 @@ PACKAGES = {
     "engine": "anyio mlx numpy trio",
     "engine.prefix": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
+    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
     "testing": "jinja2 numpy openai pytest",
     "prompt": "jinja2",
