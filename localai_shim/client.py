@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import openai
 
-from . import routes, sdk
+from . import routes, sdk, stock
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -149,9 +149,9 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
 
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
-            if sdk.is_wrapped(inherited := super().request):
+            if stock.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
-                return inherited(cast_to, sdk.without_retries(options), **local)
+                return inherited(cast_to, stock.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = self._respond(call)
@@ -212,9 +212,9 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
 
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
-            if sdk.is_wrapped(inherited := super().request):
+            if stock.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
-                return await inherited(cast_to, sdk.without_retries(options), **local)
+                return await inherited(cast_to, stock.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = await self._respond(call)

@@ -200,11 +200,11 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
 
 
 def _start(source: Source) -> Engine[TextModel]:
-    from .adapters.text import load_text_model
+    from .adapters.loading import load_model
     from .engine.engine import Engine
 
     def start() -> TextModel:
-        model = load_text_model(source.path, source.options, source.name)
+        model = load_model(source.path, source.options, source.name)
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens

@@ -1,8 +1,8 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, `Stream.__stream__`, the options of a
-request, and the file that has the SDK's own `request`.
+`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, and `Stream.__stream__`. stock.py has
+some more.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ import importlib
 import inspect
 import json
 import operator
-import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from numbers import Real
 from threading import TIMEOUT_MAX
-from types import MethodType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 import openai
-from openai import AsyncStream, Stream, _base_client
+from openai import AsyncStream, Stream
 from openai._models import FinalRequestOptions
 from openai.types.responses import Response
 
@@ -87,47 +84,6 @@ def make_request(client: Client, options: RequestOptions) -> httpx.Request:
 def is_raw(options: RequestOptions) -> bool:
     """Whether the caller gets the raw response."""
     return _RAW in (options.headers or {})
-
-
-def read_request(request: httpx.Request) -> RequestOptions:
-    """The options of a request that the SDK, or anybody else, made for a server. Its content was read.
-
-    Where servers have their API is left out of the path, as `/v1` and Azure's deployments are.
-    """
-    path, _, query = request.url.raw_path.decode().partition("?")
-    body: object = None
-    try:
-        body = json.loads(request.content) if request.content else None
-    except ValueError:  # it is refused where an endpoint needs one
-        body = (
-            request.content.decode(errors="replace") if "json" in request.headers.get("content-type", "json") else None
-        )
-    params: dict[str, object] = {}
-    for name, value in parse_qsl(query):
-        if name.endswith("[]"):
-            params[name] = [*cast(list[str], params.get(name, [])), value]
-        elif name != "api-version":  # Azure's clients send it with every request
-            params[name] = value
-    timeout = request.extensions.get("timeout", {}).get("read")
-    path = _API_ROOT.sub("", path, count=1)
-    return FinalRequestOptions.construct(
-        method=request.method, url=path, params=params, json_data=body, timeout=timeout
-    )
-
-
-_API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1beta/openai|v1))(?=/)")
-
-
-def is_wrapped(request: object) -> bool:
-    """Whether a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it."""
-    return type(request) is not MethodType or request.__func__.__code__.co_filename != _base_client.__file__
-
-
-def without_retries(options: RequestOptions) -> RequestOptions:
-    """As these, for a request that fails for good."""
-    made = options.model_copy()
-    made.max_retries = 0
-    return made
 
 
 def stock_class(cls: type) -> type:
@@ -337,14 +293,6 @@ class _Refuse(httpx.BaseTransport, httpx.AsyncBaseTransport):
 def refuse(request: httpx.Request) -> NoReturn:
     """Send nothing."""
     raise httpx.ConnectError("localai_shim runs in this process and never uses the network", request=request)
-
-
-@functools.cache
-def stock_client(asynchronous: bool) -> Client:
-    """A client of the SDK's own that can send nothing, for what only its methods know."""
-    made: Any = object.__new__(openai.AsyncOpenAI if asynchronous else openai.OpenAI)  # no hook in __init__ sees it
-    made._client = (httpx.AsyncClient if asynchronous else httpx.Client)(transport=_Refuse())
-    return cast(Client, made)
 
 
 class LocalHttpClient(httpx.Client):

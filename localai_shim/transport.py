@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import openai
 
-from . import sdk
+from . import sdk, stock
 from .call import Call
 from .runtime import Runtime
 
@@ -42,7 +42,7 @@ class _Transport:
         """The call of a request whose content was read."""
         if self._base_url is not None and not str(request.url).startswith(self._base_url):
             sdk.refuse(request)
-        call = Call(sdk.stock_client(self._asynchronous), self._runtime, sdk.read_request(request))
+        call = Call(stock.stock_client(self._asynchronous), self._runtime, stock.read_request(request))
         call.request = request
         return call
 

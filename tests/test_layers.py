@@ -25,8 +25,9 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client content types",
-    "client": "arguments call endpoints engine options routes runtime sdk streams transport types",
-    "transport": "call runtime sdk",
+    "client": "arguments call endpoints engine options routes runtime sdk stock streams transport types",
+    "transport": "call runtime sdk stock",
+    "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state types",
     "arguments": "options sdk",
     "content": "media",
@@ -46,7 +47,7 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "media output types",
+    "testing": "client media output runtime sdk stock transport types",  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "grammar": "output types",
@@ -63,7 +64,7 @@ PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
     "transport": "httpx2 openai",
-    "lazy_request": "httpx2",
+    "stock": "httpx2 openai",
     "arguments": "httpx2 openai",
     "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",
@@ -75,10 +76,10 @@ PACKAGES = {
     "engine": "anyio mlx numpy trio",
     "engine.prefix": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
+    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "jinja2 numpy",
-    "prompt": "PIL jinja2",
+    "testing": "jinja2 numpy openai pytest",
+    "prompt": "jinja2",
     "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }

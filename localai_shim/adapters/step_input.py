@@ -38,6 +38,6 @@ class StepInput:
     """How many of a row's k tokens count, per row: the others are padding on the right, and whoever asks for the pass
     takes what they leave out of the caches. None: all count."""
     state: Sequence[object] | None = None
-    """What `Model.row_state` made for each row; None for a row of text. None: all rows are text."""
+    """What `Model.row_state` made for each row, None where that is nothing. None: it is for all rows."""
     media: Sequence[tuple[MediaSpan, Features]] = ()
-    """Of a chunk of one row's prompt: what stands in its tokens, with the features of it."""
+    """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""

@@ -74,25 +74,8 @@ class TextTokenizer:
         restore: Callable[[str], str] | None = None,
         media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
-        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised.
-
-        mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
-        say is left to the template, as its author meant it and as OpenAI-compatible servers do.
-        """
-        tokenizer, program = self.tokenizer, self.tokenizer._chat_template is not None
-        if "enable_thinking" not in variables and not program:
-            tokenizer = tokenizer._tokenizer
-        if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
-            aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
-            known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
-            variables = {**aliases, **known}
-        if tools:
-            variables = {**variables, "tools": tools}
-            if program and messages[0]["role"] != "system":  # where it lists tools
-                messages = [{"role": "system", "content": ""}, *messages]
-        text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
-        )
+        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
         return self.encode(text if restore is None else restore(text), add_special_tokens=False)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -107,6 +90,35 @@ class TextTokenizer:
             ids: list[int] = encoding.ids
             return ids
         return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
+
+
+def render(
+    tokenizer: Any,
+    messages: list[dict[str, Any]],
+    variables: dict[str, Any],
+    tools: list[dict[str, Any]] | None,
+    add_generation_prompt: bool,
+) -> str:
+    """The text of a conversation; `tokenizer` is mlx-lm's `TokenizerWrapper`.
+
+    mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
+    say is left to the template, as its author meant it and as OpenAI-compatible servers do.
+    """
+    program = tokenizer._chat_template is not None
+    if "enable_thinking" not in variables and not program:
+        tokenizer = tokenizer._tokenizer
+    if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
+        aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
+        known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
+        variables = {**aliases, **known}
+    if tools:
+        variables = {**variables, "tools": tools}
+        if program and messages[0]["role"] != "system":  # where it lists tools
+            messages = [{"role": "system", "content": ""}, *messages]
+    text: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
+    )
+    return text
 
 
 class TextModel:
@@ -135,7 +147,7 @@ class TextModel:
         self.one_row = takes_ends_for_positions(model)
         self._model = model
         self.tokenizer = tokenizer
-        self.generation_defaults = _read_json(path / "generation_config.json")
+        self.generation_defaults = read_json(path / "generation_config.json")
         self._kv = _quantised(options)
         self.context_length = options.get("context_length") or _context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
@@ -150,16 +162,36 @@ class TextModel:
         self.fingerprint = _fingerprint(config, path, options, kinds)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+        """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
+        import mlx_lm.utils
+
+        trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+        model, tokenizer, config = mlx_lm.utils.load(
+            str(path),
+            adapter_path=None if adapter_path is None else os.fspath(adapter_path),
+            tokenizer_config={"trust_remote_code": trusted},
+            trust_remote_code=trusted,
+            lazy=True,
+            return_config=True,
+        )
+        return model, tokenizer, config
+
     def new_cache(self) -> list[Any]:
         """An empty cache for one row: an object per layer."""
-        from mlx_lm.models.cache import make_prompt_cache
-
-        cache: list[Any] = make_prompt_cache(self._model)
+        cache = self._plain_cache()
         if self._kv is None:
             return cache
         from .packed import pack
 
         return pack(cache, self._kv)
+
+    def _plain_cache(self) -> list[Any]:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        cache: list[Any] = make_prompt_cache(self._model)
+        return cache
 
     def warm_up(self) -> None:
         """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
@@ -177,17 +209,21 @@ class TextModel:
         """Run tokens into the layers, and wait for it unless told not to; logits are never computed."""
         from .cuda_attention import fill, forget
 
-        _refuse_media(step)
-        tokens, padding = fill(step.tokens, step.layers) if self._fills else (step.tokens, 0)
-        self._model(tokens, cache=step.layers)
+        fills = self._fills and not step.media
+        tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
+        self._run(step, tokens)
         forget(step.layers, padding)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
 
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32, lazy."""
+        return self._run(step, step.tokens).astype(self._mx.float32)
+
+    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+        """Logits of a pass, with these tokens in the place of its own."""
         _refuse_media(step)
-        logits: mx.array = self._model(step.tokens, cache=step.layers)
-        return logits.astype(self._mx.float32)
+        logits: mx.array = self._model(tokens, cache=step.layers)
+        return logits
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")
@@ -211,14 +247,23 @@ def is_plain_fast(tokenizer: Any) -> bool:
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
-_IMPORTING = threading.Lock()
-"""What is changed while mlx-lm is imported is put back by one engine's thread before the next one changes it."""
+LOADING = threading.Lock()
+"""What is changed while upstream's code is imported, or loads, is put back by one engine's thread before the next one
+changes it."""
 
 
 def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
-    """Load a folder or a hub id through mlx-lm's own loader; on a terminal, a bar shows how far that is.
+    """As `loading.load_model`, always through mlx-lm's own loader."""
+    return load_as(lambda path: TextModel, path_or_id, options, name)
+
+
+def load_as(
+    kind: Callable[[Path], type[TextModel]], path_or_id: str, options: LoadOptions, name: str | None = None
+) -> TextModel:
+    """Load a folder or a hub id; on a terminal, a bar shows how far that is.
 
     Args:
+        kind: what to load a folder as.
         path_or_id: the folder, or the hub id.
         options: see `LoadOptions`.
         name: what `response.model` will say; the folder's name or the hub id by default.
@@ -230,8 +275,8 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     from mlx.utils import tree_flatten
 
     check_names(options)
-    with _IMPORTING, _without_advice(), _keeping_file_limits():
-        import mlx_lm.utils
+    with LOADING, _without_advice(), _keeping_file_limits():
+        import mlx_lm.utils  # noqa: F401
 
     from .cuda_attention import use_attention
     from .progress import announce, read_weights
@@ -239,21 +284,14 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
 
     announce(name or Path(path_or_id).name, path_or_id)
     path = _fetch(path_or_id)
-    trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
-    if not trusted and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+    if not options.get("trust_remote_code") and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
         raise ModelLoadError(
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
             "tokenizer's files from the checkpoint that it was made of."
         )
+    read_as = kind(path)
     try:
-        model, tokenizer, config = mlx_lm.utils.load(
-            str(path),
-            adapter_path=None if adapter_path is None else os.fspath(adapter_path),
-            tokenizer_config={"trust_remote_code": trusted},
-            trust_remote_code=trusted,
-            lazy=True,
-            return_config=True,
-        )
+        model, tokenizer, config = read_as.read(path, options)
         read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval)
     except Exception as error:
         raise ModelLoadError(
@@ -267,7 +305,7 @@ def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = No
     batch_quantised_layers(model)
     use_attention(model)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
-    loaded = TextModel(name, model, tokenizer, config, path, options)
+    loaded = read_as(name, model, tokenizer, config, path, options)
     if options.get("kv_bits") is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
         raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
     loaded.warm_up()
@@ -375,10 +413,10 @@ def _context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
 
 def configured_context_length(folder: Path) -> int | None:
     """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
-    return _context_length(_read_json(folder / "config.json"), None)
+    return _context_length(read_json(folder / "config.json"), None)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -45,17 +45,25 @@ class Model(LoadedModel, Protocol):
         """Logits after each token: `[rows, k, vocabulary]` float32. Lazy."""
         ...
 
-    # -- what only models with media need -----------------------------------------------------------------------
+    # -- what only models with media have -----------------------------------------------------------------------
 
     def embed(self, media: ProcessedMedia) -> Features:
         """Run the tower over one item, and wait for it."""
         ...
 
     def row_state(self, prompt: Prompt) -> object | None:
-        """What prefill and decode of a prompt with media need beside its tokens and features, such as positions; None:
-        nothing. Runs no tower, and nothing of it stands on the model."""
+        """What prefill and decode of a prompt need beside its tokens and features, such as positions; None: nothing, as
+        for text in all models but those that see all of a prompt at once.
+
+        Runs no tower, and nothing of it stands on the model. All rows of the prompt share it, and a row that was
+        preempted prefills its output tokens with it, too.
+        """
         ...
 
     def first_pass(self, prompt: Prompt) -> int:
-        """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces."""
+        """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces.
+
+        What a token leaves may then depend on later ones of its own item; or, where this is the whole prompt, with or
+        without its last token, on all. The last one runs with the decode batch in any case.
+        """
         ...

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 from ..types import Prompt, TokenScore, common_length
 from .kv import RowCache, copied
@@ -47,6 +48,7 @@ class PrefillJob:
         "first_pass",
         "insert_at",
         "keys",
+        "min_prefix",
         "priority",
         "prompt",
         "resumed",
@@ -79,6 +81,8 @@ class PrefillJob:
         """(length, job): jobs that begin when this one has run so many tokens."""
         self.first_pass = 0
         """See `Model.first_pass`."""
+        self.min_prefix = 0
+        """Tokens that a prefix in the prefix cache has to have for the row to start from it."""
         self.state: object | None = None
         """See `Model.row_state`; set when the job begins."""
         self.features: dict[int, Features] = {}
@@ -109,9 +113,10 @@ class PrefillJob:
         assert self.cache is not None
         end = self.done + size
         tokens = mx.array([self.tokens[self.done : end]])
-        if not self.prompt.media:
+        if self.state is None and not self.prompt.media:
             return StepInput(tokens, self.cache)
-        media = [(span, self.features[span.media.digest]) for span in self.spans() if span.start < end]
+        inside = [span for span in self.prompt.media if np.diff(np.searchsorted(span.places, (self.done, end)))[0]]
+        media = [(span, self.features[span.media.digest]) for span in inside]
         return StepInput(tokens, self.cache, state=None if self.state is None else [self.state], media=media)
 
 
@@ -141,7 +146,7 @@ class Prefiller:
         """Set how many tokens of a waiting prompt the prefix cache would give now."""
         if self._prefixes is not None and not job.begun and job.scores is None:
             found = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
-            job.done = found if found >= job.first_pass else 0
+            job.done = found if found >= job.min_prefix else 0
 
     def begin(self, job: PrefillJob) -> None:
         """Start from the longest prefix in the prefix cache, and set at which lengths the row is inserted there."""
@@ -151,11 +156,10 @@ class Prefiller:
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
-        if prompt.media:
-            self._begin_media(job)
+        self._set_state(job)
         found = None
         if prefixes is not None and job.scores is None:
-            found = prefixes.start(prompt.salt, job.keys, job.first_pass)
+            found = prefixes.start(prompt.salt, job.keys, job.min_prefix)
         job.cache, job.done = found or (self._model.new_cache(), 0)
         self._set_scores(job)
         if prefixes is None:
@@ -166,18 +170,24 @@ class Prefiller:
         lengths = {*job.insert_at} if prefixes.cuts_anywhere else {*prompt.boundaries, *job.insert_at}
         if not any(end - NEAR_END_TOKENS <= length <= end for length in lengths):
             lengths.add(end)
-        job.insert_at = sorted(length for length in lengths if job.done < length <= end and length >= job.first_pass)
+        job.insert_at = sorted(length for length in lengths if job.done < length <= end and length >= job.min_prefix)
 
-    def _begin_media(self, job: PrefillJob) -> None:
-        if job.prompt.media[-1].stop == len(job.tokens):
+    def _set_state(self, job: PrefillJob) -> None:
+        prompt = job.prompt
+        if prompt.media and prompt.media[-1].stop == len(job.tokens):
             raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
-        job.first_pass = self._model.first_pass(job.prompt)
-        job.state = self._model.row_state(job.prompt)
+        self._set_first_pass(job)
+        job.state = self._model.row_state(prompt)
+
+    def _set_first_pass(self, job: PrefillJob) -> None:
+        job.first_pass = job.min_prefix = self._model.first_pass(job.prompt)
+        if job.first_pass and job.first_pass >= len(job.prompt.tokens) - 1:
+            job.min_prefix = len(job.tokens)  # what its tokens leave depends on all of it: no other prompt's will do
 
     def note_first_pass(self, job: PrefillJob) -> None:
         """Set how many of a waiting job's tokens run in one pass, as far as the model says."""
         with contextlib.suppress(Exception):  # the job will fail with it when it begins
-            job.first_pass = self._model.first_pass(job.prompt)
+            self._set_first_pass(job)
 
     def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool) -> tuple[int, float | None]:
         """Run the next tokens of a prompt, at most so many: how many, and the seconds, where it was waited for.
@@ -259,7 +269,7 @@ class Prefiller:
         if job.scores is not None and job.prompt is not other.prompt:
             return False
         at = min(common_length(other.keys, job.keys), len(job.keys) - 1, len(other.keys) - 1)
-        if at < max(job.first_pass, other.first_pass):
+        if at < max(job.min_prefix, other.min_prefix):
             return False
         if at - prefixes.match_prefix(job.prompt.salt, job.keys[:at]) < MIN_SHARED_TOKENS:
             return False
@@ -277,7 +287,8 @@ class Prefiller:
     def is_short(self, job: PrefillJob, most: int) -> bool:
         """Whether a prompt should share a pass with others."""
         inserts_before_end = job.insert_at and job.insert_at[0] < len(job.tokens) - 1
-        if job.alone or job.prompt.media or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
+        needs_own_pass = job.alone or job.prompt.media or job.first_pass or job.state is not None
+        if needs_own_pass or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
         if self._padding is None:
             self._padding = takes_padding(self._model.new_cache())

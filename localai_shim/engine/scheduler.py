@@ -161,8 +161,7 @@ class Scheduler:
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
-        if job.prompt.media:
-            self._prefiller.note_first_pass(job)
+        self._prefiller.note_first_pass(job)
         key = job.opening
         if key is not None:
             other = self._last_alike.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from localai_shim.types import Prompt
 PLACEHOLDER = 5
 PATCHES = 6
 """Placeholders of a picture, unless it says otherwise."""
+
+
+def spread(digest: int, *runs: int, between: Sequence[int] = (9, 8)) -> ProcessedMedia:
+    """One whose placeholders stand in runs, with other tokens of its own between them, as the frames of a video."""
+    made = picture(digest, sum(runs))
+    tokens = [token for run in runs for token in (*[PLACEHOLDER] * run, *between)][: -len(between)]
+    return replace(made, tokens=tokens)
 
 
 def picture(digest: int, patches: int = PATCHES) -> ProcessedMedia:
@@ -27,7 +35,7 @@ def prompt_of(*parts: Sequence[int] | ProcessedMedia, **more: Any) -> Prompt:
     spans = []
     for part in parts:
         if isinstance(part, ProcessedMedia):
-            places = np.arange(len(tokens), len(tokens) + len(part.tokens))
+            places = len(tokens) + np.flatnonzero(np.array(part.tokens) == PLACEHOLDER)
             spans.append(MediaSpan(part, places))
             part = part.tokens
         tokens += part

@@ -59,7 +59,7 @@ class Recording:
         before: called with the rows of a pass before it is run; may raise.
         items: digests of what went through the tower, which takes `seconds_per_item`; `before_item` may raise.
         steps: of each pass, prefill and decode, what was run.
-        first: tokens at the beginning of prompts with media that have to be run in one pass.
+        first: tokens at the beginning of prompts that have to be run in one pass.
     """
 
     context_length: int | None = None
@@ -100,8 +100,8 @@ class Recording:
             self._clock.now += self.seconds_per_item
         return Features(mx.zeros((len(media.tokens), 1)))
 
-    def row_state(self, prompt: Prompt) -> object:
-        return prompt
+    def row_state(self, prompt: Prompt) -> object | None:
+        return prompt if prompt.media else None
 
     def first_pass(self, prompt: Prompt) -> int:
         return self.first

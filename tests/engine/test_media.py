@@ -9,7 +9,7 @@ import pytest
 from localai_shim.engine.row import Row
 from localai_shim.types import Failure, Prompt, RowError
 from tests.engine.counting import tokens
-from tests.engine.media import PATCHES, going_on, picture, prompt_of
+from tests.engine.media import PATCHES, going_on, picture, prompt_of, spread
 from tests.engine.recording import MakeWorld, World
 
 TEXT = [100, 101, 102]
@@ -346,14 +346,16 @@ def test_freed_slots_have_the_state_of_the_row_whose_token_they_run(world: MakeW
 @pytest.mark.parametrize("chunk", [1, 4, 7, 64])
 def test_a_chunk_has_the_pictures_that_stand_in_it(world: MakeWorld, chunk: int) -> None:
     w = world(chunk=chunk, prefix_cache=0)
-    prompt = prompt_of(TEXT, picture(1), QUESTION, picture(2), TEXT)
+    prompt = prompt_of(TEXT, picture(1), QUESTION, spread(2, 3, 1, 4), TEXT)
     w.ask(prompt)
     w.run()
     start = 0
     for step in w.model.steps[:-1]:
         end = start + step.tokens.shape[1]
         assert step.state == [prompt]
-        assert [span for span, _ in step.media] == [s for s in prompt.media if s.start < end and s.stop > start]
+        assert [span for span, _ in step.media] == [
+            span for span in prompt.media if any(start <= place < end for place in span.places)
+        ]
         start = end
     assert start == len(prompt.tokens) - 1
 
@@ -439,3 +441,18 @@ def test_a_first_pass_may_be_as_long_as_the_prompt(world: MakeWorld) -> None:
     assert lengths(w) == [len(prompt.tokens)] and w.served(row) == 3
     ends = [step.tokens.tolist() for step in w.model.steps[1:]]
     assert ends[0] == [[prompt.tokens[-1]]], "its last token runs with the batch all the same"
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_where_it_is_the_whole_prompt_no_other_s_prefix_will_do(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, without: int
+) -> None:
+    w = world()
+    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - without)
+    longer = prompt_of(picture(1), tokens(90))
+    prompts = [longer, Prompt(longer.tokens[:80], keys=longer.keys[:80], media=longer.media), longer]
+    for prompt in [*prompts, Prompt(tokens(90)), Prompt(tokens(80))]:
+        w.ask(prompt)
+        w.run()
+        assert lengths(w)[-1] == len(prompt.tokens) - without
+    assert len(lengths(w)) == 5

@@ -27,6 +27,8 @@ Pixels = npt.NDArray[np.uint8]
 
 MAX_PICTURE_PIXELS = 64_000_000
 """The largest sensors of phones and cameras in common use have 50 to 61 megapixels; 64 are 192 MB in RGB."""
+MAX_PICTURE_SIDE = 65_535
+"""JPEG's and GIF's own limit. PIL takes a time that is quadratic in the length of a row: of minutes, without a limit."""
 # Compressed rows of BMP are decoded in Python, for about a second per million pixels.
 _MAX_RLE_PIXELS = 4_000_000
 # A progressive JPEG goes over all of its pixels once per scan. Encoders write about ten.
@@ -123,19 +125,18 @@ def array_pixels(array: npt.NDArray[Any], path: str) -> Pixels:
         return _upright_pixels(Image.fromarray(np.ascontiguousarray(array)))
     if array.ndim == 2 or array.shape[2] == 1:
         array = np.broadcast_to(array.reshape(*array.shape[:2], 1), (*array.shape[:2], 3))
-    return _frozen(np.array(array, order="C"))
+    pixels = np.array(array, order="C")
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _upright_pixels(image: Image.Image) -> Pixels:
     image.load()
     turn = _TURNS.get(_orientation(image))
     image = _rgb(image)
-    return _frozen(np.array(image if turn is None else image.transpose(turn)))
-
-
-def _frozen(pixels: Pixels) -> Pixels:
-    pixels.flags.writeable = False
-    return pixels
+    if turn is not None:
+        image = image.transpose(turn)
+    return np.frombuffer(image.tobytes(), np.uint8).reshape(image.height, image.width, 3)  # nobody can write to bytes
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -148,11 +149,11 @@ def _rgb(image: Image.Image) -> Image.Image:
         scale = 255.0 if values.max() <= 1 else 1.0
         return Image.fromarray((values * scale).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
+        image = image if image.mode == "RGBA" else image.convert("RGBA")
         white = Image.new("RGB", image.size, "white")
         white.paste(image, mask=image.getchannel("A"))
         return white
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -204,13 +205,10 @@ def _check_size(size: tuple[int, int], path: str) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise _refuse(path, f"the image has no pixels: it is {width}x{height}", "image_too_small")
-    if width * height > MAX_PICTURE_PIXELS:
-        most = MAX_PICTURE_PIXELS // 1_000_000
-        raise _refuse(
-            path,
-            f"the image has {width}x{height} pixels, and at most {most} megapixels are read; scale it down",
-            "image_too_large",
-        )
+    if max(width, height) > MAX_PICTURE_SIDE or width * height > MAX_PICTURE_PIXELS:
+        most = f"at most {MAX_PICTURE_SIDE} on a side and {MAX_PICTURE_PIXELS // 1_000_000} megapixels in all"
+        why = f"the image has {width}x{height} pixels, and {most} are read; scale it down"
+        raise _refuse(path, why, "image_too_large")
 
 
 def _quieten() -> None:

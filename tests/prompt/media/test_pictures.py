@@ -180,6 +180,8 @@ def bmp_of(width: int, height: int, compression: int) -> bytes:
     "data",
     [
         pytest.param(png_of(8_001, 8_000), id="png"),
+        pytest.param(png_of(65_536, 1), id="a long row"),
+        pytest.param(png_of(1, 65_536), id="a long column"),
         pytest.param(png_of(2**31 - 1, 2**31 - 1), id="largest png"),
         pytest.param(gif_of((65_535, 65_535), (1, 1)), id="gif's screen"),
         pytest.param(gif_of((1, 1), (65_535, 65_535)), id="gif's frame"),

@@ -1,0 +1,51 @@
+"""Loads a checkpoint as what it is: a model of text through mlx-lm, one that sees or hears through mlx-vlm."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from ..options import LoadOptions
+from .text import TextModel, load_as, read_json
+
+
+def load_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
+    """Load a folder or a hub id; on a terminal, a bar shows how far that is.
+
+    Args:
+        path_or_id: the folder, or the hub id.
+        options: see `LoadOptions`.
+        name: what `response.model` will say; the folder's name or the hub id by default.
+
+    Raises:
+        ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
+    """
+    return load_as(lambda path: _kind(path, options), path_or_id, options, name)
+
+
+def _kind(path: Path, options: LoadOptions) -> type[TextModel]:
+    config = read_json(path / "config.json")
+    kind = config.get("model_type")
+    mlx_lm_has_it = isinstance(kind, str) and _mlx_lm_has(kind)
+    wants_tower = _has_tower(config) and not options.get("text_only")
+    if mlx_lm_has_it and not wants_tower:
+        return TextModel
+    from .vision_families import model_type, refuse
+
+    refuse(path.name, config, options)
+    if model_type(config) is None:  # mlx-lm leaves the tower out where it knows the language model, and else says so
+        return TextModel
+    from .vision import VisionModel
+
+    return VisionModel
+
+
+def _has_tower(config: dict[str, Any]) -> bool:
+    return bool(config.get("vision_config") or config.get("audio_config"))
+
+
+def _mlx_lm_has(kind: str) -> bool:
+    from mlx_lm.utils import MODEL_REMAPPING
+
+    return importlib.util.find_spec(f"mlx_lm.models.{MODEL_REMAPPING.get(kind, kind)}") is not None

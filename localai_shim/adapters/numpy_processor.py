@@ -1,0 +1,96 @@
+"""Processors of mlx-vlm that compute with NumPy where they would with MLX.
+
+Many end in MLX arrays, and some compute with them, but all MLX work belongs to the engine thread. Their classes are
+given functions of their own, whose globals have NumPy in the place of `mlx.core`; mlx-vlm itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+_PACKAGE = "mlx_vlm."
+
+
+class _ArrayType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, np.ndarray)
+
+
+class _Array(metaclass=_ArrayType):
+    """In the place of `mx.array`: makes NumPy's, in the types that MLX would choose."""
+
+    def __new__(cls, values: Any, dtype: Any = None) -> Any:
+        array = np.array(values, dtype=dtype)
+        return array.astype(np.float32) if dtype is None and array.dtype == np.float64 else array
+
+
+class _NumPy(types.ModuleType):
+    """In the place of `mlx.core`."""
+
+    array = _Array
+    bool_ = np.bool_
+
+    @staticmethod
+    def eval(*_: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+_NUMPY = _NumPy("numpy_as_mlx")
+
+
+def without_mlx(processor: Any) -> Any:
+    """The same processor, and what it is made of, with functions that compute with NumPy."""
+    for part in (processor, *(vars(processor).values() if hasattr(processor, "__dict__") else ())):
+        if type(part).__module__.startswith(_PACKAGE):
+            part.__class__ = _without_mlx(type(part))  # type: ignore[arg-type]
+    return processor
+
+
+@functools.cache
+def _without_mlx(kind: type[Any]) -> type[Any]:
+    """A subclass with the methods of the class and of its bases in mlx-vlm."""
+    members: dict[str, Any] = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith(_PACKAGE):
+            own = _globals(base.__module__)
+            members |= {name: _member(value, own) for name, value in vars(base).items() if _is_code(value)}
+    return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
+
+
+def _is_code(value: object) -> bool:
+    return isinstance(value, types.FunctionType | staticmethod)
+
+
+def _member(value: Any, own: dict[str, Any]) -> Any:
+    return (
+        _rebound(value, own) if isinstance(value, types.FunctionType) else staticmethod(_rebound(value.__func__, own))
+    )
+
+
+@functools.cache
+def _globals(module: str) -> dict[str, Any]:
+    """A module's globals with NumPy in the place of MLX, for itself and for the functions in it."""
+    own = dict(vars(sys.modules[module]))
+    for name, value in list(own.items()):
+        if isinstance(value, types.FunctionType) and value.__module__ == module:
+            own[name] = _rebound(value, own)
+    if "mx" in own:
+        own["mx"] = _NUMPY
+    if "to_mlx" in own:
+        own["to_mlx"] = dict
+    return own
+
+
+def _rebound(function: Any, own: dict[str, Any]) -> types.FunctionType:
+    made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(made, function)
+    return made

@@ -1,0 +1,194 @@
+"""Models of mlx-vlm: images, videos and sounds beside text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..media import MediaSpan, ProcessedMedia
+from ..options import LoadOptions
+from ..types import Prompt
+from .step_input import Features, StepInput
+from .text import TextModel
+from .vision_families import NUMBERS_LAST, load_processor, template_beside
+from .vision_positions import StepPositions, row_positions
+from .vision_processor import MediaProcessor, VisionTokenizer
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+# What some models keep of the request that they were last called for: nothing here reads it.
+_REQUEST_STATE = ("_rope_deltas", "_position_ids")
+# The kinds of tokens in what Gemma reads: features that see each other as one image's do, and those that do not.
+_TOKEN_TYPES = {"image": 1, "video": 2, "audio": 3}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholePrompt:
+    """The state of a row whose prompt is attended to in both directions, all of it."""
+
+    length: int
+    last: int
+    """Its last token."""
+
+
+class VisionModel(TextModel):
+    """An mlx-vlm model, its tokenizer and its processor. Made on the engine thread; `text` may be used from any.
+
+    With `text_only`, or where the checkpoint has nothing to see or to hear with, it is the language model alone.
+    """
+
+    text: VisionTokenizer  # or TextTokenizer, without a processor
+
+    def __init__(
+        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+    ) -> None:
+        self._language: Any = getattr(model, "language_model", model)
+        super().__init__(name, model, tokenizer, config, path, options)
+        sees = self._language is not model and not options.get("text_only")
+        processor = load_processor(model, path, options) if sees else None
+        if processor is not None:
+            self.text = VisionTokenizer(tokenizer, self.text.cuts_anywhere, processor, model.config.model_type)
+        self._processor: MediaProcessor | None = processor
+        self._positions: StepPositions | None = None
+        if hasattr(self._language, "get_rope_index"):
+            self._positions = StepPositions(last=type(self._language).__module__ in NUMBERS_LAST)
+        self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
+        self._whole_prompts = not _chunks(model, {})
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+        import mlx_vlm.utils
+        from mlx_lm.utils import load_tokenizer
+
+        trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+        config = mlx_vlm.utils.load_config(path, trust_remote_code=trusted)
+        model = mlx_vlm.utils.load_model(path, lazy=True, trust_remote_code=trusted)
+        if adapter_path is not None:
+            model = mlx_vlm.utils.apply_lora_layers(model, os.fspath(adapter_path))
+            model.eval()
+        ends = config.get("eos_token_id") or (config.get("text_config") or {}).get("eos_token_id")
+        how = {"trust_remote_code": trusted, **template_beside(path, model.config.model_type)}
+        tokenizer = load_tokenizer(path, how, eos_token_ids=ends)
+        return (model.language_model if options.get("text_only") else model), tokenizer, config
+
+    def _plain_cache(self) -> list[Any]:
+        from mlx_vlm.models.cache import make_prompt_cache
+
+        cache: list[Any] = make_prompt_cache(self._language)
+        return cache
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+        prompt = step.state[0] if step.state else None
+        if not isinstance(prompt, WholePrompt):
+            return super().prefill(step, wait=wait)
+        start, k = int(step.layers[0].offset), step.tokens.shape[1]
+        if start + k == prompt.length - 1:
+            # Attention sees all of the prompt, its last token too, which will run again with the batch.
+            last = self._mx.array([[prompt.last]], step.tokens.dtype)
+            self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
+            for layer in step.layers:
+                layer.trim(1)
+        elif start < prompt.length < start + k:  # what it generated before is run again behind it
+            at = prompt.length - start
+            self._run(step, step.tokens[:, :at])
+            self._run(step, step.tokens[:, at:])
+        else:
+            self._run(step, step.tokens)
+        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+
+    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+        rows, k = tokens.shape
+        arguments = self._merged(step, tokens) if step.media else {}
+        if self._positions is not None:
+            arguments["position_ids"] = self._positions.of(step, rows, k)
+        if self._whole_prompts and (k == 1 or not _within(step, k)):
+            arguments["mask"] = step.layers[0].make_mask(
+                k, return_array=k > 1, window_size=None
+            )  # its own code makes none
+        logits: mx.array = self._language(tokens, cache=step.layers, **arguments).logits
+        return logits
+
+    def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, Any]:
+        """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
+        mx = self._mx
+        start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
+        made = self._embeddings(tokens)
+        embeddings, deep = made.inputs_embeds, list[list[Any]]()
+        types, seen = np.zeros((1, k), np.int32), np.zeros((1, k), bool)
+        for span, features in step.media:
+            first, stop = np.searchsorted(span.places, (start, start + k)).tolist()
+            if first == stop:
+                continue
+            places = span.places[first:stop] - start
+            rows = features.rows[first:stop].astype(embeddings.dtype)
+            embeddings[:, mx.array(places)] = rows
+            types[:, places], seen[:, places] = _TOKEN_TYPES[span.media.kind], True
+            deep.append([layer[first:stop] for layer in features.deep])
+        arguments: dict[str, Any] = {"inputs_embeds": embeddings}
+        if made.per_layer_inputs is not None:
+            arguments["per_layer_inputs"] = made.per_layer_inputs
+        if self._whole_images and not start:
+            arguments["mm_token_type_ids"] = mx.array(types)
+        if any(deep):
+            arguments["visual_pos_masks"] = mx.array(seen)
+            arguments["deepstack_visual_embeds"] = [mx.concatenate(layer) for layer in zip(*deep, strict=True)]
+        return arguments
+
+    def embed(self, media: ProcessedMedia) -> Features:
+        if self._processor is None:
+            return super().embed(media)
+        mx = self._mx
+        ids = mx.array([list(media.tokens)])
+        inputs = {name: mx.array(array) for name, array in media.inputs.items()}
+        made = self._embeddings(ids, inputs.pop("pixel_values", None), **inputs)
+        places = mx.array(np.flatnonzero(np.asarray(media.tokens) == self._processor.token(media)))
+        deep = made.deepstack_visual_embeds
+        features = Features(made.inputs_embeds[0, places], () if deep is None else tuple(layer[...] for layer in deep))
+        mx.eval(features.rows, *features.deep)
+        return features
+
+    def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> Any:
+        """mlx-vlm's `InputEmbeddingsFeatures` of tokens; what the model would keep of them is put back."""
+        before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
+        try:
+            return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
+        finally:
+            for name, value in before.items():
+                setattr(self._language, name, value)
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        if self._whole_prompts:
+            return WholePrompt(len(prompt.tokens), prompt.tokens[-1])
+        if self._positions is None or not prompt.media:
+            return None
+        return row_positions(self._language, prompt.tokens, prompt.media)
+
+    def first_pass(self, prompt: Prompt) -> int:
+        if self._whole_prompts:
+            return len(prompt.tokens) - 1
+        return _end_of_images(prompt.media) if self._whole_images else 0
+
+
+def _within(step: StepInput, k: int) -> bool:
+    """Whether a pass is of a whole prompt's own tokens."""
+    prompt = step.state[0] if step.state else None
+    return isinstance(prompt, WholePrompt) and int(step.layers[0].offset) + k <= prompt.length
+
+
+def _end_of_images(spans: Sequence[MediaSpan]) -> int:
+    """Where the last image or video ends; 0 if there is none."""
+    return max((span.stop for span in spans if span.media.kind != "audio"), default=0)
+
+
+def _chunks(model: Any, arguments: dict[str, Any]) -> bool:
+    """Whether mlx-vlm would run a prompt with these arguments in pieces."""
+    from mlx_vlm.generate.common import _chunked_prefill_enabled
+
+    return bool(_chunked_prefill_enabled(model, prefill_kwargs=arguments))

@@ -1,0 +1,308 @@
+"""The caller's side of models that see and hear: processors, and where media stand in a prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
+from .numpy_processor import without_mlx
+from .text import TextTokenizer, render
+
+LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as OpenAI has it
+# Not what a tower reads.
+_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "special_tokens_mask"}
+_KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
+# In what a caller wrote and would pass for a placeholder, behind its first character; with a number, in the place of an
+# item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
+_GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
+_PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """What stands for an item of one kind."""
+
+    text: str
+    """In a rendered prompt, and in what the processor reads."""
+    ids: tuple[int, ...]
+    """Of the tokens that features replace: the first of these that the processor makes."""
+
+
+class MediaProcessor:
+    """A checkpoint's processor, for one item at a time; may be called from any thread.
+
+    Args:
+        processor: mlx-vlm's or transformers'. Nobody else uses it, nor its tokenizer.
+        placeholders: of the kinds that the model reads.
+        bare: of what the processor makes of a placeholder, only the tokens that features replace belong to the item.
+    """
+
+    def __init__(self, processor: Any, placeholders: Mapping[MediaKind, Placeholder], *, bare: bool = False) -> None:
+        self._processor = without_mlx(processor)
+        self.placeholders = dict(placeholders)
+        self._bare = bare
+        self._tokenizer = getattr(processor, "tokenizer", processor)
+        self._lock = threading.Lock()  # fast tokenizers are not re-entrant, and limits are set for one call
+
+    def __call__(self, media: Media) -> ProcessedMedia:
+        """What the model's tower and its prompt get of an item.
+
+        Raises:
+            ValueError: the model does not read this kind, or the processor refuses this one.
+        """
+        if media.kind not in self.placeholders:
+            kinds = ", ".join(kind for kind in _KINDS if kind in self.placeholders) or "text"
+            raise ValueError(f"this model does not read {media.kind}; it reads {kinds}")
+        place = self.placeholders[media.kind]
+        with self._lock:
+            try:
+                made = self._run(media, place.text)
+            except Exception as error:  # processors raise what they like
+                raise ValueError(f"the model's processor refuses this {media.kind}: {error}") from error
+            tokens, expansion = self._expansion([int(i) for i in np.asarray(made["input_ids"]).reshape(-1)], place.ids)
+        if not expansion:
+            raise ValueError(f"the model's processor has no place for this {media.kind}")
+        inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
+        for array in inputs.values():
+            array.flags.writeable = False
+        return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
+
+    def _run(self, media: Media, text: str) -> dict[str, Any]:
+        if media.kind == "image":
+            with self._limits(media.detail, media.data.shape[0] * media.data.shape[1]):
+                return dict(self._processor(images=[_picture(media)], text=[text], return_tensors="np"))
+        if media.kind == "video":
+            frames = np.ascontiguousarray(media.data.transpose(0, 3, 1, 2))
+            rate = {} if media.rate is None else {"fps": media.rate}
+            return dict(self._processor(videos=[frames], text=[text], **rate))
+        extractor = self._processor.feature_extractor
+        samples = _resampled(media.data, media.rate, extractor.sampling_rate)
+        return dict(self._processor(audio=[samples], text=[text]))
+
+    @contextlib.contextmanager
+    def _limits(self, detail: Detail, pixels: int) -> Iterator[None]:
+        """What a detail makes of the limits of the image processor, for one call."""
+        processor = self._processor.image_processor
+        changes: dict[str, object] = {}
+        if detail == "low":  # the picture is made smaller before, and is not to be cut into tiles
+            changes = {"do_image_splitting": False, "do_dynamic_preprocess": False}
+        if detail == "original":
+            most = getattr(processor, "max_pixels", None)
+            size = getattr(processor, "size", None)
+            if isinstance(most, int):
+                changes = {"max_pixels": max(most, pixels)}
+            if isinstance(size, Mapping) and "shortest_edge" in size and "longest_edge" in size:  # pixels, in spite
+                changes["size"] = {**size, "longest_edge": max(size["longest_edge"], pixels)}
+        before = {name: getattr(processor, name) for name in changes if hasattr(processor, name)}
+        try:
+            for name in before:
+                setattr(processor, name, changes[name])
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(processor, name, value)
+
+    def _expansion(self, ids: list[int], places: Sequence[int]) -> tuple[list[int], str]:
+        """The tokens of an item, and their text; empty where none of them is a placeholder."""
+        token = next((place for place in places if place in ids), None)
+        if token is None:
+            return [], ""
+        if self._bare:
+            ids = [i for i in ids if i == token]
+        if ids[0] == getattr(self._tokenizer, "bos_token_id", None) != token:
+            ids = ids[1:]
+        if ids[-1] == getattr(self._tokenizer, "eos_token_id", None) != token:
+            ids = ids[:-1]
+        return ids, self._text(ids)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """What is tokenised to these: `decode` may put spaces between tokens that were added to a vocabulary."""
+        added = self._tokenizer.added_tokens_decoder
+        parts: list[str] = []
+        run: list[int] = []
+        for token_id in [*ids, None]:
+            if token_id is not None and token_id not in added:
+                run.append(token_id)
+                continue
+            if run:
+                parts.append(self._tokenizer.decode(run, clean_up_tokenization_spaces=False))
+                run = []
+            if token_id is not None:
+                parts.append(str(added[token_id]))
+        return "".join(parts)
+
+    def token(self, media: ProcessedMedia) -> int:
+        """The id of the tokens that this item's features replace."""
+        return next(place for place in self.placeholders[media.kind].ids if place in media.tokens)
+
+
+class VisionTokenizer(TextTokenizer):
+    """As `TextTokenizer`, for a model that reads media.
+
+    Args:
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        cuts_anywhere: rows' caches can be cut to any shorter length.
+        processor: the checkpoint's.
+        model_type: as mlx-vlm names it.
+    """
+
+    def __init__(self, tokenizer: Any, cuts_anywhere: bool, processor: MediaProcessor, model_type: str) -> None:
+        super().__init__(tokenizer, cuts_anywhere)
+        self._processor, self._model_type = processor, model_type
+        self.media_kinds = frozenset(processor.placeholders)
+        texts = [re.escape(place.text) for place in processor.placeholders.values()]
+        self._placeholder = re.compile("|".join(sorted(texts, key=len, reverse=True)))
+
+    def process(self, media: Media) -> ProcessedMedia:
+        return self._processor(media)
+
+    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
+        ids, found, start = list(ids), list[MediaSpan](), 0
+        for item in media:
+            token = self._processor.token(item)
+            places = np.flatnonzero(np.asarray(item.tokens) == token)
+            first = int(places[0])
+            core = list(item.tokens[first : int(places[-1]) + 1])  # its edges may have become one with what is around
+            at = _find(ids, core, start)
+            if at is None:
+                raise ValueError(f"the prompt has no place for {item.kind} {len(found) + 1} of {len(media)}")
+            found.append(MediaSpan(item, at + places - first))
+            start = at + len(core)
+        return found
+
+    def apply_chat_template(
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        restore: Callable[[str], str] | None = None,
+        media: Sequence[ProcessedMedia] = (),
+    ) -> list[int]:
+        if not media:
+            return super().apply_chat_template(messages, variables, tools, add_generation_prompt, restore)
+        messages = [self._formed(self._guarded(message)) for message in messages]
+        variables, tools = self._guarded(variables), self._guarded(tools)
+        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
+        text = self._numbered(text, media)
+        text = text if restore is None else restore(text)
+        text = _PLACE.sub(lambda found: media[int(found[1])].expansion, text)
+        return self.encode(text.replace(_GUARD, ""), add_special_tokens=False)
+
+    def _guarded(self, value: Any) -> Any:
+        """The same JSON value, in whose strings nothing passes for a placeholder."""
+        if isinstance(value, str):
+            return self._placeholder.sub(lambda found: f"{found[0][0]}{_GUARD}{found[0][1:]}", value)
+        if isinstance(value, dict):
+            return {key: self._guarded(item) for key, item in value.items()}
+        return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def _numbered(self, text: str, media: Sequence[ProcessedMedia]) -> str:
+        """The rendered text with a number in the place of each item's placeholder.
+
+        Raises:
+            ValueError: the template left some out, or changed their order.
+        """
+        of_text = {place.text: kind for kind, place in self._processor.placeholders.items()}
+        rendered = [of_text[found] for found in self._placeholder.findall(text)]
+        if rendered != [item.kind for item in media]:
+            raise ValueError(
+                f"this model's chat template renders {', '.join(rendered) or 'none'} where the messages have "
+                f"{', '.join(item.kind for item in media)}: it has no place for some of them"
+            )
+        numbers = itertools.count()
+        return self._placeholder.sub(lambda found: f"{_GUARD}{next(numbers):07}", text)
+
+    def _formed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message in the form that the template reads: parts as they are, or one text with placeholders."""
+        parts = message.get("content")
+        if not isinstance(parts, list):
+            return message
+        if all(part.get("type") not in _KINDS or self._knows(part["type"]) for part in parts):
+            texts = {"text", "content"}  # what templates call it
+            return {
+                **message,
+                "content": [
+                    part if part.get("type") != "text" else {**dict.fromkeys(texts, part["text"]), "type": "text"}
+                    for part in parts
+                ],
+            }
+        return {**message, "content": "".join(self._as_text(part) for part in parts)}
+
+    def _knows(self, kind: str) -> bool:
+        template = getattr(self.tokenizer, "chat_template", None)
+        return re.search(rf"['\"]{kind}\b", template if isinstance(template, str) else str(template)) is not None
+
+    def _as_text(self, part: dict[str, Any]) -> str:
+        if part.get("type") not in _KINDS:
+            return str(part.get("text", ""))
+        return self._processor.placeholders[part["type"]].text + _after_placeholder(self._model_type)
+
+
+def _after_placeholder(model_type: str) -> str:
+    """What mlx-vlm puts behind a placeholder in the text of a message, for models whose template knows text only."""
+    from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
+
+    return "\n" if MODEL_CONFIG.get(model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
+
+
+def _find(ids: list[int], core: list[int], start: int) -> int | None:
+    """Where `core` stands in ids, at `start` or later."""
+    while True:
+        try:
+            start = ids.index(core[0], start)
+        except ValueError:
+            return None
+        if ids[start : start + len(core)] == core:
+            return start
+        start += 1
+
+
+def _picture(media: Media) -> Any:
+    from PIL import Image
+
+    picture = Image.fromarray(media.data)
+    if media.detail == "low":
+        picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
+    return picture
+
+
+def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> npt.NDArray[np.float32]:
+    """A sound at another rate, by linear interpolation between means of what a new sample stands for."""
+    if rate is None or rate == wanted or not len(samples):
+        return samples.astype(np.float32)
+    if rate > wanted:  # frequencies that the new rate cannot hold would come back as others
+        width = max(1, round(rate / wanted))
+        samples = np.convolve(samples, np.full(width, 1 / width, np.float32), mode="same")
+    times = np.arange(max(1, round(len(samples) * wanted / rate))) * (rate / wanted)
+    return np.asarray(np.interp(times, np.arange(len(samples)), samples), np.float32)
+
+
+def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
+    """An array that the tower may read; None for what it does not."""
+    if name in _OF_TEXT or value is None or isinstance(value, str | int | float):
+        return None
+    array = np.array(value)  # a copy: nobody else holds it
+    return array if array.dtype.kind in "fiub" and array.ndim else None
+
+
+def _digest(kind: str, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
+    """Equal for equal arrays and tokens; above 0 and of 63 bits."""
+    digest = hashlib.blake2b(kind.encode(), digest_size=8)
+    for name in sorted(inputs):
+        array = np.ascontiguousarray(inputs[name])
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.data)
+    digest.update(np.asarray(tokens, np.int64).data)
+    return int.from_bytes(digest.digest(), "big") % (2**63 - 1) + 1

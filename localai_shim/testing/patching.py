@@ -1,0 +1,126 @@
+"""Clients of the SDK that code under test makes for itself, made local."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import openai
+
+from .. import sdk, stock
+from ..client import AsyncLocalOpenAI, LocalOpenAI
+from ..runtime import Runtime
+from ..transport import LocalAsyncTransport, LocalTransport
+
+AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
+
+
+class patch_openai:
+    """Makes the SDK's clients local as long as the context lasts: they are served by what serves `client`.
+
+    All that code under test makes with `openai.OpenAI()`, `openai.AsyncOpenAI()` and their subclasses, such as
+    `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
+    clients that were made before. They stay what they are: only their http client is another (see transport.py), so
+    that retries, types and settings are the SDK's own. No credentials are needed, and none is sent.
+
+    Contexts may be nested and may overlap: the last one that was entered counts.
+    """
+
+    def __init__(self, client: AnyLocalOpenAI) -> None:
+        self._client = client
+
+    def __enter__(self) -> AnyLocalOpenAI:
+        with _lock:
+            if not _active:
+                _undo.extend(
+                    [
+                        _patch(openai.OpenAI, _http),
+                        _patch(openai.AsyncOpenAI, _async_http),
+                    ]
+                )
+                _settings.update(stock.module_settings())
+            _active.append(self._client._runtime)
+            stock.forget_module_client()
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            _active.remove(self._client._runtime)
+            stock.forget_module_client()
+            if not _active:
+                stock.set_module_settings(_settings)
+                while _undo:
+                    _undo.pop()()
+
+
+_lock = threading.RLock()
+_active: list[Runtime] = []
+"""What serves the SDK's clients; the last one counts."""
+_undo: list[Callable[[], None]] = []
+_settings: dict[str, object] = {}
+
+
+class _HttpClient(sdk.LocalHttpClient):
+    """Closing it lets no model go: it belongs to the client that was patched in."""
+
+    def close(self) -> None:
+        super(sdk.LocalHttpClient, self).close()
+
+
+class _AsyncHttpClient(sdk.LocalAsyncHttpClient):
+    """As `_HttpClient`, async."""
+
+    async def aclose(self) -> None:
+        await super(sdk.LocalAsyncHttpClient, self).aclose()
+
+
+def _http(runtime: Runtime, replaced: Any) -> sdk.LocalHttpClient:
+    return _HttpClient(runtime, LocalTransport(runtime, LocalOpenAI._respond), sdk.timeout_of(replaced))
+
+
+def _async_http(runtime: Runtime, replaced: Any) -> sdk.LocalAsyncHttpClient:
+    return _AsyncHttpClient(runtime, LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond), sdk.timeout_of(replaced))
+
+
+def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], None]:
+    """Patch one of the SDK's classes; what is returned undoes it."""
+    init, request, had_request = base.__init__, base.request, "request" in vars(base)
+    kinds = (sdk.LocalHttpClient, sdk.LocalAsyncHttpClient)
+
+    @functools.wraps(init)
+    def make(self: Any, **given: Any) -> None:
+        if _active and not isinstance(given.get("http_client"), kinds):
+            given = _without_server(given)
+            given["http_client"] = make_http(_active[-1], given.get("http_client"))
+        init(self, **given)
+
+    @functools.wraps(request)
+    def ask(self: Any, *args: Any, **more: Any) -> Any:
+        if _active and not isinstance(self._client, kinds):  # it was made before
+            replaced, self = self._client, copy.copy(self)
+            self._client = make_http(_active[-1], replaced)
+        return request(self, *args, **more)
+
+    def undo() -> None:
+        if vars(base).get("__init__") is make:
+            base.__init__ = init
+        if vars(base).get("request") is ask and had_request:
+            base.request = request
+        elif vars(base).get("request") is ask:
+            del base.request
+
+    ask.stands_before = request  # type: ignore[attr-defined]
+    base.__init__, base.request = make, ask
+    return undo
+
+
+def _without_server(given: dict[str, Any]) -> dict[str, Any]:
+    """Constructor arguments of a client without what signs in somewhere, or opens websockets."""
+    made = {name: value for name, value in given.items() if name not in ("provider", "workload_identity")}
+    if made.get("api_key") is None and not os.environ.get("OPENAI_API_KEY"):
+        made["api_key"] = "local"
+    return {**made, "websocket_base_url": sdk.BASE_URL.replace("http", "ws", 1)}

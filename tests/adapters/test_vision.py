@@ -1,0 +1,168 @@
+"""Models of mlx-vlm: tokens and logits are those of `mlx_vlm.generate_step` alone, with mlx-vlm's own processor."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.step_input import Features, StepInput
+from localai_shim.adapters.text import render
+from localai_shim.adapters.vision import VisionModel
+from localai_shim.media import Media, ProcessedMedia, media_keys
+from localai_shim.types import Prompt
+from tests.vision import FAMILIES, picture, tiny_vision, user
+
+# Kimi-VL's processor asks Pillow for what it will drop.
+pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
+
+TOKENS = 6
+WHOLE, CHUNK = 10**6, 16  # tokens per pass of prefill
+QUESTION = "What is this? ä"
+STATE = ("_rope_deltas", "_position_ids")
+Step = tuple[int, np.ndarray]  # a token, and the log-probabilities of all that might have come
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(kind: str) -> Iterator[VisionModel]:
+    made = load(kind)
+    poison(made)
+    yield made
+    # Nothing of a request is read from the model, or left on it.
+    assert all(getattr(made._language, name, "poison") == "poison" for name in STATE)
+
+
+def load(kind: str, **options: Any) -> VisionModel:
+    made = load_model(str(tiny_vision(kind)), options)  # type: ignore[arg-type]
+    assert isinstance(made, VisionModel)
+    return made
+
+
+def poison(model: VisionModel, value: Any = "poison") -> None:
+    for name in STATE:
+        if hasattr(model._language, name):
+            setattr(model._language, name, value)
+
+
+def pictures(n: int) -> list[Media]:
+    return [picture(60 + 10 * i, 80 - 20 * i, seed=i) for i in range(n)]
+
+
+def prompt_of(model: VisionModel, items: Sequence[ProcessedMedia], text: str = QUESTION) -> Prompt:
+    ids = model.text.apply_chat_template(user(text, *(item.kind for item in items)), {}, media=items)
+    spans = model.text.spans(ids, items)
+    return Prompt(ids, keys=media_keys(ids, spans), media=spans)
+
+
+def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int) -> list[Step]:
+    """Greedy tokens, the prompt run in passes of so many tokens, its last token like those that follow."""
+    cache, state = model.new_cache(), [model.row_state(prompt)]
+    done, end = 0, len(prompt.tokens) - 1
+    while done < end:
+        k = min(end - done, max(most, model.first_pass(prompt) - done))
+        media = [
+            (span, rows)
+            for span, rows in zip(prompt.media, features, strict=True)
+            if span.start < done + k and span.stop > done
+        ]
+        tokens = mx.array([prompt.tokens[done : done + k]])
+        model.prefill(StepInput(tokens, cache, state=state, media=media))
+        done += k
+    token, steps = prompt.tokens[-1], list[Step]()
+    for _ in range(TOKENS):
+        logits = model.forward(StepInput(mx.array([[token]]), cache, state=state))[0, -1]
+        token = int(mx.argmax(logits))
+        steps.append((token, np.array(logits - mx.logsumexp(logits))))
+    return steps
+
+
+def prepared(kind: str, text: str, media: Sequence[Media]) -> dict[str, Any]:
+    """What mlx-vlm's own processor makes of all of a prompt at once."""
+    from mlx_vlm.models.base import to_mlx
+    from mlx_vlm.utils import load_processor
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        processor = load_processor(tiny_vision(kind), add_detokenizer=False, trust_remote_code=False)
+    if not media:
+        ids = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return {"input_ids": mx.array([ids]), "mask": mx.ones((1, len(ids)), mx.int32), "pixel_values": None}
+    made: dict[str, Any] = to_mlx(dict(processor(images=[Image.fromarray(item.data) for item in media], text=[text])))
+    made["input_ids"] = mx.array(np.array(made["input_ids"])).reshape(1, -1)
+    made["mask"] = mx.array(np.array(made.pop("attention_mask"))).reshape(1, -1)
+    if isinstance(made["pixel_values"], list):
+        made["pixel_values"] = [mx.array(each) for each in made["pixel_values"]]
+    return made
+
+
+def alone(model: VisionModel, inputs: dict[str, Any]) -> list[Step]:
+    """The tokens of mlx-vlm by itself."""
+    from mlx_vlm.generate import generate_step
+
+    ids, pixels, mask = (inputs[name] for name in ("input_ids", "pixel_values", "mask"))
+    rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "pixel_values", "mask")}
+    poison(model, None)
+    steps = generate_step(ids, model._model, pixels, mask, max_tokens=TOKENS, temperature=0.0, **rest)
+    found = [(int(token), np.array(logprobs).reshape(-1)) for token, logprobs in steps]
+    poison(model)
+    return found[:TOKENS]
+
+
+def rendered(model: VisionModel, kind: str, images: int) -> str:
+    """What mlx-vlm's processor reads of the question."""
+    if kind == "paligemma":  # adds what is around the text itself
+        return "<image>" * images + QUESTION if images else f"<bos>{QUESTION}\n"
+    return render(model.tokenizer, user(QUESTION, *["image"] * images), {}, None, True)
+
+
+@pytest.mark.parametrize("images", [0, 1, 3])
+def test_tokens_and_logits_are_those_of_mlx_vlm_alone(model: VisionModel, kind: str, images: int) -> None:
+    media = pictures(min(images, FAMILIES[kind].images))
+    items = [model.text.process(item) for item in media]
+    prompt = prompt_of(model, items)
+    inputs = prepared(kind, rendered(model, kind, len(media)), media)
+    assert prompt.tokens == inputs["input_ids"][0].tolist()
+    want = alone(model, inputs)
+    features = [model.embed(item) for item in items]
+    for most in (WHOLE, CHUNK):
+        steps = generate(model, prompt, features, most)
+        assert [token for token, _ in steps] == [token for token, _ in want]
+        for (_, got), (_, expected) in zip(steps, want, strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_a_picture_alone_has_the_features_that_it_has_in_a_prompt(model: VisionModel, kind: str, images: int) -> None:
+    media = pictures(min(images, FAMILIES[kind].images))
+    items = [model.text.process(item) for item in media]
+    places = np.concatenate([span.places for span in prompt_of(model, items).media])
+    poison(model, None)
+    whole = model._model.get_input_embeddings(**prepared(kind, rendered(model, kind, len(media)), media))
+    poison(model)
+    features = [model.embed(item) for item in items]
+    rows = np.concatenate([np.array(each.rows) for each in features])
+    # A product of more rows may be rounded otherwise.
+    equal = np.testing.assert_array_equal if images == 1 else partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
+    equal(rows, np.array(whole.inputs_embeds[0, mx.array(places)]))
+    for i, layer in enumerate(whole.deepstack_visual_embeds or ()):
+        equal(np.concatenate([np.array(each.deep[i]) for each in features]), np.array(layer))
+
+
+def test_what_is_shown_matters(model: VisionModel) -> None:
+    first, second = (model.text.process(picture(60, 80, seed=seed)) for seed in (1, 2))
+    assert first.digest != second.digest
+    assert model.text.process(picture(60, 80, seed=1)).digest == first.digest
+    logits = [generate(model, prompt_of(model, [item]), [model.embed(item)], WHOLE)[0][1] for item in (first, second)]
+    assert not np.allclose(*logits, atol=1e-3)

@@ -1,0 +1,189 @@
+"""Code under test makes clients of the SDK, and they are local as long as a context lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import LocalOpenAI, http_client, sdk
+from localai_shim.testing import ScriptedEngine
+from localai_shim.testing.patching import patch_openai
+from tests.conftest import MESSAGES
+
+ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
+MODULE = """
+import openai
+from openai import AsyncOpenAI, AzureOpenAI, Client, OpenAI
+
+early = OpenAI(api_key="sk-early")
+
+class Mine(OpenAI):
+    def __init__(self, **options):
+        super().__init__(**{"organization": "mine", **options})
+
+def text(client):
+    messages = [{"role": "user", "content": "Hi"}]
+    return client.chat.completions.create(model="gpt-4o", messages=messages).choices[0].message.content
+"""
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module under test, which imported the SDK's names, and made a client, before anything was patched."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    made: Any = types.ModuleType("app")
+    exec(MODULE, vars(made))
+    return made
+
+
+@pytest.fixture
+def local() -> Iterator[LocalOpenAI]:
+    with ScriptedEngine(lambda request, prompt, before: "Hello") as engine, LocalOpenAI(engine=engine) as client:
+        yield client
+
+
+def state() -> Any:
+    """All that a patch may change of the SDK."""
+    classes = [dict(vars(cls)) for cls in (openai.OpenAI, openai.AsyncOpenAI, openai.AzureOpenAI)]
+    return classes, {name: vars(openai)[name] for name in openai.__annotations__}
+
+
+def test_clients_that_the_code_under_test_makes_are_local(app: Any, local: LocalOpenAI) -> None:
+    before = state()
+    with patch_openai(local) as given:
+        assert given is local
+        for make in (app.OpenAI, app.Client, openai.OpenAI, openai.Client):
+            client = make()
+            assert type(client) is openai.OpenAI and app.text(client) == "Hello"
+            assert client.models.list().data[0].owned_by == "localai_shim"
+    assert state() == before
+    with pytest.raises(openai.OpenAIError, match="OPENAI_API_KEY"):
+        app.OpenAI()
+
+
+def test_their_options_count_but_for_those_that_reach_out(app: Any, local: LocalOpenAI) -> None:
+    with patch_openai(local):
+        http = sdk.httpx.Client(timeout=3)
+        client = app.OpenAI(api_key="sk-1", base_url="https://api.openai.com/v1", max_retries=7, http_client=http)
+        assert (client.api_key, client.max_retries, client.timeout) == ("sk-1", 7, sdk.httpx.Timeout(3))
+        assert app.text(client.with_options(timeout=9)) == "Hello"
+        with pytest.raises(TypeError, match="max_retry"):
+            app.OpenAI(max_retry=1)
+
+
+def test_subclasses_stay_what_they_are_and_are_served(app: Any, local: LocalOpenAI) -> None:
+    with patch_openai(local):
+        mine = app.Mine()
+        assert type(mine) is app.Mine and mine.organization == "mine" and app.text(mine) == "Hello"
+        azure = {"api_key": "x", "api_version": "2024-10-21", "azure_endpoint": "https://me.azure.example"}
+        assert app.text(app.AzureOpenAI(**azure)) == "Hello"
+        assert app.text(app.AzureOpenAI(**azure, azure_deployment="d")) == "Hello"
+        assert app.text(mine.with_options(max_retries=1)) == "Hello"
+
+
+def test_the_client_of_the_module_is_local_and_forgotten(app: Any, local: LocalOpenAI) -> None:
+    before = openai.api_key = "sk-mine"
+    try:
+        with patch_openai(local):
+            assert app.text(openai) == "Hello"
+            assert openai.responses.create(model="m", input="Hi").output_text == "Hello"
+        assert (openai.api_key, openai.http_client, openai._client) == (before, None, None)
+    finally:
+        openai.api_key = None
+
+
+def test_clients_that_were_made_before_are_served_meanwhile(app: Any, local: LocalOpenAI) -> None:
+    http = app.early._client
+    with patch_openai(local):
+        assert app.text(app.early) == app.text(app.early.with_options(timeout=1)) == "Hello"
+        with app.early.chat.completions.create(**ASK, stream=True) as stream:
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hello"
+    assert app.early._client is http
+
+
+@pytest.mark.anyio
+async def test_async_clients_are_served_too(app: Any, local: LocalOpenAI) -> None:
+    early = openai.AsyncOpenAI(api_key="x")
+    with patch_openai(local):
+        for client in (app.AsyncOpenAI(), early):
+            assert (await client.chat.completions.create(**ASK)).choices[0].message.content == "Hello"
+            stream = await client.responses.create(model="m", input="Hi", stream=True)
+            assert [event.type async for event in stream][-1] == "response.completed"
+        async with app.AsyncOpenAI() as client:  # closing it closes nothing of the others
+            pass
+        assert app.text(app.OpenAI()) == "Hello"
+
+
+def test_all_share_what_is_stored_whichever_was_closed(app: Any, local: LocalOpenAI) -> None:
+    with patch_openai(local):
+        with app.OpenAI() as first:
+            made = first.responses.create(model="m", input="Hi")
+        assert first.is_closed()
+        assert app.OpenAI().responses.retrieve(made.id).output_text == "Hello"
+        assert app.Mine().responses.retrieve(made.id).id == local.responses.retrieve(made.id).id
+
+
+def test_local_clients_stay_as_they_are(app: Any, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedEngine(["Mine"] * 3) as engine, patch_openai(local):
+        mine = LocalOpenAI(engine=engine)
+        monkeypatch.setattr(mine._client, "send", None)  # no way over http
+        assert app.text(mine) == "Mine"
+        assert app.text(app.OpenAI(api_key="x", http_client=http_client(engine=engine))) == "Mine"
+        assert app.text(app.Mine()) == "Hello"
+
+
+def test_contexts_may_be_nested_and_may_overlap(app: Any, local: LocalOpenAI) -> None:
+    before = state()
+    with ScriptedEngine(lambda *_: "Inner") as engine:
+        outer, inner = patch_openai(local), patch_openai(LocalOpenAI(engine=engine))
+        outer.__enter__()
+        assert app.text(openai) == "Hello"
+        inner.__enter__()
+        assert app.text(app.OpenAI()) == app.text(openai) == app.text(app.early) == "Inner"
+        outer.__exit__()
+        assert app.text(app.OpenAI()) == app.text(openai) == "Inner"
+        inner.__exit__()
+    assert state() == before
+
+
+def test_it_counts_on_every_thread_and_ends_with_an_exception(app: Any, local: LocalOpenAI) -> None:
+    before, said = state(), []
+    thread = threading.Thread(target=lambda: said.append(app.text(app.OpenAI())))
+    with contextlib.suppress(KeyError), patch_openai(local):
+        thread.start()
+        thread.join()
+        raise KeyError
+    assert said == ["Hello"] and state() == before
+
+
+def test_what_wraps_request_meanwhile_sees_requests_and_is_left_alone(
+    app: Any, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    with patch_openai(local):
+        below = openai.OpenAI.request
+
+        def wrapper(self: Any, *args: Any, **more: Any) -> Any:
+            seen.append(type(self))
+            return below(self, *args, **more)
+
+        monkeypatch.setattr(openai.OpenAI, "request", wrapper)
+        assert app.text(app.OpenAI()) == app.text(app.early) == "Hello"
+    assert seen == [openai.OpenAI] * 2 and openai.OpenAI.request is wrapper
+    assert app.text(local) == "Hello"
+    monkeypatch.undo()
+
+
+def test_a_client_that_is_kept_fails_when_its_engine_is_gone(app: Any) -> None:
+    with ScriptedEngine(["Hello"]) as engine, patch_openai(LocalOpenAI(engine=engine)):
+        kept = app.OpenAI(max_retries=0)
+    with pytest.raises(openai.APIConnectionError, match="Connection error"):
+        app.text(kept)
+    assert "app" not in sys.modules
