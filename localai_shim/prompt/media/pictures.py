@@ -6,6 +6,7 @@ import io
 import re
 import struct
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,11 +29,15 @@ Pixels = npt.NDArray[np.uint8]
 MAX_PICTURE_PIXELS = 64_000_000
 """The largest sensors of phones and cameras in common use have 50 to 61 megapixels; 64 are 192 MB in RGB."""
 MAX_PICTURE_SIDE = 65_535
-"""JPEG's and GIF's own limit. PIL takes a time that is quadratic in the length of a row: of minutes, without a limit."""
+"""JPEG's and GIF's own limit. The time that PIL takes is quadratic in the length of a row: minutes, without a limit."""
+PICTURE_SECONDS = 20.0
+"""Of a processor, for decoding one. 64 megapixels take about three."""
 # Compressed rows of BMP are decoded in Python, for about a second per million pixels.
 _MAX_RLE_PIXELS = 4_000_000
 # A progressive JPEG goes over all of its pixels once per scan. Encoders write about ten.
 _MAX_JPEG_SCANS = 64
+# Of up to 255 bytes each, before the first frame.
+_MAX_GIF_BLOCKS = 100_000
 _ORIENTATION = 0x0112
 _TIFF_TILE_SIDES = (322, 323)
 _TURNS = {
@@ -44,9 +49,24 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+class _File(io.BytesIO):
+    """An encoded picture that can be read for some time only: readers ask for each note and block."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._deadline = time.thread_time() + PICTURE_SECONDS  # not the neighbours' time
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if time.thread_time() > self._deadline:
+            raise TimeoutError(f"it takes longer than {PICTURE_SECONDS:g} seconds")
+        return super().read(size)
+
+
 FORMATS = "PNG, JPEG, GIF, WebP, BMP and TIFF"
 # By a file's first bytes. The classes are called directly: `Image.open` would ask every plugin there is, and warn.
-_READERS: tuple[tuple[re.Pattern[bytes], Callable[[io.BytesIO], Image.Image]], ...] = (
+_READERS: tuple[tuple[re.Pattern[bytes], Callable[[_File], Image.Image]], ...] = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), PngImageFile),
     (re.compile(rb"\xff\xd8\xff"), JpegImageFile),
     (re.compile(rb"GIF8[79]a"), GifImageFile),
@@ -89,7 +109,7 @@ def decode_picture(data: bytes, path: str) -> Pixels:
     _quieten()
     try:
         _check_file(data, path)
-        with reader(io.BytesIO(data)) as image:
+        with reader(_File(data)) as image:
             _check_image(image, path)
             return _upright_pixels(image)
     except BadRequest:
@@ -179,10 +199,14 @@ def _gif_extent(data: bytes) -> tuple[int, int]:
     """Of the screen and the first frame, which may reach beyond it; PIL would warn of large ones."""
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    blocks = 0
     while data[at : at + 1] == b"!":
         at += 2
         while at < len(data) and data[at]:
             at += data[at] + 1
+            blocks += 1
+            if blocks > _MAX_GIF_BLOCKS:
+                raise ValueError("it has too many notes")
         at += 1
     if data[at : at + 1] == b"," and at + 9 <= len(data):
         left, top, across, down = struct.unpack_from("<HHHH", data, at + 1)

@@ -47,7 +47,7 @@ def run_length_bmp() -> bytes:
     """What PIL reads and does not write."""
     body = bytes.fromhex("0401 0000  0003 010001 00 0000  0201 0200 0000  0400 0001")
     head = b"\x28\0\0\0" + b"\x04\0\0\0\x04\0\0\0\x01\0\x08\0\x01\0\0\0" + len(body).to_bytes(4, "little")
-    head += bytes(8) + b"\x02\0\0\0\x02\0\0\0" + bytes(4) + b"\xff\xff\xff\0"
+    head += bytes(8) + b"\x02\0\0\0\x02\0\0\0" + b"\0\0\xff\0\xff\0\0\0"
     start = 14 + len(head)
     return b"BM" + (start + len(body)).to_bytes(4, "little") + bytes(4) + start.to_bytes(4, "little") + head + body
 

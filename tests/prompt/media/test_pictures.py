@@ -212,6 +212,28 @@ def test_a_jpeg_of_thousands_of_scans_is_refused() -> None:
     assert "scans" in refusal(data[:-2] + scan * 5_000 + data[-2:]).message
 
 
+def flooded(kind: str, note: bytes, count: int) -> bytes:
+    """A picture with very many small notes in it."""
+    data = encoded(quarters("P") if kind == "GIF" else quarters(), kind)
+    at = {"PNG": 33, "JPEG": 2, "GIF": 13 + (3 << (data[10] & 7) + 1)}[kind]
+    return data[:at] + note * count + data[at:]
+
+
+TEXT = struct.pack(">I", 3) + b"tEXta\0b" + struct.pack(">I", zlib.crc32(b"tEXta\0b"))
+FLOODS = {"PNG": TEXT, "JPEG": b"\xff\xfe\x00\x03a", "GIF": b"!\xfe\x01a\x00"}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_file_of_very_many_notes_takes_no_longer_than_it_may(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = flooded(kind, FLOODS[kind], 100)
+    assert decode_picture(few, PATH).shape == (2, 4, 3)
+    monkeypatch.setattr(pictures, "PICTURE_SECONDS", 0.05)
+    refusal(flooded(kind, FLOODS[kind], 99_000))
+    monkeypatch.undo()
+    if kind == "GIF":
+        assert "too many notes" in refusal(flooded(kind, FLOODS[kind], 100_001)).message
+
+
 @pytest.mark.parametrize(
     ("data", "says", "code"),
     [
