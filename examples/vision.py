@@ -26,7 +26,7 @@ def draw() -> Image.Image:
 
 def main(model: str) -> None:
     with LocalOpenAI(model=model) as client:
-        print("This model reads:", ", ".join(client.models.list().data[0].to_dict().get("modalities", ["text"])))
+        print("This model reads:", ", ".join(client.models.list().data[0].to_dict()["input_modalities"]))
         stream = client.chat.completions.create(
             model="gpt-4o",  # any name: the loaded model serves them all
             messages=[
