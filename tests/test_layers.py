@@ -66,6 +66,7 @@ PACKAGES = {
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
     "arguments": "httpx2 openai",
+    "lazy_request": "httpx2",
     "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
@@ -79,7 +80,7 @@ PACKAGES = {
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
     "testing": "jinja2 numpy openai pytest",
-    "prompt": "jinja2",
+    "prompt": "PIL jinja2",
     "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }
