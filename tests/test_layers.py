@@ -81,7 +81,7 @@ PACKAGES = {
     "media": "numpy",
     "testing": "jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
-    "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
+    "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
 }
 
