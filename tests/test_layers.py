@@ -47,7 +47,7 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "client media output runtime sdk stock transport types",  # it patches clients
+    "testing": "arguments call client endpoints endpoints.responses errors media output runtime sdk stock transport types",
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "grammar": "output types",
@@ -79,7 +79,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "jinja2 numpy openai pytest",
+    "testing": "anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "grammar": "llguidance numpy",
