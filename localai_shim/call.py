@@ -98,7 +98,9 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        return self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
+        return prepared if stage is None else stage(self, prepared)
 
     @staticmethod
     def followed(answer: object) -> tuple[Run | StoredEvents, int] | None:

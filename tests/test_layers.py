@@ -45,7 +45,8 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "client media output runtime sdk stock transport types",  # it patches clients
+    "testing": "client testing.cassettes media output runtime sdk stock transport types",  # it patches clients
+    "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "prompt": "errors media output types",
     "grammar": "output types",
     "output": "types",
@@ -75,6 +76,7 @@ PACKAGES = {
     "adapters": "huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
     "testing": "jinja2 numpy openai pytest",
+    "testing.cassettes": "openai",
     "prompt": "jinja2",
     "grammar": "llguidance numpy",
 }
