@@ -47,9 +47,12 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "arguments call client endpoints endpoints.responses errors media output runtime sdk stock transport types",
+    "testing": (
+        "arguments call client endpoints endpoints.responses errors media output runtime sdk stock testing.cassettes transport types"
+    ),  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "grammar": "output types",
     "output": "types",
     "options": "media types",
@@ -82,6 +85,7 @@ PACKAGES = {
     "testing": "anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
+    "testing.cassettes": "openai",
     "grammar": "llguidance numpy",
 }
 

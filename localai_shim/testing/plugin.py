@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import guard
-
 if TYPE_CHECKING:
     from .clients import AsyncScriptedOpenAI, ScriptedOpenAI
     from .factory import ClientFactory, LocalOpenAIConfig
@@ -19,15 +17,11 @@ MARKER = (
     "local_openai(script=[...], model=..., seed=..., clock=..., context_length=..., assert_complete=..., client=...): "
     "the script of local_openai and async_local_openai, and their settings; assert_complete=False lets replies be left."
 )
+pytest_plugins = ["localai_shim.testing.offline"]
 _FACTORIES = pytest.StashKey[list["ClientFactory"]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    guard.add_options(parser)
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    guard.configure(config)
     config.addinivalue_line("markers", MARKER)
 
 
