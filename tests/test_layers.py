@@ -40,7 +40,7 @@ MAY = {
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
-    "engine": "adapters engine.kv engine.prefix media options types",
+    "engine": "adapters engine.kv engine.prefix media options prediction types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
@@ -51,8 +51,13 @@ MAY = {
     "options": "types",
     "state": "types",
     "errors": "types",
+<<<<<<< HEAD
     "types": "media",
     "media": "",
+=======
+    "types": "",
+    "prediction": "",  # what engine and endpoints both follow
+>>>>>>> 97e57e9 (Steps of several tokens per row verify drafts: off by default)
     "builtin": "",
 }
 # room -> the packages of others that it may import, where it may import any

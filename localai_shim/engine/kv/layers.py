@@ -1,6 +1,6 @@
 """One layer's slots. To the model they look like its library's own caches, at one token per row and step, or a few.
 
-Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes the tokens of any number of slots.
+Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes tokens of any number of slots.
 MLX does it in place as long as nothing else holds the buffer: what is read of a slot is always copied.
 """
 
@@ -340,13 +340,13 @@ class StateSlots:
         self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
         if counts is not None:
             self._before = [None if state is None else state[...] for state in self.layer.cache]
-            self.layer.lengths = mx.array(counts)
+            self.layer.lengths = mx.array(list(counts))
 
     def settle(self, whole: Sequence[bool]) -> None:
         before, self._before = self._before, []
         self.layer.lengths = None
         if not all(whole):
-            kept = mx.array(whole)
+            kept = mx.array(list(whole))
             self.layer.cache = [_where(kept, *states) for states in zip(self.layer.cache, before, strict=True)]
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:

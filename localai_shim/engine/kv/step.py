@@ -69,7 +69,7 @@ class Step:
         return self._masks[key]
 
     def index(self, heads: int, capacity: int, ring: Ring | None) -> mx.array:
-        """`[width * heads * tokens, 1]` uint32: where this step's tokens are written in `[slots * heads * capacity, dim]`."""
+        """`[width * heads * tokens, 1]` uint32: where the step writes in `[slots * heads * capacity, dim]`."""
         key = (heads, capacity, ring)
         if key not in self._indices:
             runs = np.arange(self.width * heads, dtype=np.int64).reshape(self.width, heads) * capacity
