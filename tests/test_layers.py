@@ -51,13 +51,9 @@ MAY = {
     "options": "types",
     "state": "types",
     "errors": "types",
-<<<<<<< HEAD
     "types": "media",
     "media": "",
-=======
-    "types": "",
     "prediction": "",  # what engine and endpoints both follow
->>>>>>> 97e57e9 (Steps of several tokens per row verify drafts: off by default)
     "builtin": "",
 }
 # room -> the packages of others that it may import, where it may import any
