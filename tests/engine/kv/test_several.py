@@ -8,11 +8,13 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.kv import Buckets, Place, RowCache, slots
+from localai_shim.engine.kv import Buckets, Place, RowCache, read_row, slots
 from tests.engine.row_caches import CHANGES, KINDS, load, prefilled
 from tests.tiny import VOCABULARY
 
 MOST = 6
+MISREAD = ("unknown", "mlx-vlm's: unknown", "mlx-vlm's: two caches per layer")
+"""Kinds that take one token at a time, and a model whose code does not look at how many tokens count."""
 
 
 class World:
@@ -20,6 +22,7 @@ class World:
 
     def __init__(self, kind: str, seed: int) -> None:
         name, self.make, _ = KINDS[kind]
+        self.tolerance = 2e-2 if "quantised" in kind else 2e-3  # rounding may move a number to the next of 256
         self.model: Any = load(name, **CHANGES.get(kind, {}))
         self.random = random.Random(seed)
         self.cache = Buckets(0, most_tokens=MOST)
@@ -84,7 +87,7 @@ class World:
     def check(self, place: Place, tokens: list[int], logits: mx.array) -> None:
         for i, token in enumerate(tokens):
             expected = self.model(mx.array([[token]]), cache=self.alone[place])[0, -1]
-            assert mx.allclose(logits[i], expected, rtol=1e-3, atol=2e-3), f"token {i} of {place}"
+            assert mx.allclose(logits[i], expected, rtol=1e-3, atol=self.tolerance), f"token {i} of {place}"
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "unknown"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in MISREAD])
 def test_rows_keep_any_number_of_a_steps_tokens(kind: str) -> None:
     world = World(kind, seed=7)
     world.join(3, 1, 30)
@@ -132,8 +135,6 @@ def test_a_row_that_is_taken_out_of_a_ring_with_places_to_spare_is_whole() -> No
         world.several()
         for place, alone in world.alone.items():
             ours = world.cache.read(place)
-            from localai_shim.engine.kv import read_row
-
             for mine, theirs in zip(ours, read_row(alone), strict=True):
                 assert mine.length == theirs.length  # type: ignore[union-attr]
                 for a, b in zip(mine.arrays, theirs.arrays, strict=True):  # type: ignore[union-attr]
