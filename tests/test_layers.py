@@ -33,7 +33,7 @@ MAY = {
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
     "streams": "endpoints engine errors types",
-    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prompt state types",
+    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),

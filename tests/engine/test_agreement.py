@@ -68,7 +68,7 @@ def test_rounding_is_no_reason_against_several_tokens_in_a_step(name: str, chang
     assert takes_several(change(text_model(name)))
 
 
-@pytest.mark.parametrize("name", ["baichuan_m1", "mamba"])
+@pytest.mark.parametrize("name", ["baichuan_m1", "mamba", "nemotron_h"])
 def test_states_that_see_tokens_which_do_not_count_are_found(name: str) -> None:
     assert agreement(text_model(name)).together
     assert not takes_several(text_model(name))
