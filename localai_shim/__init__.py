@@ -6,6 +6,7 @@ client = LocalOpenAI()  # the small checkpoint that ships with the package
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .types import VERSION, BackendMissingError
@@ -30,11 +31,8 @@ def __getattr__(name: str) -> object:
     """What somebody asks for: pytest imports this package in every suite, and the SDK takes a second."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("image", "input_image"):
-        from . import content as module
-    else:
-        from . import client as module
-    found: object = getattr(module, name)
+    room = ".content" if name in ("image", "input_image") else ".client"
+    found: object = getattr(import_module(room, __name__), name)
     return found
 
 

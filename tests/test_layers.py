@@ -36,14 +36,14 @@ MAY = {
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
     "streams": "endpoints engine errors types",
-    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prompt state types",
+    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
-    "engine": "adapters engine.kv engine.prefix media options types",
+    "engine": "adapters engine.kv engine.prefix media options prediction types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
@@ -60,6 +60,7 @@ MAY = {
     "errors": "types",
     "types": "media",
     "media": "",
+    "prediction": "",  # what engine and endpoints both follow
     "builtin": "",
 }
 # room -> the packages of others that it may import, where it may import any

@@ -201,6 +201,11 @@ class GrammarMatcher:
             raise GrammarError(f"The grammar does not allow token {token_id} here.")
         return self._matcher.is_stopped()
 
+    def forced(self) -> list[int]:
+        """The tokens of the text that has to come next, as the tokenizer writes it; others may write it, too."""
+        tokens: list[int] = self._matcher.compute_ff_tokens()
+        return tokens
+
 
 class GrammarCompiler:
     """Compiles grammars for one vocabulary and caches the latest. May be used from several threads.

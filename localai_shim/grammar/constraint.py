@@ -25,6 +25,10 @@ class Matcher(Protocol):
         """Take a token; True when nothing may follow it."""
         ...
 
+    def forced(self) -> Sequence[int]:
+        """What probably comes next, as the grammar allows no other text."""
+        ...
+
 
 class NoMarker:
     """A matcher that allows every token but the last one of a marker after the others.
@@ -45,6 +49,9 @@ class NoMarker:
     def accept(self, token_id: int) -> bool:
         self._recent.append(token_id)
         return False
+
+    def forced(self) -> Sequence[int]:
+        return ()
 
 
 @dataclass(slots=True)
@@ -121,6 +128,12 @@ class RowConstraint:
         if self._matcher is not None and (answers or self._from_start):
             return self._matcher.accept(token_id)
         return False
+
+    def forced(self) -> Sequence[int]:
+        if self._forced:
+            return list(self._forced)
+        waits = self._phase != "answer" and not self._from_start
+        return () if self._matcher is None or waits else self._matcher.forced()
 
     # -----------------------------------------------------------------------------------------------------------
 
