@@ -36,8 +36,6 @@ PICTURE_SECONDS = 20.0
 _MAX_RLE_PIXELS = 4_000_000
 # A progressive JPEG goes over all of its pixels once per scan. Encoders write about ten.
 _MAX_JPEG_SCANS = 64
-# Of up to 255 bytes each, before the first frame.
-_MAX_GIF_BLOCKS = 100_000
 _STRIP_PIXELS = 1 << 20
 _ORIENTATION = 0x0112
 _TIFF_TILE_SIDES = (322, 323)
@@ -204,22 +202,30 @@ def _check_file(data: bytes, path: str) -> None:
 
 
 def _gif_extent(data: bytes) -> tuple[int, int]:
-    """Of the screen and the first frame, which may reach beyond it; PIL would warn of large ones."""
+    """Of the screen and the first frame, which may reach beyond it; PIL would warn of large ones. Reads as PIL does."""
     width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
-    blocks = 0
-    while data[at : at + 1] == b"!":
-        at += 2
-        while at < len(data) and data[at]:
-            at += data[at] + 1
-            blocks += 1
-            if blocks > _MAX_GIF_BLOCKS:
-                raise ValueError("it has too many notes")
-        at += 1
-    if data[at : at + 1] == b"," and at + 9 <= len(data):
-        left, top, across, down = struct.unpack_from("<HHHH", data, at + 1)
-        return max(width, left + across), max(height, top + down)
+    file = _File(data)
+    file.seek(13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0))
+    while (mark := file.read(1)) not in (b"", b";"):
+        if mark == b",":
+            left, top, across, down = struct.unpack("<HHHH", file.read(8))
+            return max(width, left + across), max(height, top + down)
+        if mark == b"!":
+            _skip_gif_note(file)
     return width, height
+
+
+def _skip_gif_note(file: _File) -> None:
+    def block() -> bytes:
+        length = file.read(1)
+        return file.read(length[0]) if length else b""
+
+    label, first = file.read(1), block()
+    if label == b"\xff" and first.startswith(b"NETSCAPE2.0"):
+        block()
+    if first or label != b"\xfe":
+        while block():
+            pass
 
 
 def _check_image(image: Image.Image, path: str) -> None:

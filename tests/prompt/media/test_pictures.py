@@ -185,6 +185,9 @@ def bmp_of(width: int, height: int, compression: int) -> bytes:
         pytest.param(png_of(2**31 - 1, 2**31 - 1), id="largest png"),
         pytest.param(gif_of((65_535, 65_535), (1, 1)), id="gif's screen"),
         pytest.param(gif_of((1, 1), (65_535, 65_535)), id="gif's frame"),
+        pytest.param(
+            gif_of((1, 1), (65_535, 65_535)).replace(b",\0\0\0\0\xff", b"x,\0\0\0\0\xff"), id="gif, a stray byte"
+        ),
         pytest.param(bmp_of(100_000, 100_000, 0), id="bmp"),
         pytest.param(bmp_of(5_000, 5_000, 1), id="bmp, compressed"),
     ],
@@ -228,10 +231,7 @@ def test_a_file_of_very_many_notes_takes_no_longer_than_it_may(kind: str, monkey
     few = flooded(kind, FLOODS[kind], 100)
     assert decode_picture(few, PATH).shape == (2, 4, 3)
     monkeypatch.setattr(pictures, "PICTURE_SECONDS", 0.05)
-    refusal(flooded(kind, FLOODS[kind], 99_000))
-    monkeypatch.undo()
-    if kind == "GIF":
-        assert "too many notes" in refusal(flooded(kind, FLOODS[kind], 100_001)).message
+    assert "takes longer" in refusal(flooded(kind, FLOODS[kind], 99_000)).message
 
 
 @pytest.mark.parametrize(
