@@ -35,6 +35,8 @@ class Budget:
     def __init__(self, calls: Sequence[Request], limits: Mapping[str, int | None]) -> None:
         self._calls, self._first = calls, len(calls)
         self._last: int | None = None
+        self.is_over = False
+        """Its block has ended, and was told whether it was exceeded."""
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         if not self._limits:
             raise TypeError("a budget limits something: pass max_total, max_prompt, max_completion or max_requests")
@@ -73,7 +75,7 @@ class Budget:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._last = len(self._calls)
+        self._last, self.is_over = len(self._calls), True
         if error is None:
             self.check()
 

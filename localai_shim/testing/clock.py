@@ -26,6 +26,8 @@ class Clock:
         self.mode: ClockMode = mode
         self.sleeps: list[float] = []
         """The delays before retries so far, in seconds."""
+        self.waiting = 0
+        """Retries that wait for a `manual` clock to be advanced."""
         self._began, self._offset = time.monotonic(), 0.0
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], None]] = []
@@ -97,7 +99,11 @@ class Clock:
         else:
             until = self.now + seconds
             with self._changed:
-                self._changed.wait_for(lambda: self.now >= until or given_up.is_set())
+                self.waiting += 1
+                try:
+                    self._changed.wait_for(lambda: self.now >= until or given_up.is_set())
+                finally:
+                    self.waiting -= 1
 
     def _move(self, offset: float) -> None:
         self._offset = offset

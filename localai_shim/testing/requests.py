@@ -184,7 +184,7 @@ def plain(value: object) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     dump: Callable[..., object] | None = getattr(value, "model_dump", None)
-    return plain(dump(mode="json", exclude_unset=True)) if dump is not None else str(value)
+    return plain(dump(mode="json", exclude_unset=True)) if dump is not None else f"<{type(value).__name__}>"
 
 
 def tool_fields(tool: Json) -> Json:

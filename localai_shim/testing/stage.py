@@ -111,7 +111,8 @@ class Stage(ScriptedEngine):
     def problems(self) -> list[str]:
         """Why the script is not complete: what it raised, requests without a reply, replies and budgets."""
         raised = [f"{type(error).__name__}: {error}" for error in self.raised]
-        over = [problem for budget in self.budgets if (problem := budget.over()) is not None]
+        budgets = [budget for budget in self.budgets if not budget.is_over]
+        over = [problem for budget in budgets if (problem := budget.over()) is not None]
         return [*raised, *self.script.left(), *over]
 
     def report(self) -> list[str]:
