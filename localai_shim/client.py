@@ -103,6 +103,10 @@ class _LocalClient:
         def websocket_base_url(self, url):
             pass
 
+        def _make_status_error_from_response(self, response):
+            made = getattr(response, "local_error", None)
+            return super()._make_status_error_from_response(response) if made is None else made
+
         def _process_response_data(self, *, data, cast_to, response):
             model = getattr(response, "local_model", None)
             if type(model) is cast_to:

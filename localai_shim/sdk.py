@@ -338,7 +338,7 @@ def status_error(client: Client, error: RequestError, request: httpx.Request) ->
     return client._make_status_error_from_response(response)
 
 
-_RETRIES = "x-stainless-retry-count"
+RETRIES = "x-stainless-retry-count"
 
 
 def retry_delay(client: Client, options: RequestOptions, taken: int, response: httpx.Response | None) -> float | None:
@@ -356,7 +356,7 @@ def retry_delay(client: Client, options: RequestOptions, taken: int, response: h
 def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
     """A request's options with the header by which the SDK counts its retries."""
     made = options.model_copy()
-    made.headers = {**(options.headers or {}), _RETRIES: str(taken)}
+    made.headers = {**(options.headers or {}), RETRIES: str(taken)}
     return made
 
 
@@ -371,7 +371,7 @@ def with_body_field(options: RequestOptions, name: str, value: object) -> Reques
 
 def retries_taken(options: RequestOptions) -> int:
     """How many retries came before a request, as its header says."""
-    count = (options.headers or {}).get(_RETRIES, "0")
+    count = (options.headers or {}).get(RETRIES, "0")
     return int(count) if isinstance(count, str) and count.isdecimal() else 0
 
 

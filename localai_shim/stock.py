@@ -1,7 +1,7 @@
 """The SDK's own clients, as other code makes and patches them: requests that were built, and what replaces `request`.
 
-Beyond public names: the options of a request, the file that has the SDK's own `request`, `_client` of a client, and the
-settings of the SDK's module with its module-level client.
+Beyond public names: the options of a request, the file that has the SDK's own `request`, `_client` of a client, its
+wait before a retry, and the settings of the SDK's module with its module-level client.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ else:
     httpx = sdk.httpx
 
 
+SLEEP = "_sleep_for_retry"
+"""The method of the SDK's clients that waits before a retry."""
+
+
 def read_request(request: httpx.Request) -> sdk.RequestOptions:
     """The options of a request that the SDK, or anybody else, made for a server. Its content was read.
 
@@ -37,10 +41,13 @@ def read_request(request: httpx.Request) -> sdk.RequestOptions:
             params[name] = [*cast(list[str], params.get(name, [])), value]
         elif name != "api-version":  # Azure's clients send it with every request
             params[name] = value
-    timeout = request.extensions.get("timeout", {}).get("read")
-    path = _API_ROOT.sub("", path, count=1)
     return FinalRequestOptions.construct(
-        method=request.method, url=path, params=params, json_data=_read_json(request), timeout=timeout
+        method=request.method,
+        url=_API_ROOT.sub("", path, count=1),
+        params=params,
+        json_data=_read_json(request),
+        timeout=request.extensions.get("timeout", {}).get("read"),
+        headers={name: value for name, value in request.headers.items() if name == sdk.RETRIES},
     )
 
 

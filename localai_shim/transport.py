@@ -13,13 +13,18 @@ import openai
 
 from . import sdk, stock
 from .call import Call
+from .errors import RequestError
 from .runtime import Runtime
+from .state.errors import StoreError
+from .types import EngineError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
 else:
     httpx = sdk.httpx
 
+_ANTICIPATED = (RequestError, openai.OpenAIError, EngineError, StoreError)
+"""What clients may try again, as the SDK thinks fit."""
 Respond = Callable[[Call], sdk.AnyResponse]
 RespondAsync = Callable[[Call], Awaitable[sdk.AnyResponse]]
 
@@ -108,7 +113,11 @@ def _failed(call: Call, error: BaseException) -> httpx.Response:
     try:
         call.fail(error)
     except openai.APIStatusError as failure:
-        return _sent(failure.response, call.request)
+        response = _sent(failure.response, call.request)
+        response.local_error = failure  # type: ignore[attr-defined]  # what clients of ours raise
+        if not isinstance(error, _ANTICIPATED):
+            response.headers["x-should-retry"] = "false"  # it would fail again
+        return response
     except openai.APIConnectionError as failure:
         raise _broken(failure, call.request) from error
 

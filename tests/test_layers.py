@@ -26,7 +26,7 @@ MODULES = {
 MAY = {
     "localai_shim": "client content types",
     "client": "arguments call endpoints engine options routes runtime sdk stock streams transport types",
-    "transport": "call runtime sdk stock",
+    "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state types",
     "arguments": "options sdk",
@@ -47,10 +47,6 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": (
-        "arguments call client endpoints endpoints.responses errors media output runtime sdk stock testing.cassettes "
-        "transport types"
-    ),  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "testing.cassettes": "call client endpoints endpoints.responses errors testing types",

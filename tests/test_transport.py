@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client, sdk
 from localai_shim.options import OWN
-from localai_shim.testing import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine, rate_limit, scripted
 from localai_shim.types import QueueFullError, RowError
 from tests.bodies import check_body
 from tests.conftest import MESSAGES
@@ -403,6 +403,13 @@ def test_under_a_wrapper_failures_are_what_they_were(
     with pytest.raises(openai.InternalServerError, match="the row failed"):
         list(local.chat.completions.create(model="m", messages=FAIL, stream=True))  # type: ignore[call-overload]
     assert gone(engine)
+
+
+def test_under_a_wrapper_scripted_failures_are_retried(seen: list[Any]) -> None:
+    with scripted(rate_limit(retry_after=20), "Fine") as client:
+        assert client.chat.completions.create(**ASK).choices[0].message.content == "Fine"
+        assert client.clock.sleeps == [20]
+    assert seen == ["gpt-4o"] * 2
 
 
 def test_without_a_wrapper_no_request_is_made_for_http(local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:

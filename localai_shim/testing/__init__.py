@@ -33,11 +33,13 @@ if TYPE_CHECKING:
         truncated,
     )
     from .cases import LocalOpenAITestCase
+    from .cassettes.engine import play_cassette
     from .checks import Budget, Usage
     from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
     from .clock import Clock
     from .engine import ScriptedEngine
     from .factory import ClientFactory, LocalOpenAIConfig, scripted
+    from .patching import patch_openai
     from .replies import Decide, Reply, ReplyLike
     from .requests import Request
     from .script import UnexpectedRequest
@@ -47,11 +49,13 @@ _MODULES = {
     "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut hang "
     "rate_limit reasoning refusal server_error timed timeout tool_call truncated",
     "cases": "LocalOpenAITestCase",
+    "cassettes.engine": "play_cassette",
     "checks": "Budget Usage",
     "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",
     "clock": "Clock",
     "engine": "ScriptedEngine",
     "factory": "ClientFactory LocalOpenAIConfig scripted",
+    "patching": "patch_openai",
     "replies": "Decide Reply ReplyLike",
     "requests": "Request",
     "script": "UnexpectedRequest",
@@ -84,6 +88,8 @@ __all__ = [
     "context_length_exceeded",
     "cut",
     "hang",
+    "patch_openai",
+    "play_cassette",
     "rate_limit",
     "reasoning",
     "refusal",

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import sys
-import sysconfig
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -179,7 +178,7 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _library(file: str) -> str | None:
@@ -188,4 +187,4 @@ def _library(file: str) -> str | None:
         _, found, rest = file.replace("\\", "/").rpartition(f"/{folder}/")
         if found:
             return rest.partition("/")[0].removesuffix(".py")
-    return "" if file.startswith((*_STANDARD, "<")) else None
+    return "" if file.startswith((_STANDARD, "<")) else None

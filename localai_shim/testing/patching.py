@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -45,13 +46,13 @@ class patch_openai:
                     ]
                 )
                 _settings.update(stock.module_settings())
-            _active.append(self._client._runtime)
+            _active.append(self._client)
             stock.forget_module_client()
         return self._client
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            _active.remove(self._client._runtime)
+            _active.remove(self._client)
             stock.forget_module_client()
             if not _active:
                 stock.set_module_settings(_settings)
@@ -71,8 +72,8 @@ def unpatched() -> Iterator[None]:
 
 _passes: ContextVar[bool] = ContextVar("localai_shim.unpatched", default=False)
 _lock = threading.RLock()
-_active: list[Runtime] = []
-"""What serves the SDK's clients; the last one counts."""
+_active: list[AnyLocalOpenAI] = []
+"""Whose models serve the SDK's clients; the last one counts."""
 _undo: list[Callable[[], None]] = []
 _settings: dict[str, object] = {}
 
@@ -99,36 +100,62 @@ def _async_http(runtime: Runtime, replaced: Any) -> sdk.LocalAsyncHttpClient:
     return _AsyncHttpClient(runtime, LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond), sdk.timeout_of(replaced))
 
 
+_KINDS = (sdk.LocalHttpClient, sdk.LocalAsyncHttpClient)
+
+
+def _current() -> Any:
+    """The client that counts here; None: nothing is patched."""
+    return None if _passes.get() or not _active else _active[-1]
+
+
 def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], None]:
     """Patch one of the SDK's classes; what is returned undoes it."""
-    init, request, had_request = base.__init__, base.request, "request" in vars(base)
-    kinds = (sdk.LocalHttpClient, sdk.LocalAsyncHttpClient)
+    init, request = base.__init__, base.request
 
     @functools.wraps(init)
     def make(self: Any, **given: Any) -> None:
-        if _active and not _passes.get() and not isinstance(given.get("http_client"), kinds):
+        local = _current()
+        if local is not None and not isinstance(given.get("http_client"), _KINDS):
             given = _without_server(given)
-            given["http_client"] = make_http(_active[-1], given.get("http_client"))
+            given["http_client"] = make_http(local._runtime, given.get("http_client"))
         init(self, **given)
 
     @functools.wraps(request)
     def ask(self: Any, *args: Any, **more: Any) -> Any:
-        if _active and not _passes.get() and not isinstance(self._client, kinds):  # it was made before
+        local = _current()
+        if local is not None and not isinstance(self._client, _KINDS):  # it was made before
             replaced, self = self._client, copy.copy(self)
-            self._client = make_http(_active[-1], replaced)
+            self._client = make_http(local._runtime, replaced)
         return request(self, *args, **more)
 
-    def undo() -> None:
-        if vars(base).get("__init__") is make:
-            base.__init__ = init
-        if vars(base).get("request") is ask and had_request:
-            base.request = request
-        elif vars(base).get("request") is ask:
-            del base.request
-
     ask.stands_before = request  # type: ignore[attr-defined]
-    base.__init__, base.request = make, ask
+    made = {"__init__": make, "request": ask, stock.SLEEP: _patient(getattr(base, stock.SLEEP))}
+    before = {name: vars(base).get(name) for name in made}
+    for name, function in made.items():
+        setattr(base, name, function)
+
+    def undo() -> None:
+        for name, function in made.items():
+            if vars(base).get(name) is function:  # else somebody has replaced it meanwhile
+                delattr(base, name)
+                if before[name] is not None:
+                    setattr(base, name, before[name])
+
     return undo
+
+
+def _patient(sleep: Callable[..., Any]) -> Callable[..., Any]:
+    """The SDK's wait before a retry, on the clock of a scripted client."""
+
+    @functools.wraps(sleep)
+    def wait(self: Any, *, retries_taken: int, options: Any, response: Any, **more: Any) -> Any:
+        clock = getattr(_current(), "clock", None)
+        if clock is None or not isinstance(self._client, _KINDS):
+            return sleep(self, retries_taken=retries_taken, options=options, response=response, **more)
+        delay = sdk.retry_delay(self, options, retries_taken, response) or 0.0
+        return (clock.sleep_async if inspect.iscoroutinefunction(sleep) else clock.sleep)(delay)
+
+    return wait
 
 
 def _without_server(given: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI, http_client, sdk
-from localai_shim.testing import ScriptedEngine
-from localai_shim.testing.patching import patch_openai
+from localai_shim.testing import ScriptedEngine, patch_openai, rate_limit, scripted, server_error
 from tests.conftest import MESSAGES
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
@@ -187,3 +186,31 @@ def test_a_client_that_is_kept_fails_when_its_engine_is_gone(app: Any) -> None:
     with pytest.raises(openai.APIConnectionError, match="Connection error"):
         app.text(kept)
     assert "app" not in sys.modules
+
+
+# -- with a script --------------------------------------------------------------------------------------------------
+
+
+def test_scripted_failures_are_retried_by_the_code_under_test_on_the_script_s_clock(app: Any) -> None:
+    with scripted(rate_limit(retry_after=20), server_error(), "Fine") as client, patch_openai(client):
+        assert app.text(app.OpenAI()) == "Fine"
+        assert [call.attempt for call in client.calls] == [0, 1, 2]
+        assert client.clock.sleeps[0] == 20
+
+
+@pytest.mark.anyio
+async def test_async_clients_retry_on_it_too(app: Any) -> None:
+    with scripted(rate_limit(retry_after=20), "Fine") as client, patch_openai(client):
+        assert (await app.AsyncOpenAI().responses.create(model="m", input="Hi")).output_text == "Fine"
+        assert client.clock.sleeps == [20]
+
+
+def test_what_the_script_itself_does_wrong_is_not_retried(app: Any) -> None:
+    def raises(request: Any) -> str:
+        raise KeyError("no such city")
+
+    client = scripted(raises).__enter__()
+    with patch_openai(client), pytest.raises(openai.InternalServerError, match="no such city"):
+        app.text(app.OpenAI())
+    assert len(client.calls) == 1
+    client.close()

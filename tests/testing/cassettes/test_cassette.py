@@ -172,7 +172,7 @@ def test_a_request_that_is_not_there_is_an_error_that_shows_the_nearest(source: 
         with CassetteEngine(cassette) as engine, pytest.raises(openai.BadRequestError) as caught:
             LocalOpenAI(engine=engine).chat.completions.create(**ASK, temperature=0.5)
         assert caught.value.code == "not_in_cassette"
-        assert "request 1 of 2, differs in:\n  temperature: is new: 0.5" in str(caught.value)
+        assert "request 1 of 2, differs in:\n  temperature: is new: 0.5" in caught.value.body["message"]  # type: ignore[index]
         assert len(cassette.misses) == 1
     assert asked(source) == before
     with play_cassette(path.with_name("none.jsonl")) as client, pytest.raises(openai.BadRequestError, match="no such"):
