@@ -98,7 +98,7 @@ def test_a_model_that_sees_answers_through_both_apis(kind: str) -> None:
         cached = second.usage.input_tokens_details.cached_tokens
         images = second.usage.input_tokens_details.model_dump()["image_tokens"]
         assert images > 0 and cached > images, "the first turn is not run again, its image included"
-        assert "image" in client.models.list().data[0].model_dump()["input_modalities"]
+        assert "image" in client.models.list().data[0].model_dump()["modalities"]
 
 
 def test_another_picture_is_another_answer_and_another_prefix() -> None:
