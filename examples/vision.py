@@ -26,7 +26,6 @@ def draw() -> Image.Image:
 
 def main(model: str) -> None:
     with LocalOpenAI(model=model) as client:
-        print("This model reads:", ", ".join(client.models.list().data[0].to_dict().get("modalities", ["text"])))
         stream = client.chat.completions.create(
             model="gpt-4o",  # any name: the loaded model serves them all
             messages=[
@@ -42,7 +41,7 @@ def main(model: str) -> None:
         for chunk in stream:
             for choice in chunk.choices:
                 print(choice.delta.content or "", end="", flush=True)
-        print()
+        print("\nThis model reads", ", ".join(client.stats().modalities))
 
 
 if __name__ == "__main__":

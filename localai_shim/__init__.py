@@ -6,9 +6,14 @@ client = LocalOpenAI()  # the small checkpoint that ships with the package
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
-from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
-from .content import image, input_image
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from .types import VERSION, BackendMissingError
+
+if TYPE_CHECKING:
+    from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
+    from .content import image, input_image
 
 __all__ = [
     "AsyncLocalOpenAI",
@@ -20,3 +25,16 @@ __all__ = [
     "input_image",
 ]
 __version__ = VERSION
+
+
+def __getattr__(name: str) -> object:
+    """What somebody asks for: pytest imports this package in every suite, and the SDK takes a second."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = ".content" if name in ("image", "input_image") else ".client"
+    found: object = getattr(import_module(room, __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -46,6 +46,8 @@ class Call:
         self.started = time.monotonic()
         self.request = make_request(client, options)
         self.timeout: float | None = None
+        self.attempt = sdk.retries_taken(options)
+        """How many retries came before it."""
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
@@ -99,7 +101,9 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        return self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
+        return prepared if stage is None else stage(self, prepared)
 
     @staticmethod
     def followed(answer: object) -> tuple[Run | StoredEvents, int] | None:

@@ -76,9 +76,11 @@ class _LocalClient:
 
         def _call(self, cast_to, options, stream, stream_cls):
             """A request on its way, and how the SDK is to process its response."""
-            how = {"options": options, "stream": stream, "stream_cls": sdk.localise(stream_cls), "retries_taken": 0}
+            call = Call(self, self._runtime, options)
+            how = {"options": options, "stream": stream, "stream_cls": sdk.localise(stream_cls)}
+            how["retries_taken"] = call.attempt
             how["cast_to"] = self._maybe_override_cast_to(cast_to, options)
-            return Call(self, self._runtime, options), how
+            return call, how
 
         def copy(self, *, http_client=None, **options):
             """As the SDK's; the copy shares the model and whatever is stored."""

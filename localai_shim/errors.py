@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 _TYPE_NAMES: dict[type, str] = {
     bool: "a boolean",
@@ -26,7 +27,9 @@ class RequestError(Exception):
     param: str | None = None
     code: str | None = None
     status: int = 500
-    type: str = "server_error"
+    type: str | None = "server_error"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the response, beside those that all have."""
 
     def __str__(self) -> str:
         return self.message

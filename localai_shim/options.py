@@ -8,13 +8,14 @@ import os
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
 from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
 KEEP_ALIVE = 60.0
+SPECULATION = "off"
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
@@ -25,7 +26,7 @@ class Option(NamedTuple):
     default: object = None
     least: int | None = None
     """The smallest number; None: any above 0."""
-    choices: tuple[int, ...] = ()
+    choices: tuple[int | str, ...] = ()
 
 
 MODEL = Option(
@@ -106,6 +107,15 @@ class RunOptions(TypedDict, total=False):
         Option("A folder in which these survive the process, up to 10 GiB; several processes may share it."),
     ]
 
+    speculation: Annotated[
+        Literal["auto", "off"] | None,
+        Option(
+            "Guess tokens and run several of a row in one step where that is faster: `'auto'` or `'off'` (default). "
+            "Answers are the same.",
+            choices=("auto", "off"),
+        ),
+    ]
+
 
 class EngineOptions(RunOptions, total=False):
     """How an engine runs a model, with what clients do not decide."""
@@ -181,6 +191,8 @@ def model_options(given: LocalOptions) -> ModelOptions:
             continue
         if int in get_args(TYPES[name]) or float in get_args(TYPES[name]):
             _check_option(name, value)
+        elif OWN[name].choices and value not in OWN[name].choices:
+            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, OWN[name].choices))}, not {value!r}")
         made[name] = value
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")

@@ -138,6 +138,27 @@ _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDic
 _served_lock = threading.Lock()
 _described: weakref.WeakKeyDictionary[LoadedModel, ServedModel] = weakref.WeakKeyDictionary()
 """The same, from the thread that loaded the model, before there was an engine to know it by."""
+
+
+def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
+    model = engine.model
+    with _served_lock:
+        made = _served.get(engine)
+        if made is None:
+            made = like or _described.get(model) or _describe(model)
+            # It may be less than when the model was described: see `Memory.longest`.
+            made = _served[engine] = replace(made, name=model.name, context_length=model.context_length)
+        return made
+
+
+def serve_like(engine: EngineLike, other: EngineLike) -> None:
+    """Serve an engine's model as another engine's that differs in its name and context length only.
+
+    Describing a model takes longer than many tests.
+    """
+    _serve(engine, _serve(other))
+
+
 _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
@@ -295,13 +316,7 @@ class Runtime:
 
     def served(self, engine: EngineLike) -> ServedModel:
         """What the endpoints need of an engine's model; waits until it is loaded."""
-        model = engine.model
-        with _served_lock:
-            made = _served.get(engine)
-            if made is None:
-                made = _described.get(model) or _describe(model)
-                # It may be less than when the model was described: see `Memory.longest`.
-                made = _served[engine] = replace(made, context_length=model.context_length)
+        made = _serve(engine)
         return made if self._rules == NO_SOURCES else replace(made, media_rules=self._rules)
 
     def store(self) -> Store:

@@ -1,8 +1,8 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, and `Stream.__stream__`. stock.py has
-some more.
+`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, `_should_retry`,
+`_calculate_retry_timeout`, and `Stream.__stream__`. stock.py has some more.
 """
 
 from __future__ import annotations
@@ -332,9 +332,47 @@ class LocalAsyncHttpClient(httpx.AsyncClient):
 
 def status_error(client: Client, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
     """The SDK's own exception for one of ours, made the way that the SDK makes it from a response."""
-    response = httpx.Response(error.status, headers=_headers("application/json"), json=error.body(), request=request)
+    headers = {**_headers("application/json"), **error.headers}
+    response = httpx.Response(error.status, headers=headers, json=error.body(), request=request)
     response.elapsed = timedelta(0)
     return client._make_status_error_from_response(response)
+
+
+_RETRIES = "x-stainless-retry-count"
+
+
+def retry_delay(client: Client, options: RequestOptions, taken: int, response: httpx.Response | None) -> float | None:
+    """Seconds after which the SDK would ask again, after so many retries; None: it would not.
+
+    Args:
+        response: what the request failed with; None: nothing came.
+    """
+    remaining = options.get_max_retries(client.max_retries) - taken
+    if remaining <= 0 or (response is not None and not client._should_retry(response)):
+        return None
+    return client._calculate_retry_timeout(remaining, options, None if response is None else response.headers)
+
+
+def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
+    """A request's options with the header by which the SDK counts its retries."""
+    made = options.model_copy()
+    made.headers = {**(options.headers or {}), _RETRIES: str(taken)}
+    return made
+
+
+def with_body_field(options: RequestOptions, name: str, value: object) -> RequestOptions:
+    """A request's options with one more field in the body, unless it has one or is no object."""
+    if options.method.lower() != "post" or not isinstance(options.json_data, dict) or name in options.json_data:
+        return options
+    made = options.model_copy()
+    made.extra_json = {name: value, **(options.extra_json or {})}
+    return made
+
+
+def retries_taken(options: RequestOptions) -> int:
+    """How many retries came before a request, as its header says."""
+    count = (options.headers or {}).get(_RETRIES, "0")
+    return int(count) if isinstance(count, str) and count.isdecimal() else 0
 
 
 class NoWebsocketURL(str):

@@ -149,6 +149,10 @@ class GrammarConstraint(Protocol):
         """Take the token that was sampled; True when nothing may follow it, and the row ends."""
         ...
 
+    def forced(self) -> Sequence[int]:
+        """Tokens that probably come next, as the constraint leaves no choice about the text. Changes nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
@@ -166,6 +170,10 @@ class GenerationRequest:
     constraint: GrammarConstraint | None = None
     priority: int = 0
     """Lower ones are served first, as in vLLM."""
+    prediction: Sequence[int] = ()
+    """Token ids that the output may have, in part or as a whole: they make it faster and change nothing."""
+    speculation: bool = True
+    """Drafts may be run for it, where the engine has some."""
 
 
 class Token(NamedTuple):

@@ -36,20 +36,24 @@ MAY = {
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
     "streams": "endpoints engine errors types",
-    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prompt state types",
+    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
-    "engine": "adapters engine.kv engine.prefix media options types",
+    "engine": "adapters engine.kv engine.prefix media options prediction types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": "client media output runtime sdk stock transport types",  # it patches clients
+    "testing": (
+        "arguments call client endpoints endpoints.responses errors media output runtime sdk stock testing.cassettes "
+        "transport types"
+    ),  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "grammar": "output types",
     "output": "types",
     "options": "media types",
@@ -57,6 +61,7 @@ MAY = {
     "errors": "types",
     "types": "media",
     "media": "",
+    "prediction": "",  # what engine and endpoints both follow
     "builtin": "",
 }
 # room -> the packages of others that it may import, where it may import any
@@ -79,9 +84,10 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "jinja2 numpy openai pytest",
+    "testing": "anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
-    "prompt.media": "PIL cv2 miniaudio numpy",  # decoders
+    "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
+    "testing.cassettes": "openai",
     "grammar": "llguidance numpy",
 }
 

@@ -47,6 +47,7 @@ def cached(answer: Any) -> int:
         ({"kv_bits": 3}, "`kv_bits` must be one of 4, 8, not 3"),
         ({"kv_bits": 0}, "`kv_bits` must be positive"),
         ({"kv_bits": 8, "kv_group_size": 16}, "`kv_group_size` must be one of 32, 64, 128, not 16"),
+        ({"speculation": "fast"}, "`speculation` must be one of 'auto', 'off', not 'fast'"),
         ({"kv_group_size": 64}, "`kv_group_size` has no effect without `kv_bits`: pass"),
         ({"max_stall": NAN}, "`max_stall` must be a number, not nan"),
         ({"keep_alive": NAN}, "`keep_alive` must be a number, not nan"),

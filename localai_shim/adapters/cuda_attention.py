@@ -16,10 +16,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import base
-from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from . import cuda_decode
 from .backend import on_cuda
+from .contents import UPSTREAMS
 
 LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
 """Tokens that a pass is filled up to; beyond them, multiples of `_grain`."""
@@ -64,18 +64,21 @@ def forget(cache: Sequence[Any], padding: int) -> None:
 
 def _forgets(layer: Any, tokens: int) -> bool:
     """Whether so many more tokens can be taken back from a layer's cache as if they had not been there."""
-    if type(layer) is KVCache:
-        return True
-    return type(layer) is RotatingKVCache and layer.offset + tokens <= layer.max_size
+    kind = type(layer)
+    if kind.__module__ not in UPSTREAMS:
+        return False
+    return kind.__name__ == "KVCache" or (
+        kind.__name__ == "RotatingKVCache" and bool(layer.offset + tokens <= layer.max_size)
+    )
 
 
 def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have mlx-lm's modules that this model is made of call `attend` in place of mlx-lm's own function.
+    """Have upstream's modules that this model is made of call `attend` in place of upstream's own function.
 
     Models of the same architecture elsewhere in the process do so, too: what comes out is the same but for rounding.
 
     Args:
-        model: mlx-lm's.
+        model: mlx-lm's or mlx-vlm's.
         enabled: whether to do it; None does it on a CUDA GPU and nowhere else.
 
     Returns:
@@ -84,10 +87,12 @@ def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
     if not (on_cuda() if enabled is None else enabled):
         return 0
     changed = 0
+    vision = getattr(sys.modules.get("mlx_vlm.models.base"), "scaled_dot_product_attention", _upstream)
     for name in {type(module).__module__ for module in model.modules()}:
-        module = sys.modules[name]
-        if getattr(module, "scaled_dot_product_attention", None) is _upstream:
-            module.scaled_dot_product_attention = attend  # type: ignore[attr-defined]
+        module: Any = sys.modules[name]
+        found = getattr(module, "scaled_dot_product_attention", None)
+        if found is _upstream or found is vision:
+            module.scaled_dot_product_attention = attend if found is _upstream else _attending(vision)
             changed += 1
     return changed
 
@@ -104,10 +109,42 @@ def attend(
     mask: mx.array | str | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """mlx-lm's `scaled_dot_product_attention`, in a form that is fast on CUDA.
+    """Upstream's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
     Batches in mlx-lm's own caches, which are padded on the left, are left to it: they are somebody else's.
     """
+    fast = _attend(queries, keys, values, cache, scale, mask, sinks)
+    return _upstream(queries, keys, values, cache, scale, mask, sinks) if fast is None else fast
+
+
+def _attending(upstream: Attention) -> Attention:
+    """As `attend`, for modules that call another function of upstream's."""
+
+    def attend_or(
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        cache: Any,
+        scale: float,
+        mask: mx.array | str | None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        fast = _attend(queries, keys, values, cache, scale, mask, sinks)
+        return upstream(queries, keys, values, cache, scale, mask, sinks) if fast is None else fast
+
+    return attend_or
+
+
+def _attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None,
+    sinks: mx.array | None,
+) -> mx.array | None:
+    """Attention in a form that is fast on CUDA; None where there is none."""
     array = mask if isinstance(mask, mx.array) else None
     theirs = array is not None and (array.dtype != mx.bool_ or getattr(cache, "left_padding", None) is not None)
     if not hasattr(cache, "bits") and not theirs:
@@ -117,7 +154,7 @@ def attend(
             return attend_masked(queries, keys, values, scale, array, sinks)
         if array is None and mask == "causal" and _has_plan(queries, values):
             return attend_filled(queries, keys, values, scale, sinks)
-    return _upstream(queries, keys, values, cache, scale, mask, sinks)
+    return None
 
 
 def attend_filled(

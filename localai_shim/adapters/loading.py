@@ -27,9 +27,7 @@ def load_model(path_or_id: str, options: LoadOptions, name: str | None = None) -
 def _kind(path: Path, options: LoadOptions) -> type[TextModel]:
     config = read_json(path / "config.json")
     kind = config.get("model_type")
-    mlx_lm_has_it = isinstance(kind, str) and _mlx_lm_has(kind)
-    wants_tower = _has_tower(config) and not options.get("text_only")
-    if mlx_lm_has_it and not wants_tower:
+    if not _has_tower(config) and isinstance(kind, str) and _mlx_lm_has(kind):
         return TextModel
     from .vision_families import model_type, refuse
 

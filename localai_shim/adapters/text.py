@@ -133,6 +133,9 @@ class TextModel:
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
+    libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
+    """What computes."""
+
     def __init__(
         self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
     ) -> None:
@@ -159,7 +162,7 @@ class TextModel:
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
         kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
-        self.fingerprint = _fingerprint(config, path, options, kinds)
+        self.fingerprint = _fingerprint(config, path, options, kinds, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     @staticmethod
@@ -430,12 +433,14 @@ def _quantised(options: LoadOptions) -> Quantised | None:
     return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
 
 
-def _fingerprint(config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str]) -> str:
+def _fingerprint(
+    config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str], libraries: Sequence[str]
+) -> str:
     adapter_path = options.get("adapter_path")
     folders = [path] if adapter_path is None else [path, Path(adapter_path)]
     files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
-    versions = [version(name) for name in ("mlx", "mlx-lm", "transformers")] + [VERSION]
+    versions = [version(name) for name in libraries] + [VERSION]
     how = {name: options.get(name) for name in LoadOptions.__annotations__}
     what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

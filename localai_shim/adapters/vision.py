@@ -44,6 +44,7 @@ class VisionModel(TextModel):
     With `text_only`, or where the checkpoint has nothing to see or to hear with, it is the language model alone.
     """
 
+    libraries = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
     text: VisionTokenizer  # or TextTokenizer, without a processor
 
     def __init__(
@@ -60,7 +61,9 @@ class VisionModel(TextModel):
         if hasattr(self._language, "get_rope_index"):
             self._positions = StepPositions(last=type(self._language).__module__ in NUMBERS_LAST)
         self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
-        self._whole_prompts = not _chunks(model, {})
+        # In both directions, if it is not "vision" alone.
+        whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
+        self._whole_prompts = whole or not _chunks(model, {})
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:

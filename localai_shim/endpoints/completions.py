@@ -27,6 +27,7 @@ from .assembler import Assembler
 from .echo import Echo, by_text, make_echo
 from .extras import Extras, read_extras, scored
 from .fields import Fields
+from .predictions import PredictionCounts, counted
 from .prepared import Prepared
 from .request_fields import (
     Generation,
@@ -87,6 +88,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo],
         silent=max_tokens == 0,
         extras=extras,
+        predicted=counted(generation.drafting.prediction, len(requests)),
     )
     return Prepared(assembler, requests, stream)
 
@@ -231,8 +233,10 @@ class CompletionAssembler(Assembler[Completion]):
         echoes: Sequence[Echo],
         silent: bool,
         extras: Extras,
+        predicted: PredictionCounts | None = None,
     ) -> None:
         super().__init__()
+        self._predicted = predicted
         self.id = new_id("cmpl")
         self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
@@ -280,6 +284,8 @@ class CompletionAssembler(Assembler[Completion]):
 
     def _take(self, index: int, token: Token) -> Delta:
         delta = Delta(finish_reason="length") if self._silent else self._parsers[index].feed(token)
+        if self._predicted is not None:
+            self._predicted.feed(index, token)
         if self._extras.token_ids and not self._silent:
             self._candidates[index].token_ids.append(token.id)
         if delta.finish_reason is not None:
@@ -364,9 +370,12 @@ class CompletionAssembler(Assembler[Completion]):
 
     def _usage(self, candidate: int | None = None) -> CompletionUsage:
         """Of one candidate, or of all."""
+        predicted = (0, 0) if self._predicted is None else self._predicted.counts(candidate)
         if candidate is None:
-            return make_usage(self._prompts, sum(parser.generated for parser in self._parsers))
-        return make_usage([self._prompts[candidate // self._best_of]], self._parsers[candidate].generated)
+            generated = sum(parser.generated for parser in self._parsers)
+            return make_usage(self._prompts, generated, predicted=predicted)
+        prompt = self._prompts[candidate // self._best_of]
+        return make_usage([prompt], self._parsers[candidate].generated, predicted=predicted)
 
 
 class _Candidate:

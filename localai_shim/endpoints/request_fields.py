@@ -25,6 +25,7 @@ from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields
+from .predictions import Drafting, read_drafting
 from .token_fields import read_bad_words, read_token_ids
 
 _INT64 = 2**63
@@ -307,6 +308,7 @@ class Generation:
     limits: Limits
     salt: str | None
     """See `Prompt.salt`."""
+    drafting: Drafting
 
 
 def read_generation(
@@ -320,7 +322,8 @@ def read_generation(
     """
     read_accepted(fields)
     sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
-    return Generation(sampling, read_limits(fields, max_tokens, model), read_cache_salt(fields))
+    limits, drafting = read_limits(fields, max_tokens, model), read_drafting(fields, model.tokenizer)
+    return Generation(sampling, limits, read_cache_salt(fields), drafting)
 
 
 def make_requests(
@@ -370,6 +373,8 @@ def make_requests(
             stop=StopStrings(row_text(), limits.stop, limits.min_tokens) if limits.stop else None,
             constraint=constraint(row_text),
             priority=limits.priority,
+            prediction=generation.drafting.prediction,
+            speculation=generation.drafting.speculation,
         )
 
     return [choose(choice) for choice in range(n)]
@@ -429,8 +434,17 @@ def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
     return {"audio_tokens": audio, "image_tokens": image, "text_tokens": text}
 
 
-def make_usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_tokens: int = 0) -> CompletionUsage:
-    """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM."""
+def make_usage(
+    prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
+) -> CompletionUsage:
+    """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM; as
+    there, so do those of a prediction that did not come.
+
+    Args:
+        predicted: how many tokens of a prediction came, and how many did not.
+    """
+    accepted, rejected = predicted
+    completion_tokens = generated + rejected
     prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
     cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)
     return CompletionUsage(
@@ -439,9 +453,9 @@ def make_usage(prompts: Sequence[Prompt], completion_tokens: int, reasoning_toke
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptTokensDetails.model_validate({"cached_tokens": cached_tokens, **by_kind(prompts)}),
         completion_tokens_details=CompletionTokensDetails(
-            accepted_prediction_tokens=0,
+            accepted_prediction_tokens=accepted,
             audio_tokens=0,
             reasoning_tokens=reasoning_tokens,
-            rejected_prediction_tokens=0,
+            rejected_prediction_tokens=rejected,
         ),
     )

@@ -9,6 +9,7 @@ nothing is built ahead for them; their logits masks are made while the forward p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Event, Failure, RowError, Token
+from . import verify
 from .kv import Buckets, Place, RowCache
 from .model import Model, StepInput
 from .prefix.cache import PrefixCache
 from .row import Row
 from .sampling import Sample, Sampler
+from .speculation import Speculation
+from .verify import MAX_STEP_TOKENS
 
 Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
@@ -54,17 +58,18 @@ class Batch:
         emit: Emit,
         prefixes: PrefixCache | None = None,
         deliver: Callable[[], None] | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` keeps what
-        rows hold. `deliver` is called when events had better not wait until `step` returns.
+        rows hold. `deliver` is called when events had better not wait until `step` returns. `speculation` has drafts.
         """
-        self._deliver = deliver
+        self._deliver, self._speculation = deliver, speculation
         self.rows: list[Row] = []
         self._states: list[object | None] | None = None  # of the rows; None: all are text
         self._model = model
         self._emit = emit
         self._prefixes = prefixes
-        self._cache = Buckets(model.weight_bytes)
+        self._cache = self._new_cache()
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
         # One of three is there for the next step: its inputs, the sample that gives them, or the logits to sample from.
@@ -74,6 +79,7 @@ class Batch:
         self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
+        self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
     def __len__(self) -> int:
@@ -102,6 +108,8 @@ class Batch:
         Args:
             ahead: build the step after the next one, too. Rows that join have to wait until it has run.
         """
+        start, rows = time.perf_counter(), self.rows
+        ordinary = self._in_flight and ahead and not self._new and not self._held
         if self._in_flight:
             self._finish()
             if self._deliver is not None and not self._in_flight:
@@ -112,10 +120,16 @@ class Batch:
         if not self._in_flight:
             if self._cache.wants_compaction:
                 self._compact()
+            if self._speculation is not None and self._run_several(self._speculation):
+                return
             self._launch()
         self._prepare()
-        if ahead and not self._new:
+        speculation = self._speculation
+        self._held = speculation is not None and ahead and not self._new and speculation.expects(self.rows)
+        if ahead and not self._new and not self._held:
             self._build()
+        if speculation is not None and ordinary and self.rows is rows:
+            speculation.costs.note(len(rows), 1, time.perf_counter() - start)
         self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
@@ -143,6 +157,7 @@ class Batch:
         if row not in self.rows:
             return False
         self.drop([row])
+        row.replay = []
         return True
 
     @property
@@ -207,6 +222,32 @@ class Batch:
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
             view = np.array(tokens, copy=False)
             self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
+
+    def _run_several(self, speculation: Speculation) -> bool:
+        """Run the drafts that there are behind the rows' last tokens, with nothing in flight; False: there are none."""
+        drafts = speculation.drafts(self.rows)
+        if drafts is None:
+            return False
+        if not self._new:
+            self.keep_prompts()
+        rows, self._new = self.rows, False
+        if self._sampler is not None:
+            self._sampler.retire()
+            self._sampler = None
+        start = time.perf_counter()
+        positions, tokens = verify.run(self._model, self._cache, self._places, rows, drafts)
+        done = verify.Verifier(rows, drafts, positions, self._model, self._emit).verify()
+        speculation.verified(rows, drafts, done.emitted, time.perf_counter() - start, tokens)
+        verify.settle(self._cache, self._places, rows, done)
+        self._inputs = mx.array([row.last_token for row in rows], dtype=mx.int32)
+        if done.ended and self._prefixes is not None:
+            if self._deliver is not None:
+                self._deliver()  # this may drop rows
+            self._give([row for row in done.ended if row in self.rows])
+        self.drop({*done.ended, *done.failed})
+        if self._sampler is None and self.rows:
+            self._renew_sampler()
+        return True
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, emit."""
@@ -291,7 +332,7 @@ class Batch:
         places = dict(zip(self.rows, self._places, strict=True))
         for row in rows:
             keys = [*row.request.prompt.keys, *row.output_tokens]
-            ran = keys if self._in_flight else keys[:-1]
+            ran = keys if self._in_flight else keys[: len(keys) - 1 - len(row.replay)]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _keep(self, indices: list[int]) -> None:
@@ -342,6 +383,9 @@ class Batch:
             self._sampler.retire()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
+    def _new_cache(self) -> Buckets:
+        return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
+
     def _forget(self) -> None:
-        self._cache, self._places, self._unkept = Buckets(self._model.weight_bytes), [], []
+        self._cache, self._places, self._unkept = self._new_cache(), [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None

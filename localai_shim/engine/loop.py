@@ -17,7 +17,7 @@ import mlx.core as mx
 from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
 from ..media import modalities
-from ..options import EngineOptions
+from ..options import SPECULATION, EngineOptions
 from ..types import (
     EngineClosedError,
     EngineStats,
@@ -34,7 +34,8 @@ from ..types import (
     deliver_events,
     release_frames,
 )
-from .agreement import agreement
+from . import speculation
+from .agreement import agreement, takes_several
 from .batch import Batch
 from .features import FeatureCache
 from .kv import can_batch, fits_slots
@@ -103,6 +104,7 @@ class Loop(Generic[ModelT]):
         self._prefixes: PrefixCache | None = None
         self._memory: Memory | None = None
         self._features = FeatureCache(0)
+        self._speculation: speculation.Speculation | None = None
         self._meter = Meter()
         self._tickets: dict[Row, Ticket] = {}
         self._rows: dict[Ticket, set[Row]] = {}
@@ -245,7 +247,9 @@ class Loop(Generic[ModelT]):
         self._features = FeatureCache(
             int(FEATURES_SHARE * default_budget(model.weight_bytes)) if wanted is None else wanted
         )
-        self._batch = Batch(model, self._emit, self._prefixes, self._flush)
+        if options.get("speculation", SPECULATION) != "off" and found.together and takes_several(model):
+            self._speculation = speculation.Speculation(speculation.own_drafters())
+        self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation)
         self._scheduler = Scheduler(
             model,
             self._batch,
@@ -397,7 +401,7 @@ class Loop(Generic[ModelT]):
         """Return the memory of the model and of all rows to the system."""
         if self._memory is not None:
             self._memory.close()
-        self._batch = self._scheduler = self._prefixes = self._memory = None
+        self._batch = self._scheduler = self._prefixes = self._memory = self._speculation = None
         self._features.clear()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..types import FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink
 from .masks import Array, grammar_failed
@@ -17,12 +18,14 @@ class Row:
         "arrival",
         "constraint",
         "counts",
+        "drafting",
         "generated",
         "index",
         "key",
         "max_tokens",
         "output_tokens",
         "recent",
+        "replay",
         "request",
         "sampled",
         "sampling",
@@ -49,6 +52,10 @@ class Row:
         """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
+        self.replay: list[int] = []
+        """Tokens before the last one that the row's caches have to run once more: see `Batch._run_several`."""
+        self.drafting: dict[object, Any] = {}
+        """What drafters, and what chooses among them, know of it, by who does."""
         constraint = request.constraint
         self.constraint: GrammarConstraint | None = None if constraint is None or constraint.idle else constraint
         """The grammar constraint, until it is idle."""
@@ -60,6 +67,11 @@ class Row:
     @property
     def prompt_tokens(self) -> Sequence[int]:
         return self.request.prompt.tokens
+
+    @property
+    def last_token(self) -> int:
+        """The one that is to be run next."""
+        return (self.output_tokens or self.prompt_tokens)[-1]
 
     @property
     def min_tokens(self) -> int:

@@ -96,14 +96,20 @@ class Sampler:
         rows: in batch order.
         eos: token ids that a row may not sample before its `min_tokens`.
         on_device: keep the work on MLX's device; False samples on the host with NumPy.
+        ahead: how many tokens each row is taken to have sampled beyond those that it has. A row may come several times
+            then, `has_history` must hold for none, and the sampler is good for one pass and not retired.
     """
 
-    def __init__(self, rows: Sequence[Row], eos: Sequence[int], *, on_device: bool) -> None:
+    def __init__(
+        self, rows: Sequence[Row], eos: Sequence[int], *, on_device: bool, ahead: Sequence[int] | None = None
+    ) -> None:
         self._rows = tuple(rows)
         params = [row.sampling for row in rows]
         self._counts: Array = None
         self._seen: Array = None
         self._sampled = np.array([row.sampled for row in rows], dtype=np.uint64)
+        if ahead is not None:
+            self._sampled += np.array(ahead, dtype=np.uint64)
         self._logprob_rows = np.empty(0, dtype=np.int64)
         self.constrained = [i for i, row in enumerate(rows) if row.constraint is not None]
         """Places of the rows that had a grammar constraint when this was made."""
@@ -304,6 +310,11 @@ def _is_more_than_argmax(row: Row) -> bool:
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
     return not plain or _has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)
+
+
+def has_history(row: Row) -> bool:
+    """Whether what a row samples next depends on the tokens that it has sampled, but for its logits."""
+    return row.constraint is not None or _has_penalty(row.sampling) or bool(row.sampling.bad_words)
 
 
 def _has_penalty(p: SamplingParams) -> bool:

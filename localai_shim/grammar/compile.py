@@ -13,15 +13,18 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
-from numpy.typing import NDArray
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import Schema, exact_dates
 from .schema_cost import check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Where the next bytes are certain, llguidance asks the tokenizer how they are written and allows that one token: left
 # alone, a model spells a key that it did not expect in odd pieces, and generates worse after it. But it never ends
@@ -181,6 +184,8 @@ class GrammarMatcher:
         target = out
         if out.size < self._words or not out.flags.c_contiguous:
             if self._buffer is None:
+                import numpy as np  # here, since tests without a model do without it
+
                 self._buffer = np.zeros(self._words, np.int32)
             target = self._buffer
         self._matcher.unsafe_compute_mask_ptr(target.ctypes.data, self._words * 4)
@@ -195,6 +200,11 @@ class GrammarMatcher:
             _check(self._matcher)
             raise GrammarError(f"The grammar does not allow token {token_id} here.")
         return self._matcher.is_stopped()
+
+    def forced(self) -> list[int]:
+        """The tokens of the text that has to come next, as the tokenizer writes it; others may write it, too."""
+        tokens: list[int] = self._matcher.compute_ff_tokens()
+        return tokens
 
 
 class GrammarCompiler:
@@ -263,12 +273,11 @@ def _probe(pristine: LLMatcher) -> None:
     """
     _check(pristine)
     matcher = pristine.deep_copy()
-    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    mask = matcher.compute_bitmask()
     _check(matcher)
-    allowed = np.flatnonzero(mask)
-    if allowed.size and not matcher.is_stopped():
-        byte = int(allowed[0])
-        matcher.consume_token(8 * byte + (int(mask[byte]) & -int(mask[byte])).bit_length() - 1)
+    allowed = mask.lstrip(b"\0")
+    if allowed and not matcher.is_stopped():
+        matcher.consume_token(8 * (len(mask) - len(allowed)) + (allowed[0] & -allowed[0]).bit_length() - 1)
         _check(matcher)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..output.row_text import RowText
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Matcher(Protocol):
@@ -22,6 +23,10 @@ class Matcher(Protocol):
 
     def accept(self, token_id: int) -> bool:
         """Take a token; True when nothing may follow it."""
+        ...
+
+    def forced(self) -> Sequence[int]:
+        """What probably comes next, as the grammar allows no other text."""
         ...
 
 
@@ -44,6 +49,9 @@ class NoMarker:
     def accept(self, token_id: int) -> bool:
         self._recent.append(token_id)
         return False
+
+    def forced(self) -> Sequence[int]:
+        return ()
 
 
 @dataclass(slots=True)
@@ -120,6 +128,12 @@ class RowConstraint:
         if self._matcher is not None and (answers or self._from_start):
             return self._matcher.accept(token_id)
         return False
+
+    def forced(self) -> Sequence[int]:
+        if self._forced:
+            return list(self._forced)
+        waits = self._phase != "answer" and not self._from_start
+        return () if self._matcher is None or waits else self._matcher.forced()
 
     # -----------------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,108 @@
-"""Test doubles for code that calls a model: an engine that plays scripted replies, under the real clients.
+"""Offline tests of code that calls a model: scripted clients, a pytest plugin, and the engine that plays the scripts.
 
-from localai_shim import LocalOpenAI
-from localai_shim.testing import ScriptedEngine
+from localai_shim import testing
 
-with ScriptedEngine(["Hello!"]) as engine, LocalOpenAI(engine=engine) as client:
+with testing.scripted("Hello!") as client:
     assert client.responses.create(model="any", input="Hi").output_text == "Hello!"
 
-Importing this needs neither MLX nor mlx-lm nor transformers nor NumPy.
+With pytest, ask for the fixture `local_openai`; docs/testing.md shows the rest. Importing this imports nothing else,
+and no test that is scripted needs MLX, mlx-lm, transformers or NumPy.
 """
 
-from .engine import ScriptedEngine
-from .replies import Decide, Reply, ReplyLike
-from .tokenizer import Piece, ScriptedTokenizer
+from __future__ import annotations
 
-__all__ = ["Decide", "Piece", "Reply", "ReplyLike", "ScriptedEngine", "ScriptedTokenizer"]
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .answers import (
+        api_error,
+        authentication_error,
+        connection_error,
+        content_filter,
+        context_length_exceeded,
+        cut,
+        hang,
+        rate_limit,
+        reasoning,
+        refusal,
+        server_error,
+        timed,
+        timeout,
+        tool_call,
+        truncated,
+    )
+    from .cases import LocalOpenAITestCase
+    from .checks import Budget, Usage
+    from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
+    from .clock import Clock
+    from .engine import ScriptedEngine
+    from .factory import ClientFactory, LocalOpenAIConfig, scripted
+    from .replies import Decide, Reply, ReplyLike
+    from .requests import Request
+    from .script import UnexpectedRequest
+    from .tokenizer import Piece, ScriptedTokenizer
+
+_MODULES = {
+    "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut hang "
+    "rate_limit reasoning refusal server_error timed timeout tool_call truncated",
+    "cases": "LocalOpenAITestCase",
+    "checks": "Budget Usage",
+    "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",
+    "clock": "Clock",
+    "engine": "ScriptedEngine",
+    "factory": "ClientFactory LocalOpenAIConfig scripted",
+    "replies": "Decide Reply ReplyLike",
+    "requests": "Request",
+    "script": "UnexpectedRequest",
+    "tokenizer": "Piece ScriptedTokenizer",
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "AsyncScriptedOpenAI",
+    "Budget",
+    "ClientFactory",
+    "Clock",
+    "Decide",
+    "IncompleteScript",
+    "LocalOpenAIConfig",
+    "LocalOpenAITestCase",
+    "Piece",
+    "Reply",
+    "ReplyLike",
+    "Request",
+    "ScriptedEngine",
+    "ScriptedOpenAI",
+    "ScriptedTokenizer",
+    "UnexpectedRequest",
+    "Usage",
+    "api_error",
+    "authentication_error",
+    "connection_error",
+    "content_filter",
+    "context_length_exceeded",
+    "cut",
+    "hang",
+    "rate_limit",
+    "reasoning",
+    "refusal",
+    "scripted",
+    "server_error",
+    "timed",
+    "timeout",
+    "tool_call",
+    "truncated",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: the plugin stands beside it, and costs suites nothing that do not use it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

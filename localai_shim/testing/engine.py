@@ -10,13 +10,22 @@ import math
 import os
 import queue
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
 
 from ..media import modalities
-from ..types import EngineClosedError, EngineStats, Failure, GenerationRequest, RowError, Sink, Ticket, deliver_events
+from ..types import (
+    EngineClosedError,
+    EngineStats,
+    Event,
+    Failure,
+    GenerationRequest,
+    RowError,
+    Sink,
+    Ticket,
+    deliver_events,
+)
 from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
 
@@ -66,10 +75,8 @@ class ScriptedEngine:
                 raise TypeError("`replies` is a list of replies: pass [text]")
             self.say(*replies)
         self._pid = os.getpid()
-        self._loop = _Loop()
-        self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
-        weakref.finalize(self, _tell_to_stop, self._loop, self._pid)
-        self._thread.start()
+        self._player = Player(name)
+        weakref.finalize(self, self._player.tell_to_stop).atexit = False
 
     def say(self, *replies: ReplyLike) -> None:
         """Add replies to those that are left to play.
@@ -91,9 +98,7 @@ class ScriptedEngine:
     @property
     def model(self) -> ScriptedModel:
         """Raises EngineClosedError when the engine was closed."""
-        self.check_process()
-        if self._loop.closing:
-            raise _closed()
+        self._check_open()
         return self._model
 
     def wait(self) -> None:
@@ -111,49 +116,49 @@ class ScriptedEngine:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
             RowError: no reply is left.
         """
-        self.check_process()
-        if self._loop.closing:
-            raise _closed()
+        self._check_open()
         ticket = Ticket()
-        rows = [
-            PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
-            for index, request in enumerate(requests)
-        ]
-        with self._loop.lock:
-            if self._loop.closing:
-                raise _closed()
-            self._loop.inbox.put(rows)
+        self._play([self._row(request, sink, index, ticket) for index, request in enumerate(requests)])
         return ticket
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
-        self._loop.inbox.put((ticket, index))
+        self._player.inbox.put((ticket, index))
 
     def stats(self) -> EngineStats:
         """A snapshot; rows that wait for their next token are running."""
         reads = modalities(self._model.media_kinds)
-        return EngineStats(running=len(self._loop.rows), waiting=0, steps=self._loop.steps, modalities=reads)
+        return EngineStats(running=len(self._player.rows), waiting=0, steps=self._player.steps, modalities=reads)
 
     @property
     def is_closed(self) -> bool:
-        return self._loop.closing or self._pid != os.getpid()
+        return self._player.closing or self._pid != os.getpid()
 
     def close(self) -> None:
         """End the thread; requests in flight fail with `EngineClosedError`."""
-        _tell_to_stop(self._loop, self._pid)
-        if self._pid == os.getpid() and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._player.close()
 
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
         if self._pid != os.getpid():
             raise EngineClosedError("this process was forked from the engine's, whose thread did not come along")
 
+    def _check_open(self) -> None:
+        self.check_process()
+        if self._player.closing:
+            raise closed_error()
+
     def __enter__(self) -> ScriptedEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        return PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
+
+    def _play(self, rows: list[PlayedRow]) -> None:
+        self._player.play(rows)
 
     def _next_script(self, request: GenerationRequest) -> Script:
         prompt = self.tokenizer.decode(request.prompt.tokens)
@@ -173,53 +178,84 @@ class ScriptedEngine:
 MAX_WAIT_SECONDS = 3600.0  # a queue takes no infinite timeout
 
 
-class _Loop:
-    """What runs on the thread. It holds no reference to the engine, so that an abandoned engine can be collected."""
+class Player:
+    """Plays rows on a thread, which begins with the first of them. It holds no engine, so that one can be collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "scripted") -> None:
         self.inbox: queue.SimpleQueue[list[PlayedRow] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
         self.lock = threading.Lock()
         """Held while rows are put into the inbox, and while the thread empties it for the last time."""
         self.closing = False
         self.rows: dict[PlayedRow, None] = {}
         self.steps = 0
+        self.thread = threading.Thread(target=self._run, name=f"localai_shim:{name}", daemon=True)
+        self._pid = os.getpid()
 
-    def run(self) -> None:
+    def play(self, rows: list[PlayedRow]) -> None:
+        """Begin to play rows. Raises EngineClosedError when the thread is to end."""
+        with self.lock:
+            if self.closing:
+                raise closed_error()
+            self.inbox.put(rows)
+            if self.thread.ident is None:
+                self.thread.start()
+
+    def wake(self) -> None:
+        """Look again at what is due: a clock has moved."""
+        self.inbox.put(None)
+
+    def close(self) -> None:
+        """End the thread; rows in flight fail with `EngineClosedError`."""
+        self.tell_to_stop()
+        with self.lock:
+            begun = self.thread.ident is not None
+        if begun and self._pid == os.getpid() and self.thread is not threading.current_thread():
+            self.thread.join()
+
+    def tell_to_stop(self) -> None:
+        """As `close`, but do not wait, nor take a lock."""
+        if os.getpid() == self._pid:
+            self.closing = True
+            self.inbox.put(None)
+
+    def _run(self) -> None:
         while not self.closing:
-            self.step()
+            self._step()
         with self.lock:
             self._take_inbox(0.0)
-        failed = [(row, Failure(_closed())) for row in self.rows]
+        failed = [(row, Failure(closed_error())) for row in self.rows]
         self.rows.clear()
         deliver_events(failed, ())
 
-    def step(self) -> None:
+    def _step(self) -> None:
         """Take the inbox, then play a token of each row that is due; wait for either."""
-        due = min((row.due for row in self.rows), default=math.inf)
-        self._take_inbox(min(max(0.0, due - time.monotonic()), MAX_WAIT_SECONDS))
+        arrived = self._take_inbox(min((row.seconds_until_due() for row in self.rows), default=math.inf))
         if self.closing:
             return
-        now = time.monotonic()
-        events = [(row, row.next()) for row in self.rows if row.due <= now]
+        if not arrived:
+            for clock in {row.clock for row in self.rows}:
+                due = (row.due for row in self.rows if row.clock is clock and not row.hangs)
+                clock.reach(min(due, default=0.0))
+        events = [(row, row.next()) for row in self.rows if row.seconds_until_due() <= 0]
         for row, event in events:
-            row.due = now + row.reply.interval
-            if isinstance(event, Failure) or event.finish_reason is not None:
+            row.wait(row.reply.interval)
+            if is_last(event):
                 del self.rows[row]
         if events:
             self.steps += 1
             self._drop(deliver_events(events, self.rows))
 
-    def _take_inbox(self, seconds: float) -> None:
-        """Admit and cancel rows; wait this long for the first message."""
+    def _take_inbox(self, seconds: float) -> bool:
+        """Admit and cancel rows; wait this long for the first message. Returns whether there was one."""
         cancelled: set[tuple[Ticket, int | None]] = set()
+        arrived = False
         try:
             while True:
-                message = self.inbox.get(block=seconds > 0, timeout=seconds)
-                seconds = 0.0
+                message = self.inbox.get(block=seconds > 0, timeout=min(seconds, MAX_WAIT_SECONDS))
+                seconds, arrived = 0.0, True
                 if isinstance(message, list):
-                    now = time.monotonic()
                     for row in message:
-                        row.due = now + row.reply.delay
+                        row.wait(row.reply.delay)
                         self.rows[row] = None
                 elif message is not None:
                     cancelled.add(message)
@@ -227,17 +263,18 @@ class _Loop:
             pass
         if cancelled:
             self._drop({row for row in self.rows if {(row.ticket, None), (row.ticket, row.index)} & cancelled})
+        return arrived
 
     def _drop(self, gone: set[PlayedRow]) -> None:
         for row in gone:
             self.rows.pop(row, None)
 
 
-def _tell_to_stop(loop: _Loop, pid: int) -> None:
-    if os.getpid() == pid:
-        loop.closing = True
-        loop.inbox.put(None)
+def is_last(event: Event) -> bool:
+    """Whether nothing of a row follows."""
+    return isinstance(event, Failure) or event.finish_reason is not None
 
 
-def _closed() -> EngineClosedError:
+def closed_error() -> EngineClosedError:
+    """What requests to a closed engine fail with."""
     return EngineClosedError("the engine was closed")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import openai
@@ -57,6 +59,17 @@ class patch_openai:
                     _undo.pop()()
 
 
+@contextlib.contextmanager
+def unpatched() -> Iterator[None]:
+    """Let this thread's clients of the SDK be what they are, whatever is patched."""
+    token = _passes.set(True)
+    try:
+        yield
+    finally:
+        _passes.reset(token)
+
+
+_passes: ContextVar[bool] = ContextVar("localai_shim.unpatched", default=False)
 _lock = threading.RLock()
 _active: list[Runtime] = []
 """What serves the SDK's clients; the last one counts."""
@@ -93,14 +106,14 @@ def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], 
 
     @functools.wraps(init)
     def make(self: Any, **given: Any) -> None:
-        if _active and not isinstance(given.get("http_client"), kinds):
+        if _active and not _passes.get() and not isinstance(given.get("http_client"), kinds):
             given = _without_server(given)
             given["http_client"] = make_http(_active[-1], given.get("http_client"))
         init(self, **given)
 
     @functools.wraps(request)
     def ask(self: Any, *args: Any, **more: Any) -> Any:
-        if _active and not isinstance(self._client, kinds):  # it was made before
+        if _active and not _passes.get() and not isinstance(self._client, kinds):  # it was made before
             replaced, self = self._client, copy.copy(self)
             self._client = make_http(_active[-1], replaced)
         return request(self, *args, **more)

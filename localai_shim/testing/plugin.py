@@ -2,14 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from . import guard
+if TYPE_CHECKING:
+    from .clients import AsyncScriptedOpenAI, ScriptedOpenAI
+    from .factory import ClientFactory, LocalOpenAIConfig
+    from .stage import Stage
+    from .tiny import AsyncTinyOpenAI, TinyOpenAI
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    guard.add_options(parser)
+MARKER = (
+    "local_openai(script=[...], model=..., seed=..., clock=..., context_length=..., assert_complete=..., client=...): "
+    "the script of local_openai and async_local_openai, and their settings; assert_complete=False lets replies be left."
+)
+pytest_plugins = ["localai_shim.testing.offline"]
+_FACTORIES = pytest.StashKey[list["ClientFactory"]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    guard.configure(config)
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test whose scripts are not complete has failed, also where the code under test swallowed what it was told."""
+    try:
+        result = yield
+    except BaseException:
+        _tell_of_calls(item)
+        raise
+    problems = [problem for factory in item.stash.get(_FACTORIES, ()) for problem in factory.problems()]
+    if problems:
+        _tell_of_calls(item)
+        pytest.fail("\n".join([f"the script of {item.name} is not complete:", *problems]), pytrace=False)
+    return result
+
+
+def _tell_of_calls(item: pytest.Item) -> None:
+    """A section of the report of a test that fails: what was asked."""
+    lines = [line for factory in item.stash.get(_FACTORIES, ()) for line in factory.report()]
+    if lines:
+        item.add_report_section("call", "local_openai", "\n".join(lines))
+
+
+@pytest.fixture(scope="session")
+def local_openai_config() -> LocalOpenAIConfig:
+    """Defaults of all scripted clients; override it for a package, module or class."""
+    return {}
+
+
+@pytest.fixture
+def local_openai_factory(
+    request: pytest.FixtureRequest, local_openai_config: LocalOpenAIConfig
+) -> Iterator[ClientFactory]:
+    """Makes scripted clients, each with a script of its own: `local_openai_factory("Hello!")`, `.make_async(...)`."""
+    from .factory import ClientFactory
+
+    factory = ClientFactory(local_openai_config)
+    request.node.stash.setdefault(_FACTORIES, []).append(factory)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture
+def local_openai_stage(request: pytest.FixtureRequest, local_openai_factory: ClientFactory) -> Stage:
+    """The script of `local_openai` and `async_local_openai`, with what the test's markers say."""
+    given: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("local_openai"))):  # the closest one counts
+        if marker.args:
+            raise TypeError("the arguments of the marker local_openai have names: local_openai(script=[...])")
+        given |= marker.kwargs
+    script = given.pop("script", ())
+    return local_openai_factory.stage(*script, **given)
+
+
+@pytest.fixture
+def local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> ScriptedOpenAI:
+    """A real `LocalOpenAI` that answers from this test's script; without one, answers are made up."""
+    return local_openai_factory.sync_client(local_openai_stage)
+
+
+@pytest.fixture
+def async_local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> AsyncScriptedOpenAI:
+    """As `local_openai`, async, with the same script; for asyncio and trio."""
+    return local_openai_factory.async_client(local_openai_stage)
+
+
+@pytest.fixture(scope="session")
+def local_openai_tiny() -> Iterator[TinyOpenAI]:
+    """The small checkpoint in the package, on the real engine: its answers are the same in each run."""
+    from .tiny import TinyOpenAI
+
+    with TinyOpenAI(keep_alive=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
+    """As `local_openai_tiny`, async, for any event loop."""
+    from .tiny import AsyncTinyOpenAI
+
+    client = AsyncTinyOpenAI(keep_alive=0)
+    yield client
+    client._runtime.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
 from . import pictures
+from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
 
 Logprob = float | Mapping[Piece, float]
@@ -35,6 +36,8 @@ class Reply:
     """The request fails with it; an `EngineError` is reported as those of real engines are."""
     fail_after: int | None = None
     """Tokens before the failure; None plays the whole content."""
+    hang: bool = False
+    """What comes then is no failure, but nothing."""
 
 
 ReplyLike = str | Sequence[Piece] | Reply
@@ -114,12 +117,20 @@ class Script:
             if isinstance(entry, dict) and token_id not in entry:
                 raise ValueError(f"logprobs without that of {tokenizer.decode([token_id])!r} itself: {reply}")
         self.fails_after: int | None = None
-        if reply.error is not None or reply.fail_after is not None:
+        if reply.error is not None or reply.fail_after is not None or reply.hang:
             self.fails_after = len(self.ids) if reply.fail_after is None else reply.fail_after
             if not 0 <= self.fails_after <= len(self.ids):
                 raise ValueError(f"{len(self.ids)} tokens cannot fail after {self.fails_after}: {reply}")
         elif reply.finish_reason == "length" and not self.ids:
             raise ValueError(f"a reply that is cut has at least one token: {reply}")
+
+
+class Patience(NamedTuple):
+    """How long a caller waits, on the clock of its answer."""
+
+    seconds: float
+    whole: bool
+    """For the whole answer, rather than for each token."""
 
 
 class PlayedRow:
@@ -134,10 +145,13 @@ class PlayedRow:
         script: Script,
         model: ScriptedModel,
         obey_guide: bool,
+        clock: Clock = REAL,
+        patience: Patience | None = None,
     ) -> None:
         self.sink, self.index, self.ticket = sink, index, ticket
-        self.due = 0.0
-        """When the next token comes, on the clock of `time.monotonic`."""
+        self.clock, self.due, self.hangs = clock, 0.0, False
+        """When the next event comes, on the clock; a row that hangs waits for it without moving the clock on."""
+        self._patience, self._began, self._expires = patience, clock.now, False
         self.reply = script.reply
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
@@ -151,8 +165,37 @@ class PlayedRow:
         self._at = 0
         self._output: list[int] = []
 
+    @property
+    def generated(self) -> int:
+        """Output tokens so far."""
+        return len(self._output)
+
+    def takes_no_time(self, most: int) -> bool:
+        """It may be played at once, as it has no more tokens than these."""
+        reply, request = self.reply, self._request
+        waits = reply.delay or reply.interval or reply.hang
+        return not (waits or request.ignore_eos or max(request.min_tokens, len(self._script.ids)) > most)
+
+    def wait(self, seconds: float) -> None:
+        """The next event comes in so many seconds, unless the caller loses patience before that."""
+        now = self.clock.now
+        if self.reply.hang and len(self._output) == self._script.fails_after:
+            seconds = math.inf
+        self.due, self.hangs = now + seconds, seconds == math.inf
+        if self._patience is not None:
+            deadline = (self._began if self._patience.whole else now) + self._patience.seconds
+            self._expires = self.due > deadline
+            self.due = min(self.due, deadline)
+
+    def seconds_until_due(self) -> float:
+        """Real seconds until the next event; inf where somebody has to advance the clock."""
+        seconds = self.clock.seconds_until(self.due)
+        return math.inf if self.hangs and seconds and self.clock.mode != "real" else seconds
+
     def next(self) -> Event:
         """The row's next event."""
+        if self._expires:
+            return Failure(TimeoutError())
         try:
             return self._play()
         except RowError as error:

@@ -65,8 +65,8 @@ def prompt_of(model: VisionModel, items: Sequence[ProcessedMedia], text: str = Q
     return Prompt(ids, keys=media_keys(ids, spans), media=spans)
 
 
-def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int) -> list[Step]:
-    """Greedy tokens, the prompt run in passes of so many tokens, its last token like those that follow."""
+def prefilled(model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int) -> list[Any]:
+    """The cache of a prompt without its last token, run in passes of so many tokens."""
     cache, state = model.new_cache(), [model.row_state(prompt)]
     done, end = 0, len(prompt.tokens) - 1
     while done < end:
@@ -76,9 +76,14 @@ def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], m
             for span, rows in zip(prompt.media, features, strict=True)
             if span.start < done + k and span.stop > done
         ]
-        tokens = mx.array([prompt.tokens[done : done + k]])
-        model.prefill(StepInput(tokens, cache, state=state, media=media))
+        model.prefill(StepInput(mx.array([prompt.tokens[done : done + k]]), cache, state=state, media=media))
         done += k
+    return cache
+
+
+def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int) -> list[Step]:
+    """Greedy tokens; the prompt's last token is run like those that follow."""
+    cache, state = prefilled(model, prompt, features, most), [model.row_state(prompt)]
     token, steps = prompt.tokens[-1], list[Step]()
     for _ in range(TOKENS):
         logits = model.forward(StepInput(mx.array([[token]]), cache, state=state))[0, -1]

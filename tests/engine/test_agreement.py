@@ -13,7 +13,7 @@ import pytest
 from localai_shim.adapters import text
 from localai_shim.adapters.text import TextModel
 from localai_shim.engine import agreement as module
-from localai_shim.engine.agreement import Agreement, agreement
+from localai_shim.engine.agreement import Agreement, agreement, takes_several
 from localai_shim.engine.model import StepInput
 from tests.architectures import Alone, engine_of, text_model
 from tests.engine.harness import Running, generate, request
@@ -25,6 +25,7 @@ WARNING = "this model's code gives wrong results for several rows at once: it ru
 def _nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module, "_several", {})
 
 
 @pytest.fixture
@@ -59,6 +60,18 @@ def test_so_is_one_whose_shapes_do_not_fit(rows: int) -> None:
 def test_so_is_a_position_that_all_rows_share() -> None:
     """afm7's last layers take the longest row's length for every row's position."""
     assert agreement(text_model("afm7")) == Agreement(in_pieces=True, together=False)
+
+
+@pytest.mark.parametrize("change", [lambda model: model, half], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gpt2", "falcon_h1", "lfm2"])
+def test_rounding_is_no_reason_against_several_tokens_in_a_step(name: str, change: Callable[..., TextModel]) -> None:
+    assert takes_several(change(text_model(name)))
+
+
+@pytest.mark.parametrize("name", ["baichuan_m1", "mamba", "nemotron_h"])
+def test_states_that_see_tokens_which_do_not_count_are_found(name: str) -> None:
+    assert agreement(text_model(name)).together
+    assert not takes_several(text_model(name))
 
 
 def test_so_is_a_position_that_is_read_as_a_number() -> None:
@@ -107,6 +120,7 @@ class Counted:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in another process."""
     monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module, "_several", {})
 
 
 def test_a_model_is_tried_once_and_by_no_later_process(monkeypatch: pytest.MonkeyPatch) -> None:

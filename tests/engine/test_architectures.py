@@ -13,8 +13,10 @@ import mlx.core as mx
 import mlx_lm.utils
 import pytest
 
+from localai_shim.engine.engine import EngineOptions
 from localai_shim.types import ModelLoadError
 from tests.architectures import WINDOW, Alone, architectures, engine_of
+from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, request
 from tests.tiny import VOCABULARY
 
@@ -70,6 +72,19 @@ def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: st
         stats = engine.stats()
         assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
         assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0), "second turns go on from the first"
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("name", named("batched"))
+def test_an_architecture_says_the_same_with_drafts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, turns = Alone(name), [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
+    said = [alone.tokens(tuple(turn), 3 * TOKENS + i) for i, turn in enumerate(turns)]
+    speculate(monkeypatch, Oracle(0.7, {(*turn, 0): known for turn, known in zip(turns, said, strict=True)}))
+    engine = engine_of(name, EngineOptions(speculation="auto"))
+    try:
+        running = [Running(engine, request(turn, max_tokens=3 * TOKENS + i)) for i, turn in enumerate(turns)]
+        assert [row.finish()[0] for row in running] == said
     finally:
         engine.close()
 

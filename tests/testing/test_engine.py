@@ -70,7 +70,7 @@ def test_close_does_not_wait_for_a_row_and_fails_what_is_in_flight() -> None:
     streams = [ask(client, stream=True) for _ in range(2)]
     next(streams[1])
     engine.close()
-    assert engine.is_closed and not engine._thread.is_alive()
+    assert engine.is_closed and not engine._player.thread.is_alive()
     for stream in streams:
         with pytest.raises(openai.APIConnectionError, match="the engine was closed"):
             list(stream)
@@ -130,7 +130,7 @@ def test_a_slow_consumer_loses_nothing_and_holds_nobody_up() -> None:
 
 def test_an_abandoned_engine_ends_its_thread() -> None:
     engine = ScriptedEngine([Reply("never", delay=1000)])
-    thread, running = engine._thread, Running(engine, request([1]))
+    thread, running = engine._player.thread, Running(engine, request([1]))
     running.engine = None
     del engine
     gc.collect()
@@ -306,8 +306,10 @@ def run(code: str) -> tuple[int, str, str]:
 
 def test_the_package_exports_these_names_and_imports_nothing_heavy() -> None:
     assert testing.__all__ == sorted(testing.__all__)
-    assert set(testing.__all__) == {"Decide", "Piece", "Reply", "ReplyLike", "ScriptedEngine", "ScriptedTokenizer"}
+    assert set(testing.__all__) == set(testing._PLACES) and set(testing.__all__) <= set(dir(testing))
     assert all(hasattr(testing, name) for name in testing.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'scripte'"):
+        _ = testing.scripte
     heavy = "('mlx', 'mlx_lm', 'mlx_vlm', 'transformers', 'tokenizers', 'numpy', 'torch')"
     assert run(f"print([name for name in sys.modules if name.split('.')[0] in {heavy}])") == (0, "[]\n", "")
 

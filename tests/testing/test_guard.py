@@ -210,7 +210,8 @@ def test_reaches_out():
 
 def test_it_works_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(localai_shim.__file__).parents[1]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("def test_it():\n    import socket\n    socket.create_connection(('api.openai.com', 443))\n")
-    result = pytester.runpytest_subprocess(*ARGUMENTS, "-n1")
+    result = pytester.runpytest_subprocess(*ARGUMENTS, "-p", "xdist", "-n1")
     result.assert_outcomes(failed=1)
     assert "test_it reached out to api.openai.com:443" in result.stdout.str()

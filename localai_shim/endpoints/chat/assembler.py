@@ -18,6 +18,7 @@ from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
 from ..extras import Extras
+from ..predictions import PredictionCounts
 from ..request_fields import ServedModel, make_usage, new_id, now
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
@@ -63,6 +64,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: answer with a `function_call` instead of `tool_calls`.
         keep: see `Assembler`.
         extras: what the answer has beyond OpenAI's fields.
+        predicted: counts the tokens of a prediction; None: there is none.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: bool,
         keep: Callable[[ChatCompletion], None] | None,
         extras: Extras,
+        predicted: PredictionCounts | None = None,
     ) -> None:
         super().__init__(keep)
+        self._predicted = predicted
         self.id, self._created = new_id("chatcmpl"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._metadata = logprobs, metadata
@@ -100,6 +104,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def feed(self, index: int, token: Token) -> list[ChatCompletionChunk]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
         delta = self._parsers[index].feed(token)
+        if self._predicted is not None:
+            self._predicted.feed(index, token)
         choice = self._choices[index]
         if self._extras.token_ids:
             choice.token_ids.append(token.id)
@@ -124,6 +130,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def collect(self, index: int, token: Token) -> None:
         """Take a choice's next token, when the answer is wanted whole."""
         delta = self._parsers[index].feed(token)
+        if self._predicted is not None:
+            self._predicted.feed(index, token)
         self._choices[index].take(delta)
         if self._extras.token_ids:
             self._choices[index].token_ids.append(token.id)
@@ -276,7 +284,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
-        return make_usage([self._prompt], generated, reasoning)
+        predicted = (0, 0) if self._predicted is None else self._predicted.counts(choice)
+        return make_usage([self._prompt], generated, reasoning, predicted)
 
 
 class _ChoiceState:

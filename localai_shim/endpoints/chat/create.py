@@ -24,6 +24,7 @@ from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_tool_plan
 from ..extras import read_extras
 from ..fields import Fields
+from ..predictions import counted
 from ..prepared import Prepared
 from ..request_fields import (
     SERVICE_TIERS,
@@ -85,6 +86,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         legacy=conversation.tools.legacy,
         keep=keep,
         extras=extras,
+        predicted=counted(generation.drafting.prediction, n),
     )
     requests = answer.requests(prompt, n, generation, param="messages")
     return Prepared(assembler, requests, stream)
@@ -242,7 +244,6 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     """Fields that cannot change the answer of a local model; returns the metadata to echo."""
     fields.choice("service_tier", SERVICE_TIERS)
-    fields.mapping("prediction")  # speeds up what OpenAI serves; the answer is the same without
     _check_modalities(fields.get("modalities", ["text"]))
     return read_metadata(fields)
 

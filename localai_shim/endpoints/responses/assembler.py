@@ -48,6 +48,8 @@ _EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
     "response.content_part.done": types.ResponseContentPartDoneEvent,
     "response.output_text.delta": types.ResponseTextDeltaEvent,
     "response.output_text.done": types.ResponseTextDoneEvent,
+    "response.refusal.delta": types.ResponseRefusalDeltaEvent,
+    "response.refusal.done": types.ResponseRefusalDoneEvent,
     "response.reasoning_text.delta": types.ResponseReasoningTextDeltaEvent,
     "response.reasoning_text.done": types.ResponseReasoningTextDoneEvent,
     "response.reasoning_summary_part.added": types.ResponseReasoningSummaryPartAddedEvent,
@@ -168,6 +170,8 @@ class ResponseAssembler(Assembler[types.Response]):
         self._events: list[types.ResponseStreamEvent] = []
         self._sequence = 0
         self._streams = True
+        self.refuses = False
+        """The text is a refusal: tests may play one."""
 
     def begin(self) -> list[types.ResponseStreamEvent]:
         """The events before the first token."""
@@ -266,7 +270,10 @@ class ResponseAssembler(Assembler[types.Response]):
         if self._logprobs and tokens:
             logprobs = token_logprobs(tokens, self._model.tokenizer)
             item.logprobs += logprobs
-        self._add(item, text, "response.output_text.delta", logprobs=_brief(logprobs))
+        if self.refuses:
+            self._add(item, text, "response.refusal.delta")
+        else:
+            self._add(item, text, "response.output_text.delta", logprobs=_brief(logprobs))
 
     def _add_call(self, call: CallDelta) -> None:
         kind: Kind = "custom" if call.custom else "function"
@@ -288,7 +295,9 @@ class ResponseAssembler(Assembler[types.Response]):
         if not self._streams:
             return
         text, at = "".join(item.text), self._at(item)
-        if item.kind == "message":
+        if item.kind == "message" and self.refuses:
+            self._emit("response.refusal.done", refusal=text, **at)
+        elif item.kind == "message":
             self._emit("response.output_text.done", text=text, logprobs=_brief(item.logprobs), **at)
         elif item.kind == "reasoning":
             self._emit(self._reasoning_type + ".done", text=text, **at)
@@ -318,6 +327,8 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _part(self, item: _Item, text: str) -> dict[str, object]:
         """The one part that messages and reasoning have."""
+        if item.kind == "message" and self.refuses:
+            return {"type": "refusal", "refusal": text}
         if item.kind == "message":
             logprobs = [one.to_dict() for one in item.logprobs]
             return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}

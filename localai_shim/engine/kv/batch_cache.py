@@ -6,7 +6,7 @@ unknown kinds are merged by the methods of their classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ...adapters.contents import Contents
@@ -38,8 +38,12 @@ class BatchCache(Protocol):
         """Free slots."""
         ...
 
-    def advance(self) -> RowCache:
-        """Begin a step in which every row gets one token. Returns the layers that the model is called with."""
+    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
+        """Begin a step, of one token per row or, by slot, of so many: see `SlotCache.advance`."""
+        ...
+
+    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
+        """After a step of several tokens: keep the first of each row's only. See `SlotCache.settle`."""
         ...
 
     @property
@@ -62,13 +66,14 @@ class BatchCache(Protocol):
         ...
 
 
-def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache, list[int]]:
+def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> tuple[BatchCache, list[int]]:
     """Add prefilled rows to a batch; None is an empty one.
 
     Args:
         cache: the batch's; must not be used any more. Its rows keep their slots.
         rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
             from now on, not copied, unless its keys and values are quantised: only slots read these as they are.
+        spare: see `SlotCache`.
 
     Returns:
         The batch's cache, and the slots of the rows that joined.
@@ -83,6 +88,15 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache]) -> tuple[BatchCache
     rows = [*([cache.row] if cache is not None else []), *rows]
     if not can_batch(rows[0]):
         raise ValueError(f"a {type(rows[0][0]).__name__} holds one row at a time")
-    joined: BatchCache = SlotCache() if fits_slots(rows[0]) else MergedCache()
+    joined: BatchCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
     slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]
+
+
+def for_several(cache: BatchCache, spare: int) -> BatchCache:
+    """What takes several tokens of each row in a step: slots, where a row that is alone cannot on its own cache."""
+    if not isinstance(cache, OneRow) or cache.takes_several:
+        return cache
+    slots = SlotCache(spare)
+    slots.join([cache.row])
+    return slots

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...adapters import caches
 from ...adapters.contents import Contents, KeyValues
-from .batch_cache import BatchCache, join
+from .batch_cache import BatchCache, for_several, join
 from .row import RowCache, leaves
 
 MAX_BUCKETS = 4
@@ -26,6 +26,8 @@ class BucketStep:
     """Slots, freed ones included."""
     slots: list[int]
     """Those of the rows, ascending."""
+    tokens: int = 1
+    """For each slot."""
 
 
 class Buckets:
@@ -34,9 +36,11 @@ class Buckets:
 
     Args:
         weight_bytes: the model's.
+        most_tokens: of a row in one step.
     """
 
-    def __init__(self, weight_bytes: int) -> None:
+    def __init__(self, weight_bytes: int, most_tokens: int = 1) -> None:
+        self._spare = most_tokens - 1
         self._max_padding_bytes = max(FREE_PADDING_BYTES, weight_bytes)
         self._buckets: dict[int, BatchCache] = {}
         self._made = 0
@@ -60,7 +64,7 @@ class Buckets:
                 chosen.setdefault(self._choose(row, lengths), []).append(i)
         places: list[Place] = [(0, 0)] * len(rows)
         for name, which in chosen.items():
-            self._buckets[name], slots = join(self._buckets.get(name), [rows[i] for i in which])
+            self._buckets[name], slots = join(self._buckets.get(name), [rows[i] for i in which], self._spare)
             for i, slot in zip(which, slots, strict=True):
                 places[i] = (name, slot)
         return places
@@ -83,6 +87,34 @@ class Buckets:
         return [
             BucketStep(self._buckets[name].advance(), self._buckets[name].width, its) for name, its in slots.items()
         ]
+
+    def advance_several(self, counts: Mapping[Place, int]) -> list[BucketStep]:
+        """Begin a step with so many tokens for each of all rows, by place, in the order of the batch.
+
+        In a bucket, every row runs as many tokens as the one with the most. No step should be in flight, and `settle`
+        is called before the next one.
+        """
+        by_bucket: dict[int, dict[int, int]] = {}
+        for (name, slot), count in counts.items():
+            by_bucket.setdefault(name, {})[slot] = count
+        steps = []
+        for name, its in by_bucket.items():
+            bucket = self._buckets[name] = for_several(self._buckets[name], self._spare)
+            steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values())))
+        return steps
+
+    def settle(self, kept: Mapping[Place, int]) -> dict[Place, int]:
+        """Keep only the first of the tokens that each row got, so many; returns how many were: none of those of a row
+        that has recurrent layers and does not keep all, which is to run again what should have stayed.
+        """
+        by_bucket: dict[int, dict[int, int]] = {}
+        for (name, slot), count in kept.items():
+            by_bucket.setdefault(name, {})[slot] = count
+        return {
+            (name, slot): count
+            for name, its in by_bucket.items()
+            for slot, count in self._buckets[name].settle(its).items()
+        }
 
     @property
     def wants_compaction(self) -> bool:

@@ -1,6 +1,6 @@
-"""One layer's slots. To the model they look like its library's own caches, at one token per row and step.
+"""One layer's slots. To the model they look like its library's own caches, at one token per row and step, or a few.
 
-Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes a token of any number of slots.
+Buffers are stored flat, `[slots * heads * capacity, dim]`, so that one scatter writes tokens of any number of slots.
 MLX does it in place as long as nothing else holds the buffer: what is read of a slot is always copied.
 """
 
@@ -27,6 +27,8 @@ class Current:
     """Slots of each buffer."""
     capacity: int = 0
     """Places of each slot; rings have less."""
+    spare: int = 0
+    """Places that rings have beyond their size: so many tokens of a step can be taken back from a full one."""
     step: Step | None = None
     """The step that runs, or ran last."""
 
@@ -43,8 +45,15 @@ class LayerSlots(Protocol):
         """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
         ...
 
-    def begin(self, width: int) -> None:
-        """Prepare for a step of so many slots."""
+    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+        """Prepare for a step of so many slots, in which so many tokens of each count; None: the one that each has."""
+        ...
+
+    def settle(self, whole: Sequence[bool]) -> None:
+        """After a step of several tokens: take it back for the slots that do not keep the whole of it.
+
+        Where that is a matter of the row's length, nothing is to be done.
+        """
         ...
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
@@ -124,7 +133,7 @@ class KeyValueSlots:
         return step.next_offset if self._written is step else step.offset
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Fetched:
-        """Write a token per slot, `[width, heads, 1, dim]`; returns what attention reads."""
+        """Write the step's tokens, `[width, heads, tokens, dim]`; returns what attention reads."""
         step, ring = self._step, self._ring
         parts = self._stored(keys, values)
         if not self._flat:
@@ -132,11 +141,11 @@ class KeyValueSlots:
         capacity = self._capacity
         for i, part in enumerate(parts):
             width, heads, tokens, dim = part.shape
-            if tokens != 1:
-                raise ValueError("rows of a batch take one token at a time")
+            if tokens != step.tokens:
+                raise ValueError(f"rows of this step take {step.tokens} tokens each, not {tokens}")
             if dim:
-                index = step.index(heads, capacity, ring)
-                self._flat[i] = mx.put_along_axis(self._flat[i], index, part.reshape(width * heads, dim), axis=0)
+                index, new = step.index(heads, capacity, ring), part.reshape(width * heads * tokens, dim)
+                self._flat[i] = mx.put_along_axis(self._flat[i], index, new, axis=0)
         self._written = step
         return self.keys_and_values()
 
@@ -188,9 +197,12 @@ class KeyValueSlots:
             mx.eval(self._flat[i])
         self._slots, self._allocated = slots, capacity
 
-    def begin(self, width: int) -> None:
+    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         if self._upstream == "mlx_vlm":
-            self._idx = self._step.columns(self._capacity, self._ring) - 1
+            self._idx = self._step.columns(self._capacity, self._ring) - self._step.tokens
+
+    def settle(self, whole: Sequence[bool]) -> None:
+        pass
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         rows: list[tuple[int, KeyValues]] = []
@@ -221,7 +233,7 @@ class KeyValueSlots:
         first = start if self._ring is None else 0
         arrays = [copy_of(self._grid(i)[slot : slot + 1, :, first:stored]) for i in range(len(self._flat))]
         if self._ring is not None and length > self._ring.size:
-            arrays = [_rolled(a, self._ring.keep, self._ring.keep - length) for a in arrays]
+            arrays = [self._in_order(self._grid(i)[slot : slot + 1], length) for i in range(len(self._flat))]
         return KeyValues(length, tuple(arrays), self._ring, self._how, self._upstream)
 
     def can_roll_back(self, length: int) -> bool:
@@ -241,10 +253,10 @@ class KeyValueSlots:
     @property
     def _capacity(self) -> int:
         capacity = self._current.capacity
-        return capacity if self._ring is None else min(capacity, self._ring.size)
+        return capacity if self._ring is None else min(capacity, self._ring.size + self._current.spare)
 
     def _stored(self, keys: mx.array, values: mx.array) -> Sequence[mx.array]:
-        """The arrays that are written, of one token per slot."""
+        """The arrays that are written, of one step's tokens."""
         return keys, values
 
     def _allocate(self, parts: Sequence[mx.array]) -> None:
@@ -265,7 +277,17 @@ class KeyValueSlots:
         ring = self._ring
         if ring is None or length <= ring.size:
             return array
-        return _rolled(array, ring.keep, length - ring.keep)
+        spare = self._current.spare
+        if spare:
+            array = mx.pad(array, [(0, 0), (0, 0), (0, spare), (0, 0)])
+        return _rolled(array, ring.keep, (length - ring.size) % (ring.size + spare - ring.keep))
+
+    def _in_order(self, places: mx.array, length: int) -> mx.array:
+        """What `_turned` made of a row that is longer than its ring: its tokens, oldest first."""
+        ring = self._ring
+        assert ring is not None
+        by = (length - ring.size) % (ring.size + self._current.spare - ring.keep)
+        return copy_of(_rolled(places, ring.keep, -by)[:, :, : ring.size])
 
 
 class QuantisedSlots(KeyValueSlots):
@@ -307,13 +329,25 @@ class StateSlots:
     def __init__(self, like: States) -> None:
         self.layer: Any = caches.write(replace(like, arrays=(None,) * len(like.arrays)))
         self._upstream = like.upstream
+        self._before: list[mx.array | None] = []
+        """The states before a step of several tokens."""
 
     def resize(self) -> None:
         pass
 
-    def begin(self, width: int) -> None:
+    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Slots that were never written have the state of an empty row: zeros."""
         self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
+        if counts is not None:
+            self._before = [None if state is None else state[...] for state in self.layer.cache]
+            self.layer.lengths = mx.array(list(counts))
+
+    def settle(self, whole: Sequence[bool]) -> None:
+        before, self._before = self._before, []
+        self.layer.lengths = None
+        if not all(whole):
+            kept = mx.array(list(whole))
+            self.layer.cache = [_where(kept, *states) for states in zip(self.layer.cache, before, strict=True)]
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, States)]
@@ -353,9 +387,13 @@ class ListSlots:
         for part in self._parts:
             part.resize()
 
-    def begin(self, width: int) -> None:
+    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         for part in self._parts:
-            part.begin(width)
+            part.begin(width, counts)
+
+    def settle(self, whole: Sequence[bool]) -> None:
+        for part in self._parts:
+            part.settle(whole)
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         columns = zip(*(row.parts for row in contents if isinstance(row, Parts)), strict=True)
@@ -380,6 +418,13 @@ def _rolled(array: mx.array, keep: int, by: int) -> mx.array:
     """Roll the tokens behind the first `keep`, `[1, heads, tokens, dim]`."""
     rolled = mx.roll(array[:, :, keep:], by, 2)
     return rolled if not keep else mx.concatenate([array[:, :, :keep], rolled], axis=2)
+
+
+def _where(kept: mx.array, after: mx.array | None, before: mx.array | None) -> mx.array | None:
+    """The new states of the slots `[width]` that are kept, and the old ones of the others; None are zeros."""
+    if after is None:
+        return before
+    return mx.where(kept.reshape(-1, *[1] * (after.ndim - 1)), after, 0 if before is None else before)
 
 
 def _with_rows(state: mx.array | None, rows: int) -> mx.array | None:

@@ -5,7 +5,7 @@ They copy the whole batch at each join and leave.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...adapters.contents import Contents
 from .row import RowCache, copied
@@ -45,8 +45,13 @@ class MergedCache:
         for slot in slots:
             self._live[slot] = False
 
-    def advance(self) -> RowCache:
+    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
+        if counts is not None:
+            raise ValueError("this model's caches take one token per row and step")
         return self._layers
+
+    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
+        return dict(kept)
 
     @property
     def wants_compaction(self) -> bool:

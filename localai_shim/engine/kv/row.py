@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
 
 from ...adapters import caches
-from ...adapters.contents import Contents, KeyValues, Parts, States
+from ...adapters.contents import Contents, KeyValues, Parts, States, is_trimmable
 
 RowCache = list[Any]
 """One row's cache: an object of mlx-lm or mlx-vlm per layer."""
@@ -89,6 +90,7 @@ class OneRow:
 
     def __init__(self, row: RowCache) -> None:
         self.row = row
+        self._count = 1  # tokens of the last step
 
     width = 1
     wants_compaction = False
@@ -107,8 +109,19 @@ class OneRow:
     def leave(self, slots: Sequence[int]) -> None:
         pass
 
-    def advance(self) -> RowCache:
+    @cached_property
+    def takes_several(self) -> bool:
+        """Whether tokens can be taken back from it, however long it is."""
+        return all(layer is not None and is_trimmable(layer) for layer in map(caches.read, self.row))
+
+    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
+        self._count = counts[0] if counts else 1
         return self.row
+
+    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
+        if kept[0] < self._count:
+            self.rollback(0, self._count - kept[0])
+        return dict(kept)
 
     def compact(self) -> dict[int, int]:
         return {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.contents import Contents, KeyValues
+from ...adapters.contents import Contents, KeyValues, States
 from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import RowCache, leaves, read_row
 from .step import Step
@@ -21,10 +21,15 @@ class SlotCache:
 
     Slots are numbered from 0. A step runs all up to the last live one: free ones among them, too, until a row takes
     them or `compact` closes them.
+
+    Args:
+        spare: tokens of a step that can be taken back from a full sliding window: places that its ring has to spare.
     """
 
-    def __init__(self) -> None:
-        self._current = Current()
+    def __init__(self, spare: int = 0) -> None:
+        self._current = Current(spare=spare)
+        self._recurrent = False
+        self._counts: dict[int, int] = {}  # tokens of the step that is not settled yet
         self._layers: list[LayerSlots] = []
         self._lengths: dict[int, int] = {}  # of the live slots
         self._steps_with_free = 0
@@ -53,6 +58,7 @@ class SlotCache:
         lengths = [length_of(row) for row in contents]
         if not self._layers:
             self._layers = [layer_slots(layer, self._current) for layer in contents[0]]
+            self._recurrent = any(isinstance(layer, States) for layer in leaves(contents[0]))
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
@@ -66,20 +72,45 @@ class SlotCache:
         for slot in slots:
             del self._lengths[slot]
 
-    def advance(self) -> RowCache:
-        """Begin a step in which every live row gets one token. Returns the layers that the model is called with."""
-        width = self.width
+    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
+        """Begin a step. Returns the layers that the model is called with.
+
+        Args:
+            counts: by slot, how many tokens each row gets; the model is given as many of each as the most of these, and
+                `settle` is called before the next step. None: one each, and nothing is to be settled.
+        """
+        width, tokens = self.width, max(counts.values()) if counts else 1
         has_free = width > len(self._lengths)
         self._steps_with_free = self._steps_with_free + 1 if has_free else 0
-        if self._grow():
+        if self._grow(tokens):
             self._resize()
         lengths = np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64)
-        self._current.step = Step(lengths, has_free)
+        self._current.step = Step(lengths, has_free, tokens, self._current.spare)
         for slot in self._lengths:
-            self._lengths[slot] += 1
+            self._lengths[slot] += counts[slot] if counts else 1
+        self._counts = dict(counts or {})
+        in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
-            layer.begin(width)
+            layer.begin(width, in_all)
         return [layer.layer for layer in self._layers]
+
+    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
+        """After a step of several tokens: take back what is not kept.
+
+        Args:
+            kept: by slot, how many of the row's tokens stay.
+
+        Returns:
+            By slot, how many did: none of those of a row that does not keep all, where the model has recurrent layers.
+        """
+        counts, self._counts = self._counts, {}
+        stay = {slot: n if n == counts[slot] or not self._recurrent else 0 for slot, n in kept.items()}
+        for slot, n in stay.items():
+            self._lengths[slot] -= counts[slot] - n
+        whole = [stay.get(slot) == counts.get(slot) for slot in range(self.width)]
+        for layer in self._layers:
+            layer.settle(whole)
+        return stay
 
     @property
     def wants_compaction(self) -> bool:
@@ -129,17 +160,18 @@ class SlotCache:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _needed(self) -> int:
-        """Places that a slot has to have for the next step."""
-        return max(self._lengths.values(), default=0) + 1
+    def _needed(self, tokens: int = 1) -> int:
+        """Places that a slot has to have for the next step, of so many tokens."""
+        return max(self._lengths.values(), default=0) + tokens
 
-    def _grow(self) -> bool:
+    def _grow(self, tokens: int = 1) -> bool:
         """Set the size that buffers need for the next step; whether it has changed."""
         now, grows = self._current, False
         if self.width > now.slots:
             now.slots, grows = slots_for(self.width), True
-        if self._needed() > now.capacity:
-            now.capacity, grows = capacity_for(max(self._needed(), now.capacity + now.capacity // 4)), True
+        needed = self._needed(tokens)
+        if needed > now.capacity:
+            now.capacity, grows = capacity_for(max(needed, now.capacity + now.capacity // 4)), True
         return grows
 
     def _is_oversized(self) -> bool:

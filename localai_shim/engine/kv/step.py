@@ -14,41 +14,43 @@ MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shape
 
 
 class Step:
-    """One token for each of `width` slots.
+    """One token, or several, for each of `width` slots.
 
     Args:
-        lengths: `[width]` tokens that each slot holds; 0 for a free one, which writes and reads its first place only.
+        lengths: `[width]` tokens that each slot holds; 0 for a free one, which writes and reads its first places only.
         has_free: whether there are free slots among them.
+        tokens: for each slot; those that do not count are at its end, where no other looks.
+        spare: places that rings have beyond their size.
     """
 
-    def __init__(self, lengths: npt.NDArray[np.int64], has_free: bool) -> None:
-        self.width = len(lengths)
+    def __init__(self, lengths: npt.NDArray[np.int64], has_free: bool, tokens: int = 1, spare: int = 0) -> None:
+        self.width, self.tokens, self._spare = len(lengths), tokens, spare
         self._lengths = lengths
-        self._longest, self._shortest = int(lengths.max()) + 1, int(lengths.min()) + 1
+        self._longest, self._shortest = int(lengths.max()) + tokens, int(lengths.min()) + tokens
         self._even = not has_free and self._longest == self._shortest
         self._masks: dict[tuple[int, Ring | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
 
     @cached_property
     def offset(self) -> int | mx.array:
-        """Each slot's position: an int where all have the same, as in a plain cache, else `[width]` int32."""
-        return self._longest - 1 if self._even else mx.array(self._lengths.astype(np.int32))
+        """Each slot's first position: an int where all have the same, as in a plain cache, else `[width]` int32."""
+        return self._longest - self.tokens if self._even else mx.array(self._lengths.astype(np.int32))
 
     @cached_property
     def next_offset(self) -> int | mx.array:
         """The positions after this step."""
-        return self.offset + 1
+        return self.offset + self.tokens
 
     def columns(self, capacity: int, ring: Ring | None) -> int:
         """How many places of each slot attention reads."""
-        if ring is not None and self._longest >= ring.size:
-            return ring.size
+        if ring is not None and self._longest >= ring.size + self._spare:
+            return ring.size + self._spare
         if self._even:
             return self._longest
         return min(-(-self._longest // MASKED_COLUMNS) * MASKED_COLUMNS, capacity)
 
     def mask(self, capacity: int, ring: Ring | None, window: int | None) -> mx.array | None:
-        """`[width, 1, 1, columns]` bool, or None where attention may use all that it reads.
+        """`[width, 1, tokens, columns]` bool, or None where attention may use all that it reads.
 
         Args:
             capacity: places per slot.
@@ -58,7 +60,8 @@ class Step:
         if window is not None and (window >= self._longest or (ring is not None and ring.size <= window)):
             window = None
         columns = self.columns(capacity, ring)
-        if window is None and columns <= self._shortest:
+        all_held = self.tokens == 1 and (ring is None or not self._spare or self._longest <= ring.size)
+        if window is None and all_held and columns <= self._shortest:
             return None
         key = (columns, ring, window)
         if key not in self._masks:
@@ -66,17 +69,21 @@ class Step:
         return self._masks[key]
 
     def index(self, heads: int, capacity: int, ring: Ring | None) -> mx.array:
-        """`[width * heads, 1]` uint32: where this step's tokens are written in `[slots * heads * capacity, dim]`."""
+        """`[width * heads * tokens, 1]` uint32: where the step writes in `[slots * heads * capacity, dim]`."""
         key = (heads, capacity, ring)
         if key not in self._indices:
             runs = np.arange(self.width * heads, dtype=np.int64).reshape(self.width, heads) * capacity
-            flat = runs + place(self._lengths, ring)[:, None]
+            positions = self._lengths[:, None] + np.arange(self.tokens)
+            flat = runs[:, :, None] + place(positions, ring, self._spare)[:, None]
             self._indices[key] = mx.array(flat.reshape(-1, 1).astype(np.uint32))
         return self._indices[key]
 
     def _make_mask(self, columns: int, ring: Ring | None, window: int | None) -> mx.array:
-        last = mx.array(self._lengths.astype(np.int32))[:, None, None, None]
+        first = mx.array(self._lengths.astype(np.int32))[:, None, None, None]
+        last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
         position = mx.arange(columns, dtype=mx.int32)
+        if ring is not None and (self.tokens > 1 or self._spare):
+            return self._ring_mask(position, first, last, ring, window)
         mask = position <= last
         if window is None:
             return mask
@@ -85,10 +92,30 @@ class Step:
             position = mx.where((position < ring.keep) | (last < ring.size), position, turning)
         return mask & (position > last - window)
 
+    def _ring_mask(self, place: mx.array, first: mx.array, last: mx.array, ring: Ring, window: int | None) -> mx.array:
+        """What each token may see of a ring's places, which hold more than the ring would without it.
 
-def place(positions: npt.NDArray[np.int64], ring: Ring | None) -> npt.NDArray[np.int64]:
-    """The places of tokens at these positions in their slots."""
+        Args:
+            place: `[columns]`.
+            first: `[width, 1, 1, 1]` each slot's first position in this step.
+            last: `[width, 1, tokens, 1]` each token's position.
+            ring: without the spare places.
+            window: see `mask`.
+        """
+        places, end = ring.size + self._spare, first + (self.tokens - 1)
+        turning = end - (end - place) % (places - ring.keep)
+        position = mx.where((place < ring.keep) | (end < places), place, turning)
+        if window is None:
+            held = (position < ring.keep) | (position > last - (ring.size - ring.keep))
+        else:
+            held = position > last - window
+        return held & (position <= last)
+
+
+def place(positions: npt.NDArray[np.int64], ring: Ring | None, spare: int = 0) -> npt.NDArray[np.int64]:
+    """The places of tokens at these positions in their slots; a ring may have some to spare."""
     if ring is None:
         return positions
-    turning = ring.keep + (positions - ring.keep) % (ring.size - ring.keep)
-    return np.where(positions < ring.size, positions, turning)
+    size = ring.size + spare
+    turning = ring.keep + (positions - ring.keep) % (size - ring.keep)
+    return np.where(positions < size, positions, turning)

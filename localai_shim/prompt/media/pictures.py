@@ -38,6 +38,7 @@ _MAX_RLE_PIXELS = 4_000_000
 _MAX_JPEG_SCANS = 64
 # Of up to 255 bytes each, before the first frame.
 _MAX_GIF_BLOCKS = 100_000
+_STRIP_PIXELS = 1 << 20
 _ORIENTATION = 0x0112
 _TIFF_TILE_SIDES = (322, 323)
 _TURNS = {
@@ -156,7 +157,14 @@ def _upright_pixels(image: Image.Image) -> Pixels:
     image = _rgb(image)
     if turn is not None:
         image = image.transpose(turn)
-    return np.frombuffer(image.tobytes(), np.uint8).reshape(image.height, image.width, 3)  # nobody can write to bytes
+    width, height = image.size
+    pixels = np.empty((height, width, 3), np.uint8)
+    rows = max(1, _STRIP_PIXELS // width)
+    for top in range(0, height, rows):  # other threads run between strips, and there is no second copy of all
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        pixels[top : top + rows] = np.frombuffer(strip.tobytes(), np.uint8).reshape(-1, width, 3)
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -21,7 +21,9 @@ from .videos import is_video
 MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "video": 256 << 20}
 """OpenAI takes 50 MB in one request. A video goes through a temporary file."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+[=\s]*")
+_PIECE_CHARACTERS = 1 << 19
+_TAIL_CHARACTERS = 1 << 10
+_PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _KNOWN = {"image": is_picture, "audio": is_sound, "video": is_video}
 _INVALID_URL: dict[MediaKind, str] = {"image": "invalid_image_url"}
@@ -64,14 +66,16 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
 
 def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
     """What stands behind the comma. Its type is not asked: the content says what it is, and callers err."""
-    head, comma, body = text.partition(",")
-    if not comma:
+    comma = text.find(",")
+    if comma < 0:
         raise _refuse(path, kind, "a data: URL has a comma before its content, as in 'data:image/png;base64,iVBOR...'")
-    if len(body) > 4 * MAX_FILE_BYTES[kind]:
+    if len(text) - comma > 4 * MAX_FILE_BYTES[kind]:
         raise _too_long(path, kind)
-    if re.search(r";\s*base64\s*$", head, re.IGNORECASE) is None:
-        return _limited(urllib.parse.unquote_to_bytes(body), path, kind)
-    data = _decoded(urllib.parse.unquote(body) if "%" in body else body)
+    if re.search(r";\s*base64\s*$", text[:comma], re.IGNORECASE) is None:
+        return _limited(urllib.parse.unquote_to_bytes(text[comma + 1 :]), path, kind)
+    if text.find("%", comma) >= 0:
+        text = text[: comma + 1] + urllib.parse.unquote(text[comma + 1 :])
+    data = _decoded(text, comma + 1)
     if data is None:
         raise _refuse(path, kind, "what follows the comma of the data: URL is not base64", base64=True)
     return _limited(data, path, kind)
@@ -80,18 +84,28 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
 def _raw_base64(text: str, kind: MediaKind) -> bytes | None:
     """The content, if the text is base64 of a format that is known; then it is no path."""
     beginning = _decoded("".join(text[:64].split())[:40])
-    if beginning is None or not _KNOWN[kind](beginning) or _BASE64.fullmatch(text) is None:
-        return None
-    return _decoded(text)
+    return _decoded(text) if beginning is not None and _KNOWN[kind](beginning) else None
 
 
-def _decoded(text: str) -> bytes | None:
-    """Base64, with or without its padding, with or without whitespace, of either alphabet."""
+def _decoded(text: str, start: int = 0) -> bytes | None:
+    """Base64 from `start` on, with or without its padding, with or without whitespace, of either alphabet.
+
+    In pieces, since other threads cannot run during any of these steps.
+    """
+    tail = text[max(start, len(text) - _TAIL_CHARACTERS) :]
+    end = len(text) - len(tail) + len(tail.rstrip("= \t\r\n\f\v"))
+    pieces, rest = [], b""
     try:
-        digits = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"), b" \t\r\n\f\v").rstrip(b"=")
-        return base64.b64decode(digits + b"=" * (-len(digits) % 4), validate=True)
+        for at in range(start, end, _PIECE_CHARACTERS):
+            piece = text[at : min(at + _PIECE_CHARACTERS, end)].encode("ascii")
+            digits = rest + piece.translate(_PLAIN_DIGITS, b" \t\r\n\f\v")
+            whole = len(digits) // 4 * 4
+            pieces.append(base64.b64decode(digits[:whole], validate=True))
+            rest = digits[whole:]
+        pieces.append(base64.b64decode(rest + b"=" * (-len(rest) % 4), validate=True))
     except (UnicodeEncodeError, binascii.Error):
         return None
+    return b"".join(pieces)
 
 
 def _allowed_file(text: str, path: str, kind: MediaKind, rules: MediaRules) -> bytes:

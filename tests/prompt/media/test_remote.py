@@ -295,6 +295,13 @@ def test_https_checks_who_answers(net: Net, monkeypatch: pytest.MonkeyPatch) -> 
     assert not Handler.seen
 
 
+def test_where_the_system_knows_no_authorities_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    context = remote._tls()
+    assert context.cert_store_stats()["x509_ca"] > 0
+    assert context.check_hostname
+
+
 def test_only_clients_that_allow_it_fetch(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=net.resolve, connect=net.connect))
     url = "http://public.test/picture"

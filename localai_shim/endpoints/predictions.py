@@ -1,0 +1,91 @@
+"""What a request says of drafts: a prediction of its answer, and whether any are run. What came of the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import BadRequest
+from ..prediction import Follower
+from ..prompt.messages import encodable
+from ..prompt.template import ChatTokenizer
+from ..types import Token
+from .fields import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How the rows of a request get drafts."""
+
+    prediction: tuple[int, ...]
+    """See `GenerationRequest.prediction`."""
+    speculation: bool
+    """See `GenerationRequest.speculation`."""
+
+
+def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
+    """`prediction` and `speculation`."""
+    text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
+    return Drafting(tuple(tokenizer.encode_marker(text)) if text else (), mode != "off")
+
+
+def _read_prediction(fields: Fields) -> str:
+    prediction = fields.inner("prediction")
+    if not fields.has("prediction"):
+        return ""
+    kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
+    prediction.finish()
+    if kind != "content":
+        raise BadRequest(
+            f"Invalid value: {kind!r}. Supported values are: 'content'.", param="prediction.type", code="invalid_value"
+        )
+    if isinstance(content, str):
+        return encodable(content, "prediction.content")
+    if not isinstance(content, list | tuple):
+        raise BadRequest.wrong_type("prediction.content", "a string or an array of text parts", content)
+    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(content))
+
+
+def _read_part(part: object, path: str) -> str:
+    if not isinstance(part, dict):
+        raise BadRequest.wrong_type(path, "a text part", part)
+    fields = Fields({f"{path}.{key}": value for key, value in part.items()})
+    kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
+    fields.finish()
+    if kind != "text":
+        raise BadRequest(
+            f"Invalid value: {kind!r}. Supported values are: 'text'.", param=f"{path}.type", code="invalid_value"
+        )
+    if text is None:
+        raise BadRequest.missing(f"{path}.text")
+    return text
+
+
+class PredictionCounts:
+    """How many tokens of a prediction the choices of an answer have, whether or not drafts were run.
+
+    Args:
+        prediction: token ids.
+        choices: how many.
+    """
+
+    def __init__(self, prediction: Sequence[int], choices: int) -> None:
+        self._length = len(prediction)
+        self._followers = [Follower(prediction) for _ in range(choices)]
+        self._finished = [False] * choices
+
+    def feed(self, index: int, token: Token) -> None:
+        """Take a choice's next token."""
+        self._followers[index].feed((token.id,))
+        self._finished[index] = token.finish_reason is not None
+
+    def counts(self, index: int | None = None) -> tuple[int, int]:
+        """(tokens that came, tokens that did not) of one choice, or of all; these of finished ones only."""
+        which = range(len(self._followers)) if index is None else (index,)
+        accepted = sum(self._followers[i].accepted for i in which)
+        return accepted, sum(self._length - self._followers[i].accepted for i in which if self._finished[i])
+
+
+def counted(prediction: Sequence[int], choices: int) -> PredictionCounts | None:
+    """What counts a prediction; None where there is none."""
+    return PredictionCounts(prediction, choices) if prediction else None

@@ -1,0 +1,227 @@
+"""Whether drafts are run, whose, and how many: what is expected of them against what steps of several tokens cost.
+
+Steps cost what was measured, by how many rows they have and how many tokens of each. Every source is trusted, per row,
+as far as its guesses were right: also those that were not run, as what a row emits tells that for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .drafts import Drafter, ForcedTokens, PredictedText, PromptLookup
+from .row import Row
+from .verify import MAX_STEP_TOKENS
+
+log = logging.getLogger("localai_shim")
+
+DRAFT_CAPS = (1, 3, 7, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
+RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
+COST_WEIGHT = 0.2  # of the latest step in what steps of its kind cost
+FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
+MIN_GAIN = 1.08  # of expected tokens per second
+MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
+MAX_OUTLIER = 3.0  # a step that took more than so many times what was expected counts as if it had taken that
+FORGET = 0.998  # what is left of a measured cost each time that it speaks against drafts: it may have changed
+MIN_BASE_STEPS = 2  # ordinary steps that are measured first
+LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
+
+
+def own_drafters() -> list[Drafter]:
+    """Those that need nothing but the rows, the surest first."""
+    return [ForcedTokens(), PredictedText(), PromptLookup()]
+
+
+@dataclass(slots=True)
+class _Trust:
+    """What is known of one source's drafts for one row."""
+
+    rate: float
+    """The share that was right."""
+    resume: float = 0
+    """The source is asked again when the row has generated so many tokens."""
+    wait: int = 1
+    since: int = 0
+    """Tokens that the row had generated before `guess`."""
+    guess: Sequence[int] = ()
+
+    def learn(self, row: Row) -> None:
+        """Compare the last guess with what came."""
+        came = row.output_tokens[self.since : self.since + len(self.guess)]
+        if not came:
+            return
+        right = next((i for i, (a, b) in enumerate(zip(self.guess, came, strict=False)) if a != b), len(came))
+        self.guess = ()
+        self.rate = 1 - (1 - self.rate) * (1 - RATE_WEIGHT) ** right
+        if right < len(came):
+            self.rate *= 1 - RATE_WEIGHT
+        self.wait = 1 if right or self.rate > LOW_RATE else min(2 * self.wait, MAX_WAIT_TOKENS)
+        self.resume = row.generated + self.wait - 1
+
+    def expected(self, drafts: int) -> float:
+        """How many of so many drafts are probably right."""
+        rate = min(self.rate, 0.99)
+        return rate * (1 - rate**drafts) / (1 - rate)
+
+
+@dataclass(slots=True)
+class _Guess:
+    source: Drafter
+    trust: _Trust
+    tokens: Sequence[int]
+
+
+class StepCosts:
+    """What steps take, in seconds."""
+
+    def __init__(self) -> None:
+        self._base: dict[int, tuple[int, float]] = {}
+        """By rows: steps measured, and their mean, the latest weighing most."""
+        self._several: dict[tuple[int, int], float] = {}
+        """By rows and the bits of the other tokens: in units of an ordinary step."""
+
+    def note(self, rows: int, tokens: int, seconds: float) -> None:
+        """Measured: a step of so many tokens per row."""
+        if tokens > 1:
+            expected = self.relative(rows, tokens)
+            if expected is not None and rows in self._base:
+                base = self._base[rows][1]
+                measured = min(seconds / base, MAX_OUTLIER * expected)
+                key = (rows, (tokens - 1).bit_length())
+                weight = COST_WEIGHT if key in self._several else 1.0
+                self._several[key] = (1 - weight) * expected + weight * measured
+            return
+        count, mean = self._base.get(rows, (0, seconds))
+        weight = max(COST_WEIGHT, 1 / (count + 1))
+        self._base[rows] = (count + 1, mean + weight * (min(seconds, MAX_OUTLIER * mean) - mean))
+
+    def relative(self, rows: int, tokens: int) -> float | None:
+        """What a step of so many tokens per row takes, in ordinary ones; None while these are not known."""
+        if self._base.get(rows, (0, 0.0))[0] < MIN_BASE_STEPS:
+            return None
+        size = (tokens - 1).bit_length()
+        known = self._several.get((rows, size))
+        if known is not None:
+            return known
+        near = [(abs(other - size), other) for other in range(1, 5) if (rows, other) in self._several]
+        if not near:
+            return 1 + FIRST_TOKEN_COST * (tokens - 1)
+        other = min(near)[1]
+        return 1 + max(0.0, self._several[rows, other] - 1) * 2.0 ** (size - other)
+
+    def forget(self, rows: int) -> None:
+        """Believe a little less that steps of several tokens are dear."""
+        for size in range(1, 5):
+            known = self._several.get((rows, size))
+            if known is not None and known > 1:
+                self._several[rows, size] = 1 + (known - 1) * FORGET
+
+
+@dataclass(slots=True)
+class SourceCounts:
+    """Drafts of one source that were run, and those of them that were right."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Speculation:
+    """Chooses the drafts of each step.
+
+    Attributes:
+        drafters: the first that has a guess for a row is the one that counts.
+        counts: by source.
+    """
+
+    drafters: Sequence[Drafter]
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    costs: StepCosts = field(default_factory=StepCosts)
+    _run: list[_Guess | None] = field(default_factory=list)
+
+    def expects(self, rows: Sequence[Row]) -> bool:
+        """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then."""
+        return bool(rows) and self._choose(rows, self._guess(rows)) > 0
+
+    def drafts(self, rows: Sequence[Row]) -> list[list[int]] | None:
+        """The drafts to run, per row; None: an ordinary step."""
+        guesses = self._guess(rows)
+        most = self._choose(rows, guesses)
+        if not most and not any(row.replay for row in rows):
+            return None
+        self._run = [None if guess is None or not most else guess for guess in guesses]
+        return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
+
+    def verified(
+        self, rows: Sequence[Row], drafts: Sequence[Sequence[int]], emitted: Sequence[int], seconds: float, tokens: int
+    ) -> None:
+        """These drafts were run, in a step of so many tokens per row."""
+        self.costs.note(len(rows), tokens, seconds)
+        for guess, some, count in zip(self._run, drafts, emitted, strict=True):
+            if guess is not None and some:
+                counts = self.counts.setdefault(guess.source.source, SourceCounts())
+                counts.drafted += len(some)
+                counts.accepted += max(0, count - 1)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _guess(self, rows: Sequence[Row]) -> list[_Guess | None]:
+        """Each row's drafts, by the first source that has some."""
+        out: list[_Guess | None] = [None] * len(rows)
+        most = [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]
+        open_rows = [i for i, row in enumerate(rows) if most[i] > 0 and row.request.speculation]
+        for drafter in self.drafters:
+            asked = []
+            for i in open_rows:
+                trust = self._trust(rows[i], drafter)
+                if trust.guess:
+                    trust.learn(rows[i])
+                if trust.resume <= rows[i].generated:
+                    asked.append(i)
+            if not asked:
+                continue
+            found = self._ask(drafter, [rows[i] for i in asked], [most[i] for i in asked])
+            for i, tokens in zip(asked, found, strict=True):
+                if tokens:
+                    trust = self._trust(rows[i], drafter)
+                    trust.since, trust.guess = rows[i].generated, tokens
+                    out[i] = _Guess(drafter, trust, tokens)
+            open_rows = [i for i in open_rows if out[i] is None]
+        return out
+
+    def _trust(self, row: Row, drafter: Drafter) -> _Trust:
+        key = (self, drafter)
+        trust: _Trust | None = row.drafting.get(key)
+        if trust is None:
+            trust = row.drafting[key] = _Trust(drafter.trust)
+        return trust
+
+    def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        try:
+            return [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
+        except Exception:
+            log.exception("drafts by '%s' failed; its rows go on without", drafter.source)
+            for row in rows:
+                self._trust(row, drafter).resume = float("inf")
+            return [()] * len(rows)
+
+    def _choose(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> int:
+        """The most drafts per row that give most tokens per second; 0: none do."""
+        some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
+        if not some:
+            return 0
+        best, chosen = MIN_GAIN * len(rows), 0
+        for cap in DRAFT_CAPS:
+            tokens = max(replay + 1 + min(cap, len(guess.tokens)) for guess, replay in some)
+            cost = self.costs.relative(len(rows), tokens)
+            if cost is None:
+                return 0
+            gain = (len(rows) + sum(g.trust.expected(min(cap, len(g.tokens))) for g, _ in some)) / cost
+            if gain > best and cost <= MAX_COST:
+                best, chosen = gain, cap
+            if all(len(guess.tokens) <= cap for guess, _ in some):
+                break
+        if not chosen:
+            self.costs.forget(len(rows))
+        return chosen

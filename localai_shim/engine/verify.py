@@ -1,0 +1,191 @@
+"""A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
+
+Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
+position, and after penalties, masks and stop checks have seen them. What a row emits is what it emits without drafts.
+
+Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position
+by position, together, as far as their drafts were right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from ..types import Event, Failure, RowError, Token
+from .kv import Buckets, BucketStep, Place
+from .model import Model, StepInput
+from .row import Row
+from .sampling import Sampler, has_history
+
+MAX_STEP_TOKENS = 16
+"""Most tokens of a row in one step, those that it runs once more among them."""
+
+Emit = Callable[[Row, Event], None]
+_async_eval: Callable[..., None] = mx.async_eval
+
+
+@dataclass(slots=True)
+class Verified:
+    """What came of a step's drafts."""
+
+    emitted: list[int]
+    """Tokens that each row emitted; 0 for one that failed at once."""
+    ended: list[Row] = field(default_factory=list)
+    failed: list[Row] = field(default_factory=list)
+
+
+def advance(
+    row: Row, token_id: int, details: tuple[float | None, Sequence[tuple[int, float]]], model: Model, emit: Emit
+) -> RowError | bool:
+    """Count and emit a row's next token; returns whether the row ends with it, or why it failed."""
+    try:
+        reason, is_eos = row.advance(token_id, model.eos_token_ids)
+    except RowError as error:
+        emit(row, Failure(error))
+        return error
+    emit(row, Token(token_id, *details, reason, is_eos))
+    return reason is not None
+
+
+@dataclass(slots=True)
+class Positions:
+    """The logits of a step of several tokens, possibly still being computed."""
+
+    logits: Any
+    """`[positions, vocabulary]`: after each token that ran, those to no purpose included."""
+    first: list[int]
+    """Of each row, the position after its last token; those after its drafts follow."""
+
+    def at(self, positions: list[int]) -> Any:
+        """The logits at some positions, `[positions, vocabulary]`."""
+        return self.logits if positions == list(range(len(self.logits))) else self.logits[mx.array(positions)]
+
+
+def run(
+    model: Model, cache: Buckets, places: Sequence[Place], rows: Sequence[Row], drafts: Sequence[Sequence[int]]
+) -> tuple[Positions, int]:
+    """Launch a step: of each row what is to be run once more, its last token, and its drafts.
+
+    Returns:
+        What it computes, and the most tokens that it runs of a row. The cache is to be settled afterwards.
+    """
+    blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
+    at = {place: i for i, place in enumerate(places)}
+    first, parts, start = [0] * len(rows), [], 0
+    steps = cache.advance_several({place: len(block) for place, block in zip(places, blocks, strict=True)})
+    for name, step in zip(dict.fromkeys(name for name, _ in places), steps, strict=True):
+        mine = {slot: blocks[at[name, slot]] for slot in step.slots}
+        padding = [0] * step.tokens
+        tokens = mx.array([[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)], mx.int32)
+        counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
+        logits = model.forward(StepInput(tokens, step.layers, counts, _states(rows, at, name, step)))
+        parts.append(logits.reshape(-1, logits.shape[-1]))
+        for slot in step.slots:
+            i = at[name, slot]
+            first[i] = start + slot * step.tokens + len(rows[i].replay)
+        start += step.width * step.tokens
+    positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
+    _async_eval(positions.logits)
+    return positions, max(map(len, blocks))
+
+
+def _states(
+    rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep
+) -> Sequence[object | None] | None:
+    """What the model keeps of each slot's row; freed ones run on some row's."""
+    states = [rows[at.get((name, slot), at[name, step.slots[0]])].state for slot in range(step.width)]
+    return states if any(state is not None for state in states) else None
+
+
+def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], done: Verified) -> None:
+    """Take what was wrong out of the caches; rows know afterwards what they have to run once more."""
+    kept = [len(row.replay) + max(1, emitted) for row, emitted in zip(rows, done.emitted, strict=True)]
+    stayed = cache.settle(dict(zip(places, kept, strict=True)))
+    for place, row, count in zip(places, rows, kept, strict=True):
+        ran = [*row.prompt_tokens[-1:], *row.output_tokens][:-1] if stayed[place] < count else []
+        row.replay = ran[len(ran) - (count - stayed[place]) :]
+
+
+class Verifier:
+    """Samples after every token of a step, and emits what holds.
+
+    Args:
+        rows: in batch order.
+        drafts: each row's.
+        positions: the logits after each row's last token and after each of its drafts.
+        model: whose they are.
+        emit: takes each event.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        drafts: Sequence[Sequence[int]],
+        positions: Positions,
+        model: Model,
+        emit: Emit,
+    ) -> None:
+        self._rows, self._drafts, self._positions, self._model, self._emit = rows, drafts, positions, model, emit
+        self._eos = sorted(model.eos_token_ids)
+        self._out = Verified([0] * len(rows))
+
+    def verify(self) -> Verified:
+        at_once = [i for i, row in enumerate(self._rows) if not has_history(row)]
+        others = [i for i, row in enumerate(self._rows) if has_history(row)]
+        if at_once:
+            self._sample_at_once(at_once)
+        t = 0
+        while others:
+            others = self._sample_at(others, t)
+            t += 1
+        return self._out
+
+    def _sample_at_once(self, which: Sequence[int]) -> None:
+        pairs = [(i, t) for i in which for t in range(1 + len(self._drafts[i]))]
+        rows, ahead = [self._rows[i] for i, _ in pairs], [t for _, t in pairs]
+        sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
+        first = self._positions.first
+        tokens, details = sampler.sample(self._positions.at([first[i] + t for i, t in pairs])).read()
+        going = dict.fromkeys(which, True)
+        for at, (i, t) in enumerate(pairs):
+            going[i] = going[i] and self._take(i, t, tokens[at], details.get(at))
+        for i in which:
+            self._rows[i].sampled += self._out.emitted[i]
+
+    def _sample_at(self, which: Sequence[int], t: int) -> list[int]:
+        """Sample these rows after their first `t` drafts; returns those that the next draft is right for."""
+        which = list(which)
+        vocabulary = self._positions.logits.shape[-1]
+        while which:
+            sampler = Sampler([self._rows[i] for i in which], self._eos, on_device=self._model.samples_on_device)
+            failures = sampler.prepare(vocabulary)
+            if not failures:
+                break
+            for at, error in failures.items():
+                self._fail(which[at], error)
+            which = [i for at, i in enumerate(which) if at not in failures]
+        if not which:
+            return []
+        tokens, details = sampler.sample(self._positions.at([self._positions.first[i] + t for i in which])).read()
+        sampler.retire()
+        return [i for at, i in enumerate(which) if self._take(i, t, tokens[at], details.get(at))]
+
+    def _take(self, i: int, t: int, token_id: int, details: tuple[float, Any] | None) -> bool:
+        """Emit a row's token at this position; whether what was sampled behind it counts, too."""
+        row, drafts = self._rows[i], self._drafts[i]
+        ended = advance(row, token_id, details or (None, ()), self._model, self._emit)
+        if isinstance(ended, RowError):
+            self._out.failed.append(row)
+            return False
+        self._out.emitted[i] += 1
+        if ended:
+            self._out.ended.append(row)
+        return not ended and t < len(drafts) and drafts[t] == token_id
+
+    def _fail(self, i: int, error: RowError) -> None:
+        self._emit(self._rows[i], Failure(error))
+        self._out.failed.append(self._rows[i])

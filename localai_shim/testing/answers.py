@@ -1,0 +1,265 @@
+"""What a script is written with: texts, tool calls, reasoning, refusals, failures, and how fast an answer comes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from .replies import Reply
+from .tokenizer import Piece
+
+if TYPE_CHECKING:
+    from .requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that an answer makes; see `tool_call`."""
+
+    name: str
+    arguments: Mapping[str, object] | str
+    offered: bool = True
+
+    @property
+    def text(self) -> str:
+        """The arguments as the answer has them."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+def tool_call(
+    name: str, arguments: Mapping[str, object] | str | None = None, /, *, offered: bool = True, **named: object
+) -> ToolCall:
+    """A call of a tool: `tool_call("get_weather", city="Paris")`.
+
+    Args:
+        name: of the function or custom tool.
+        arguments: all of them, as a mapping; or their text, which is played as it stands, malformed or not. A custom
+            tool's text is its input.
+        offered: the request has to offer the tool; False plays a call of any name.
+        **named: arguments by name.
+    """
+    if isinstance(arguments, str):
+        if named:
+            raise TypeError("pass the arguments as one text, or by name, not both")
+        return ToolCall(name, arguments, offered)
+    return ToolCall(name, {**(arguments or {}), **named}, offered)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What the model thinks before it answers."""
+
+    text: str
+
+
+def reasoning(text: str) -> Reasoning:
+    """Reasoning before an answer: `[reasoning("Paris is in France."), "France"]`."""
+    return Reasoning(text)
+
+
+Mark = Literal["refusal", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Text that is no ordinary content."""
+
+    text: str
+    mark: Mark
+
+
+def refusal(text: str = "I'm sorry, but I can't help with that.") -> Marked:
+    """An answer whose message has a `refusal`, and no content."""
+    return Marked(text, "refusal")
+
+
+def content_filter(text: str = "") -> Marked:
+    """An answer that a content filter cut after this text: its finish reason is `content_filter`."""
+    return Marked(text, "content_filter")
+
+
+@runtime_checkable
+class JsonModel(Protocol):
+    """An instance of a pydantic model, which is played as its JSON."""
+
+    def model_dump_json(self) -> str: ...
+
+
+Part = str | ToolCall | Reasoning | Marked | JsonModel | Mapping[str, Any]
+"""A piece of an answer; a mapping is played as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One scripted answer: parts, one after the other, how they are played, and what goes wrong."""
+
+    parts: tuple[Part, ...] = ()
+    reply: Reply = field(default_factory=Reply)
+    """How the parts are played; what is played where there are none."""
+    trouble: Trouble | None = None
+    tokens: int | None = None
+    """The trouble comes after so many tokens; None: after all."""
+
+
+def timed(*parts: Part, first_token: float = 0.0, tokens_per_second: float = math.inf) -> Answer:
+    """An answer that takes time, on the client's clock.
+
+    Args:
+        *parts: of the answer.
+        first_token: seconds before the first token.
+        tokens_per_second: how fast the others come.
+    """
+    return Answer(parts, Reply(delay=first_token, interval=1 / tokens_per_second))
+
+
+def truncated(*parts: Part) -> Answer:
+    """An answer that ends with the finish reason `length`, as where the model's own limit is reached."""
+    return Answer(parts, Reply(finish_reason="length"))
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What goes wrong with a request, before its first byte or, with `after`, in the middle of its answer."""
+
+    kind: Literal["status", "timeout", "connection", "hang", "raise"]
+    message: str = ""
+    status: int = 500
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    error: Exception | None = None
+
+    def after(self, *parts: Part, tokens: int | None = None) -> Answer:
+        """An answer that begins well, and then has this trouble.
+
+        Args:
+            *parts: what comes before.
+            tokens: the trouble comes after so many tokens of that; None: after all.
+        """
+        return Answer(parts, trouble=self, tokens=tokens)
+
+
+def api_error(
+    status: int,
+    message: str,
+    *,
+    type: str | None = "invalid_request_error",
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Trouble:
+    """An error of the service: the SDK's exception for the status, with OpenAI's body."""
+    return Trouble("status", message, status, type, code, param, dict(headers or {}))
+
+
+def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bool = False) -> Trouble:
+    """429, with the headers that OpenAI sends.
+
+    Args:
+        retry_after: seconds until the service wants to be asked again; None: it does not say.
+        message: of the error.
+        quota: there is no credit left (`insufficient_quota`), rather than too many requests.
+    """
+    if quota:
+        text = message or "You exceeded your current quota, please check your plan and billing details."
+        return api_error(429, text, type="insufficient_quota", code="insufficient_quota")
+    wait = "" if retry_after is None else f" Please try again in {retry_after:g}s."
+    headers = {"x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests": "0"}
+    if retry_after is not None:
+        headers |= {"retry-after": f"{math.ceil(retry_after)}", "retry-after-ms": f"{retry_after * 1000:g}"}
+        headers["x-ratelimit-reset-requests"] = f"{retry_after:g}s"
+    text = message or f"Rate limit reached on requests per min (RPM): Limit 500, Used 500, Requested 1.{wait}"
+    return api_error(429, text, type="requests", code="rate_limit_exceeded", headers=headers)
+
+
+def server_error(status: int = 500, message: str = "") -> Trouble:
+    """An error of the service's own; 503 says that it is overloaded."""
+    texts = {503: "The engine is currently overloaded, please try again later."}
+    own = "The server had an error while processing your request. Sorry about that!"
+    return api_error(status, message or texts.get(status, own), type="server_error")
+
+
+def context_length_exceeded(limit: int = 128_000, tokens: int | None = None) -> Trouble:
+    """400: the prompt is longer than the model's context."""
+    text = (
+        f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
+        f"{tokens or limit + 1} tokens. Please reduce the length of the messages."
+    )
+    return api_error(400, text, code="context_length_exceeded", param="messages")
+
+
+def authentication_error() -> Trouble:
+    """401: the key is wrong."""
+    return api_error(401, "Incorrect API key provided: local.", code="invalid_api_key")
+
+
+def timeout() -> Trouble:
+    """The request times out at once; on a virtual clock its whole timeout passes."""
+    return Trouble("timeout", "Request timed out.")
+
+
+def connection_error() -> Trouble:
+    """The service cannot be reached; with `after`, the connection drops amid the answer."""
+    return Trouble("connection", "Connection error.")
+
+
+def hang() -> Trouble:
+    """Nothing more comes, until the request times out (in real time, or as the clock is advanced) or is given up."""
+    return Trouble("hang")
+
+
+def cut(*parts: Part, tokens: int | None = None) -> Answer:
+    """An answer whose connection drops after these parts, or after so many tokens of them."""
+    return connection_error().after(*parts, tokens=tokens)
+
+
+# -- what may stand in a script ---------------------------------------------------------------------------------------
+
+Scripted = Part | Sequence[Part] | Sequence[Piece] | Reply | Answer | Trouble | Exception
+"""What a request may be answered with."""
+ScriptedReply = Scripted | Callable[["Request"], Scripted | Awaitable[Scripted]]
+"""The same, or a function of the request that returns it."""
+
+
+def read_answer(given: object) -> Answer:
+    """What is meant by an entry of a script.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(given, Answer):
+        return given
+    if isinstance(given, Reply):
+        return Answer(reply=given)
+    if isinstance(given, Trouble):
+        return Answer(trouble=given)
+    if isinstance(given, Exception):
+        return Answer(trouble=Trouble("raise", error=given))
+    if isinstance(given, list | tuple):
+        if given and all(isinstance(part, str | bytes | int) for part in given):
+            return Answer(reply=Reply(list(given)))
+        return Answer(tuple(map(_checked, given)))
+    return Answer((_checked(given),))
+
+
+def _checked(part: object) -> Part:
+    if isinstance(part, str | ToolCall | Reasoning | Marked | JsonModel | Mapping) and not isinstance(part, type):
+        return part
+    raise TypeError(
+        f"{part!r} is no answer: script texts, tool_call(...), reasoning(...), refusal(), lists of these, dicts and "
+        "pydantic models (played as JSON), failures such as rate_limit(), exceptions, or functions that return one"
+    )
+
+
+def part_text(part: str | JsonModel | Mapping[str, Any]) -> str:
+    """A part of an answer's content, as text."""
+    if isinstance(part, str):
+        return part
+    return json.dumps(part, ensure_ascii=False) if isinstance(part, Mapping) else part.model_dump_json()

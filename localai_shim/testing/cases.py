@@ -1,0 +1,54 @@
+"""Scripted clients for unittest."""
+
+from __future__ import annotations
+
+import functools
+import unittest
+from typing import ClassVar
+
+from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
+from .factory import ClientFactory, LocalOpenAIConfig
+from .stage import Stage
+
+
+class LocalOpenAITestCase(unittest.TestCase):
+    """A test case with `self.local_openai` and `self.async_local_openai`, which share a script for each test.
+
+    Also as a base beside `unittest.IsolatedAsyncioTestCase`. A test that leaves replies, or made a request that had
+    none, fails.
+    """
+
+    local_openai_config: ClassVar[LocalOpenAIConfig] = {}
+
+    @functools.cached_property
+    def local_openai_factory(self) -> ClientFactory:
+        """Makes more clients, with scripts of their own."""
+        factory = ClientFactory(self.local_openai_config)
+        self.addCleanup(self._check_scripts)
+        self.addCleanup(factory.close)
+        return factory
+
+    @functools.cached_property
+    def _stage(self) -> Stage:
+        return self.local_openai_factory.stage()
+
+    @functools.cached_property
+    def local_openai(self) -> ScriptedOpenAI:
+        """This test's client."""
+        return self.local_openai_factory.sync_client(self._stage)
+
+    @functools.cached_property
+    def async_local_openai(self) -> AsyncScriptedOpenAI:
+        """This test's async client."""
+        return self.local_openai_factory.async_client(self._stage)
+
+    def _check_scripts(self) -> None:
+        problems = self.local_openai_factory.problems()
+        if problems and not self._has_failed():
+            raise IncompleteScript("\n".join(problems))
+
+    def _has_failed(self) -> bool:
+        """What failed, or was skipped, is told already; what is left of its script is a consequence."""
+        result = getattr(getattr(self, "_outcome", None), "result", None)
+        told = [entry for name in ("failures", "errors", "skipped") for entry in getattr(result, name, ())]
+        return any(test is self for test, _ in told) or bool(getattr(result, "_excinfo", None))  # pytest's own list

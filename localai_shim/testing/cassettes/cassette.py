@@ -1,0 +1,111 @@
+"""A cassette while it is used: which answer belongs to a request, and what is recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from ...errors import BadRequest, RequestError
+from .matching import MOST_SHOWN, differences, meaning, nearest
+from .tape import CassetteError, Interaction, Json, read_cassette, write_cassette
+
+if TYPE_CHECKING:
+    import openai
+
+RecordMode = Literal["none", "once", "new_episodes", "all", "rewrite"]
+RECORD_MODES = get_args(RecordMode)
+
+
+class Cassette:
+    """A file of recorded answers. Each is played once, in the order of the recording where requests mean the same.
+
+    Args:
+        path: the file; it need not exist where something is recorded.
+        record_mode: `none` records nothing; `once` only a cassette that does not exist yet; `new_episodes` what it does
+            not have; `all` asks for every answer again; `rewrite` does, and forgets what is not asked for.
+        source: makes the client that is asked when something is recorded.
+
+    Attributes:
+        misses: what was asked for, is not there, and was not to be recorded.
+
+    Raises:
+        CassetteError: the file is no cassette.
+        ValueError: there is no such mode.
+    """
+
+    def __init__(
+        self, path: Path, record_mode: RecordMode = "none", source: Callable[[], openai.OpenAI] | None = None
+    ) -> None:
+        if record_mode not in RECORD_MODES:
+            raise ValueError(f"`record_mode` is one of {', '.join(RECORD_MODES)}, not {record_mode!r}")
+        self.path, self.record_mode, self._source = path, record_mode, source
+        self.misses: list[str] = []
+        self._records = record_mode != "none" and not (record_mode == "once" and path.exists())
+        self._plays = record_mode in ("none", "once", "new_episodes")
+        self._interactions = [] if record_mode == "rewrite" else read_cassette(path)
+        self._meanings = [meaning(each.api, each.request) for each in self._interactions]
+        self._used: set[int] = set()
+        self._lock = threading.Lock()
+
+    def answer(self, api: str, request: Json) -> Interaction:
+        """What is played for a request.
+
+        Raises:
+            RequestError: it is not there, and is not to be recorded.
+            openai.APIError: of the client that was asked, when recording.
+        """
+        wanted = meaning(api, request)
+        with self._lock:
+            found = self._find(wanted)
+            if found is not None and self._plays:
+                return self._interactions[found]
+            if not self._records:
+                raise self._miss(wanted)
+        made = self._record(api, request)
+        with self._lock:
+            if found is None:
+                self._interactions.append(made)
+                self._meanings.append(wanted)
+                self._used.add(len(self._interactions) - 1)
+            else:
+                self._interactions[found] = made
+            write_cassette(self.path, self._interactions)
+        return made
+
+    def _find(self, wanted: Json) -> int | None:
+        """The first interaction of this meaning that was not used yet, which is used now."""
+        for index, found in enumerate(self._meanings):
+            if found == wanted and index not in self._used:
+                self._used.add(index)
+                return index
+        return None
+
+    def _record(self, api: str, request: Json) -> Interaction:
+        from .recording import record
+
+        if self._source is None:
+            raise BadRequest(f"{self.path} is to be recorded, but there is no client to ask: pass a `source`")
+        try:
+            return record(self._source(), api, request)
+        except CassetteError as error:
+            raise BadRequest(f"{error}.") from error
+
+    def _miss(self, wanted: Json) -> RequestError:
+        lines = [f"{self.path} has no answer to this request, and record mode '{self.record_mode}' asks nobody:"]
+        lines.append(f"  {wanted['api']}, model {wanted.get('model')!r}")
+        times = self._meanings.count(wanted)
+        index = nearest(self._meanings, wanted)
+        if times:
+            lines.append(f"It was recorded {times} time{'s' * (times > 1)}, and all of these were played.")
+        elif index is None:
+            lines.append("Nothing is recorded there." if self.path.exists() else "There is no such file.")
+        else:
+            found = differences(self._meanings[index], wanted)
+            lines.append(f"The nearest one, request {index + 1} of {len(self._meanings)}, differs in:")
+            lines += [f"  {line}" for line in found[:MOST_SHOWN]]
+            lines += [f"  and {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
+        lines.append("--record-mode=new_episodes records what is missing.")
+        self.misses.append("\n".join(lines))
+        return RequestError(self.misses[-1], None, "not_in_cassette", 400, "invalid_request_error")

@@ -1,0 +1,184 @@
+"""An engine that plays a cassette: its tokens are what was recorded, through the same output code as a model's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...types import GenerationRequest
+from ..engine import ScriptedEngine
+from ..replies import Reply
+from ..tokenizer import Piece, ScriptedTokenizer
+from .cassette import Cassette, RecordMode
+from .matching import DELIVERY
+from .tape import Interaction, Json
+
+if TYPE_CHECKING:
+    import openai
+
+    from ...call import Call
+    from ...client import LocalOpenAI
+    from ...endpoints.prepared import Prepared
+
+_APIS = {"/chat/completions": "chat.completions", "/completions": "completions", "/responses": "responses"}
+_ENDLESS = 2**31
+"""Most tokens of a recorded answer: it ends where it ended."""
+
+
+@contextlib.contextmanager
+def play_cassette(
+    path: str | Path, *, record_mode: RecordMode = "none", source: openai.OpenAI | None = None
+) -> Iterator[LocalOpenAI]:
+    """A client that answers from a cassette, as long as the context lasts.
+
+    Args:
+        path: the file.
+        record_mode: see `Cassette`.
+        source: what is asked when something is recorded: a local client, or any other of the SDK's.
+    """
+    from ...client import LocalOpenAI
+
+    cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source)
+    with CassetteEngine(cassette) as engine, LocalOpenAI(engine=engine) as client:
+        yield client
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedRequest(GenerationRequest):
+    """A row, with the reply that was recorded for it."""
+
+    reply: Reply | None = None
+
+
+class CassetteEngine(ScriptedEngine):
+    """Plays a cassette to clients; what it does not have it may record.
+
+    Args:
+        cassette: what it plays.
+    """
+
+    def __init__(self, cassette: Cassette) -> None:
+        super().__init__(_reply_of, name="cassette", context_length=None)
+        self.cassette = cassette
+
+    def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
+        """Put what was recorded into the place of what a model would say. Runs where the request was prepared."""
+        if not prepared.requests:
+            return prepared
+        api = _APIS.get(call.path, call.path.strip("/").replace("/", "."))
+        played = self.cassette.answer(api, _request(call))
+        prepared.requests = [
+            _RecordedRequest(each.prompt, each.sampling, _ENDLESS, reply=_reply(played, index, self.tokenizer))
+            for index, each in enumerate(prepared.requests)
+        ]
+        _present(prepared.assembler, played)
+        return prepared
+
+
+def _reply_of(request: GenerationRequest, prompt: str, before: int) -> Reply:
+    assert isinstance(request, _RecordedRequest) and request.reply is not None
+    return request.reply
+
+
+def _request(call: Call) -> Json:
+    """What was asked, as plain JSON; what the endpoint has stored stands in the place of its id."""
+    body: Json = json.loads(json.dumps(call.body, default=_as_json))
+    stored = [name for name in ("previous_response_id", "conversation") if body.pop(name, None) is not None]
+    if stored:
+        body["input"] = [_item(item) for item in _items(call)]
+    return {name: value for name, value in body.items() if name not in DELIVERY and value is not None}
+
+
+def _as_json(value: Any) -> object:
+    return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else str(value)
+
+
+def _items(call: Call) -> Sequence[Mapping[str, Any]]:
+    from ...endpoints.fields import Fields
+    from ...endpoints.responses.context import read_context, read_input
+
+    fields, store = Fields(call.body), call.runtime.store
+    return [
+        item for item in read_input(fields, read_context(fields, store), store).items if item["type"] != "reasoning"
+    ]
+
+
+def _item(item: Mapping[str, Any]) -> Json:
+    """An item without the id under which it was stored, which nobody else knows."""
+    return {name: value for name, value in item.items() if name not in ("id", "status") and value is not None}
+
+
+# -- deltas to tokens -----------------------------------------------------------------------------------------------
+
+
+def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Reply:
+    """A choice's deltas in the model's markup; each is a token."""
+    deltas = [delta for delta in played.deltas if delta.get("choice", 0) == choice]
+    ends = [delta["end"] for delta in deltas if "end" in delta]
+    pieces: list[Piece] = []
+    thinking = False
+    for delta in deltas:
+        if "reasoning" in delta and not thinking:
+            pieces.append(_marker(tokenizer.think_start))
+        if "reasoning" not in delta and thinking:
+            pieces.append(_marker(tokenizer.think_end))
+        thinking = "reasoning" in delta
+        text = delta.get("reasoning") or delta.get("content")
+        if text:
+            pieces.append(text.encode())  # bytes are never a marker
+    if thinking:
+        pieces.append(_marker(tokenizer.think_end))
+    for index in dict.fromkeys(delta["call"] for delta in deltas if "call" in delta):
+        pieces += _call([delta for delta in deltas if delta.get("call") == index], tokenizer)
+    if ends == ["length"]:
+        return Reply(pieces or [b""], finish_reason="length")
+    return Reply(pieces)
+
+
+def _marker(text: str | None) -> str:
+    assert text is not None
+    return text
+
+
+def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
+    """A call as the model writes it."""
+    name = "".join(delta.get("name", "") for delta in deltas)
+    written = [delta["arguments"] for delta in deltas if "arguments" in delta] or ["{}"]
+    ending = b"}\n"
+    try:
+        if not isinstance(json.loads("".join(written)), dict):
+            raise ValueError
+    except ValueError:  # the text of a custom tool's call, which models write as an argument
+        written = ['{"input": "', *(json.dumps(text, ensure_ascii=False)[1:-1] for text in written), '"}']
+    head = f'\n{{"name": {json.dumps(name)}, "arguments": '.encode()
+    body = [text.encode() for text in written if text]
+    return [_marker(tokenizer.tool_call_start), head, *body, ending, _marker(tokenizer.tool_call_end)]
+
+
+def _present(assembler: Any, played: Interaction) -> None:
+    """Have an answer say which model it was, and what it took then."""
+    begin, feed, result = assembler.begin, assembler.feed, assembler.result
+
+    def many(make: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
+        return lambda *args: [_sign(event, played) for event in make(*args)]
+
+    own = {"begin": many(begin), "feed": many(feed), "result": lambda: _sign(result(), played)}
+    assembler.__dict__.update(own)  # what is stored comes from these, too
+
+
+def _sign(made: Any, played: Interaction) -> Any:
+    answer = getattr(made, "response", made)
+    if hasattr(answer, "model"):
+        answer.model = played.model
+    if hasattr(answer, "system_fingerprint"):
+        answer.system_fingerprint = played.fingerprint
+    if getattr(answer, "usage", None) is not None and played.usage is not None:
+        answer.usage = type(answer.usage).model_validate(played.usage)
+    for choice in getattr(answer, "choices", ()):
+        if choice.finish_reason is not None:
+            choice.finish_reason = played.end(choice.index) or choice.finish_reason
+    return made

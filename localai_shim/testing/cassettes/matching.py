@@ -1,0 +1,188 @@
+"""What a request means: two that mean the same have the same form; and how two others differ."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"})
+"""How an answer is delivered, and what happens to it then."""
+_WITHOUT_EFFECT = frozenset(
+    {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "include"}
+)
+_DEFAULTS: Json = {
+    "temperature": 1,
+    "top_p": 1,
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+    "truncation": "disabled",
+    "modalities": ["text"],
+    "verbosity": "medium",
+    "text": {},
+    "reasoning": {},
+    "logit_bias": {},
+    "tools": [],
+    "stop": [],
+}
+_ITEM_DEFAULTS: Json = {"type": "message", "status": "completed", "annotations": [], "logprobs": [], "strict": False}
+_OTHER_NAMES = {"max_tokens": "max_completion_tokens"}
+_GENERATED = frozenset({"id", "call_id", "tool_call_id", "item_id"})
+_CALLERS = frozenset({"arguments", "parameters", "schema", "json_schema", "format", "chat_template_kwargs"})
+"""What is in these are names of the caller's own."""
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+
+
+def meaning(api: str, request: Mapping[str, Any]) -> Json:
+    """A request's canonical form: without nulls, defaults and what does not change the answer; ids are numbered."""
+    made: Json = {"api": api}
+    ids: dict[str, str] = {}
+    for name, value in request.items():
+        if value is None or name in DELIVERY or name in _WITHOUT_EFFECT:
+            continue
+        key = _OTHER_NAMES.get(name, name) if api == "chat.completions" else name
+        made[key] = [_message(each) for each in _listed(value)] if key in ("messages", "input") else _plain(value)
+    text = made.get("text")
+    if isinstance(text, dict):
+        made["text"] = {
+            key: value for key, value in text.items() if (key, value) not in (("format", {"type": "text"}), _VERBOSITY)
+        }
+    if made.get("tool_choice") == ("auto" if made.get("tools") else "none"):
+        del made["tool_choice"]
+    for name, default in _DEFAULTS.items():
+        if name in made and made[name] == default:
+            del made[name]
+    return {key: _numbered(made[key], ids) for key in sorted(made)}
+
+
+_VERBOSITY = ("verbosity", "medium")
+
+
+def _listed(value: object) -> list[Any]:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else list(_sequence(value))
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _message(value: Any) -> Any:
+    """A message or item: its text as one string, a call's arguments as what they say."""
+    made = _plain(value)
+    if not isinstance(made, dict):
+        return made
+    content = made.get("content")
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") in _TEXTS for part in content):
+        made["content"] = "".join(part.get("text", "") for part in content)
+    if made.get("role") == "assistant" and made.get("content") == "":
+        del made["content"]
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Without nulls and defaults, at any depth."""
+    if isinstance(value, Mapping):
+        made = {key: _plain(each) for key, each in value.items() if each is not None}
+        arguments = made.get("arguments")
+        if isinstance(arguments, str):
+            made["arguments"] = _loaded(arguments)
+        return {key: each for key, each in made.items() if _ITEM_DEFAULTS.get(key, _NONE) != each}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+_NONE = object()
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _numbered(value: Any, ids: dict[str, str]) -> Any:
+    """With generated ids as the order in which they come; what has an id that nobody refers to has none."""
+    if isinstance(value, dict):
+        made = {}
+        for key, each in value.items():
+            if key in _GENERATED and isinstance(each, str):
+                if key != "id" or "function" in value:
+                    made[key] = ids.setdefault(each, f"call_{len(ids) + 1}")
+            else:
+                made[key] = each if key in _CALLERS else _numbered(each, ids)
+        return made
+    return [_numbered(each, ids) for each in value] if isinstance(value, list) else value
+
+
+# -- differences ----------------------------------------------------------------------------------------------------
+
+MOST_SHOWN = 12
+
+
+def differences(recorded: Json, now: Json) -> list[str]:
+    """A line for each field in which two canonical forms differ."""
+    old, new = dict(_leaves(recorded)), dict(_leaves(now))
+    lines = []
+    for path in {**old, **new}:
+        was, is_ = old.get(path, _NONE), new.get(path, _NONE)
+        if was != is_:
+            lines.append(f"{path}: {_shown(was, is_)}")
+    return lines
+
+
+def nearest(recorded: Sequence[Json], now: Json) -> int | None:
+    """The index of the canonical form that is most like another; None where there are none."""
+    if not recorded:
+        return None
+    text = json.dumps(now, sort_keys=True)
+
+    def distance(index: int) -> tuple[int, float]:
+        other = json.dumps(recorded[index], sort_keys=True)
+        likeness = difflib.SequenceMatcher(None, text[:4000], other[:4000], autojunk=False).quick_ratio()
+        return len(differences(recorded[index], now)), -likeness
+
+    return min(range(len(recorded)), key=distance)
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value:
+        for i, each in enumerate(value):
+            yield from _leaves(each, f"{path}[{i}]")
+    else:
+        yield path, value
+
+
+def _shown(was: object, is_: object) -> str:
+    if was is _NONE:
+        return f"is new: {_short(is_)}"
+    if is_ is _NONE:
+        return f"is missing; recorded: {_short(was)}"
+    start = 0
+    if isinstance(was, str) and isinstance(is_, str) and max(len(was), len(is_)) > _LONGEST:
+        same = (i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b)
+        start = max(0, next(same, min(len(was), len(is_))) - _LONGEST // 3)
+    return f"recorded {_short(was, start)}, now {_short(is_, start)}"
+
+
+_LONGEST = 60
+
+
+def _short(value: object, start: int = 0) -> str:
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    cut = value[start : start + _LONGEST]
+    return f"{'…' if start else ''}{cut!r}{'…' if start + _LONGEST < len(value) else ''}"

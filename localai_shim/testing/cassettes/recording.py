@@ -1,0 +1,101 @@
+"""Asks a client of the SDK, and takes down what comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+
+from ...client import LocalOpenAI
+from ..patching import unpatched
+from .tape import CassetteError, Interaction, Json
+
+_STREAMS: dict[str, tuple[str, Any, Any]] = {
+    "chat.completions": ("/chat/completions", ChatCompletion, openai.Stream[ChatCompletionChunk]),
+    "completions": ("/completions", Completion, openai.Stream[Completion]),
+    "responses": ("/responses", Response, openai.Stream[ResponseStreamEvent]),
+}
+_REASONING = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
+_ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
+
+
+def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
+    """The answer of a client to a request. It is asked for a stream, whatever the caller wants.
+
+    Raises:
+        openai.APIError: the client's own; it is not recorded.
+        CassetteError: there is something in the answer, or the request, that cannot be recorded.
+    """
+    if not isinstance(source, openai.OpenAI):
+        raise CassetteError(f"what is asked when a cassette is recorded is a client that is not async, not {source!r}")
+    if api not in _STREAMS:
+        raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)} can")
+    if request.get("logprobs") or request.get("top_logprobs"):
+        raise CassetteError("answers with logprobs cannot be recorded: leave 'logprobs' out")
+    path, whole, stream_cls = _STREAMS[api]
+    body = {**request, "stream": True}
+    body |= {"store": False} if api == "responses" else {"stream_options": {"include_usage": True}}
+    made = Interaction(api, request)
+    began = time.monotonic()
+    with unpatched(), source.post(path, cast_to=whole, body=body, stream=True, stream_cls=stream_cls) as events:
+        for event in events:
+            deltas = _of_event(event, made) if api == "responses" else _of_chunk(event, made)
+            at = round(time.monotonic() - began, 3)
+            made.deltas += [{"at": at, **delta} for delta in deltas]
+    if made.fingerprint is None and isinstance(source, LocalOpenAI):
+        made.fingerprint = source._runtime.engine_of(request.get("model", "")).model.fingerprint
+    return made
+
+
+def _of_chunk(chunk: Any, made: Interaction) -> Iterator[Json]:
+    """The deltas of a chunk of a completion."""
+    made.model, made.fingerprint = chunk.model or made.model, chunk.system_fingerprint or made.fingerprint
+    if chunk.usage is not None:
+        made.usage = chunk.usage.to_dict(mode="json")
+    for choice in chunk.choices:
+        where = {"choice": choice.index} if choice.index else {}
+        for delta in _of_delta(choice.delta) if hasattr(choice, "delta") else _named("content", choice.text):
+            yield {**where, **delta}
+        if choice.finish_reason is not None:
+            yield {**where, "end": choice.finish_reason}
+
+
+def _named(name: str, text: str | None) -> list[Json]:
+    return [{name: text}] if text else []
+
+
+def _of_delta(delta: Any) -> Iterator[Json]:
+    if delta.refusal:
+        raise CassetteError("answers that refuse cannot be recorded")
+    yield from _named("reasoning", getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None))
+    yield from _named("content", delta.content)
+    calls = [(call.index, call.function or call.custom) for call in delta.tool_calls or ()]
+    for index, call in [*calls, *([(0, delta.function_call)] if delta.function_call else [])]:
+        if call is not None and call.name:
+            yield {"call": index, "name": call.name}
+        text = getattr(call, "arguments", None) or getattr(call, "input", None)
+        if text:
+            yield {"call": index, "arguments": text}
+
+
+def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
+    """The deltas of an event of a response."""
+    if event.type in ("response.failed", "error", "response.refusal.delta"):
+        raise CassetteError(f"the answer has {event.type}, which cannot be recorded: {event.to_json(indent=None)}")
+    if event.type == "response.output_text.delta":
+        yield from _named("content", event.delta)
+    elif event.type in _REASONING:
+        yield from _named("reasoning", event.delta)
+    elif event.type in _ARGUMENTS:
+        yield {"call": event.output_index, "arguments": event.delta}
+    elif event.type == "response.output_item.added" and event.item.type in ("function_call", "custom_tool_call"):
+        yield {"call": event.output_index, "name": event.item.name}
+    elif event.type in ("response.completed", "response.incomplete"):
+        made.model = event.response.model
+        made.usage = event.response.usage.to_dict(mode="json") if event.response.usage else None
+        yield {"end": "stop" if event.type == "response.completed" else "length"}

@@ -1,0 +1,88 @@
+"""The file of a cassette: JSON lines, and what is between two requests is the answer to the first.
+
+    {"request": {"model": "gpt-4o", "messages": [...]}, "api": "chat.completions"}
+    {"at": 0.21, "content": "Hello"}
+    {"at": 0.22, "end": "stop"}
+    {"model": "gpt-4o-2024-08-06", "fingerprint": "fp_1", "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+
+Times are seconds since the request. A delta has `content`, `reasoning`, or `call` (which of the answer's calls) with
+`name` or `arguments`; `choice` says which choice it belongs to, where it is not the first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class CassetteError(ValueError):
+    """A file that is no cassette, or what cannot be put into one."""
+
+
+@dataclass(slots=True, eq=False)
+class Interaction:
+    """A request and its answer."""
+
+    api: str
+    """`chat.completions`, `completions` or `responses`."""
+    request: Json
+    """The body, without what says how the answer is delivered."""
+    deltas: list[Json] = field(default_factory=list[Json])
+    model: str = ""
+    fingerprint: str | None = None
+    usage: Json | None = None
+
+    def end(self, choice: int) -> str | None:
+        """Why a choice ended."""
+        ends = (delta["end"] for delta in self.deltas if "end" in delta and delta.get("choice", 0) == choice)
+        return next(ends, None)
+
+    def lines(self) -> list[Json]:
+        """The lines of the file."""
+        last = {"model": self.model, "fingerprint": self.fingerprint, "usage": self.usage}
+        return [{"request": self.request, "api": self.api}, *self.deltas, last]
+
+
+def read_cassette(path: Path) -> list[Interaction]:
+    """The interactions in a file; none if there is no such file.
+
+    Raises:
+        CassetteError: names the line that is wrong.
+    """
+    found: list[Interaction] = []
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            fields = json.loads(line) if line.strip() else None
+            if fields is not None:
+                _take(found, fields)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise CassetteError(f"{path}:{number} is no line of a cassette: {error!r}") from None
+    return found
+
+
+def _take(found: list[Interaction], fields: Json) -> None:
+    if "request" in fields:
+        found.append(Interaction(fields["api"], dict(fields["request"])))
+    elif "at" in fields:
+        found[-1].deltas.append(fields)
+    else:
+        last = found[-1]
+        last.model, last.fingerprint, last.usage = fields["model"], fields["fingerprint"], fields["usage"]
+
+
+def write_cassette(path: Path, interactions: Iterable[Interaction]) -> None:
+    """Replace a file, whole or not at all; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+        for interaction in interactions:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in interaction.lines())
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)

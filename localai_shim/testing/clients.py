@@ -1,0 +1,193 @@
+"""The clients that tests get: `LocalOpenAI` and `AsyncLocalOpenAI` on a script, with what a test writes and asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack
+
+import openai
+
+from .. import sdk
+from ..arguments import AsyncClientArguments, ClientArguments
+from ..client import AsyncLocalOpenAI, LocalOpenAI
+from ..runtime import Runtime
+from .answers import ScriptedReply
+from .checks import Budget, Usage, check_called, check_tool_called, check_tool_result, usage_of
+from .clock import Clock
+from .requests import Request
+from .script import Criteria, Rule, check_criteria
+from .stage import Stage
+
+if TYPE_CHECKING:
+    from ..sdk import RequestOptions
+
+
+class IncompleteScript(AssertionError):
+    """Replies that were not played, requests that had none, or a budget that was exceeded."""
+
+
+class Scripted:
+    """What both scripted clients have beside the SDK's own methods."""
+
+    _runtime: Runtime
+
+    @property
+    def stage(self) -> Stage:
+        """The engine that plays; `ScriptedOpenAI(engine=client.stage)` is another client of the same script."""
+        stage = self._runtime.engine_of("")
+        assert isinstance(stage, Stage)
+        return stage
+
+    def script(self, *replies: ScriptedReply) -> Self:
+        """Add replies that are played in order, one for each request (with `n`, for each choice).
+
+        Each is a text, `tool_call(...)`, `reasoning(...)`, `refusal()`, a dict or pydantic model (played as JSON), a
+        list of these that makes one answer, a failure such as `rate_limit()`, an exception, or a function of the
+        `Request`, plain or async, that returns one.
+        """
+        self.stage.script.ordered.extend(replies)
+        return self
+
+    def when(self, **criteria: Unpack[Criteria]) -> Rule:
+        """Replies for the requests that match: `client.when(user="Paris").reply("It rains.")`. They go before `script`.
+
+        Args:
+            user: text, or compiled regular expression, in the last user message.
+            system: in the system or developer messages.
+            tool: name of a tool that is offered.
+            tool_result: in a tool's result that came since the model spoke last.
+            model: the model's name.
+            schema: the answer's JSON schema: its name, itself, or the pydantic class.
+            predicate: a function of the `Request`.
+
+        Raises:
+            TypeError: there is no such criterion.
+        """
+        rule = Rule(criteria)
+        self.stage.script.rules.append(rule)
+        return rule
+
+    @property
+    def calls(self) -> list[Request]:
+        """The requests so far, retries included."""
+        return self.stage.calls
+
+    @property
+    def last_call(self) -> Request:
+        """The latest request. Raises AssertionError when there was none."""
+        if not self.calls:
+            raise AssertionError("there was no request")
+        return self.calls[-1]
+
+    @property
+    def clock(self) -> Clock:
+        """The time that answers and retries take."""
+        return self.stage.clock
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all requests so far."""
+        return usage_of(self.calls)
+
+    def assert_called(self, *, times: int | None = None, **criteria: Unpack[Criteria]) -> None:
+        """Fail unless a request matched, or so many did; criteria as those of `when`."""
+        check_criteria(criteria)
+        check_called(self.calls, times, criteria)
+
+    def assert_not_called(self, **criteria: Unpack[Criteria]) -> None:
+        """Fail if a request matched."""
+        self.assert_called(times=0, **criteria)
+
+    def assert_tool_called(self, name: str, /, **arguments: object) -> None:
+        """Fail unless an answer called this tool with these arguments, among others."""
+        check_tool_called(self.calls, name, arguments)
+
+    def assert_tool_result(self, text: str) -> None:
+        """Fail unless a request brought a tool's result with this text in it."""
+        check_tool_result(self.calls, text)
+
+    def token_budget(
+        self,
+        *,
+        max_total: int | None = None,
+        max_prompt: int | None = None,
+        max_completion: int | None = None,
+        max_requests: int | None = None,
+    ) -> Budget:
+        """Limit what is spent from here on, to the end of the test, or within a `with` block."""
+        limits = {
+            "max_total": max_total,
+            "max_prompt": max_prompt,
+            "max_completion": max_completion,
+            "max_requests": max_requests,
+        }
+        self.stage.budgets.append(Budget(self.calls, limits))
+        return self.stage.budgets[-1]
+
+    def assert_complete(self) -> None:
+        """Fail unless all replies were played, no request went without one, and no budget is exceeded."""
+        problems = self.stage.problems()
+        if problems:
+            raise IncompleteScript("\n".join(problems))
+
+
+def _delay(client: sdk.Client, stage: Stage, options: RequestOptions, taken: int, error: openai.APIError) -> float:
+    """Seconds after which the SDK would try again. Raises the error where it would not, or nothing was scripted."""
+    cause = error.__cause__
+    if cause is not None and stage.failed_with(cause):  # what is none of the SDK's, such as an unexpected request
+        raise cause
+    retried = isinstance(error, openai.APITimeoutError) or stage.failed_with(error)
+    response = error.response if isinstance(error, openai.APIStatusError) else None
+    delay = sdk.retry_delay(client, options, taken, response) if retried else None
+    if delay is None:
+        raise error
+    return delay
+
+
+class ScriptedOpenAI(Scripted, LocalOpenAI):
+    """A `LocalOpenAI` that answers from a script, and retries what its script has fail as the SDK does.
+
+    Args:
+        **options: as those of `LocalOpenAI`; `engine` is the stage of another scripted client, whose script it shares.
+    """
+
+    def __init__(self, **options: Unpack[ClientArguments]) -> None:
+        if not isinstance(options.get("http_client"), sdk.LocalHttpClient) and options.get("engine") is None:
+            options["engine"] = Stage()
+        super().__init__(None, **options)
+
+    if not TYPE_CHECKING:
+
+        def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from the script, with the SDK's retries."""
+            stage, taken = self.stage, 0
+            while True:
+                try:
+                    return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
+                except openai.APIError as error:
+                    delay = _delay(self, stage, options, taken, error)
+                taken += 1
+                options = sdk.as_retry(options, taken)
+                stage.clock.sleep(delay)
+
+
+class AsyncScriptedOpenAI(Scripted, AsyncLocalOpenAI):
+    """As `ScriptedOpenAI`, async."""
+
+    def __init__(self, **options: Unpack[AsyncClientArguments]) -> None:
+        if not isinstance(options.get("http_client"), sdk.LocalAsyncHttpClient) and options.get("engine") is None:
+            options["engine"] = Stage()
+        super().__init__(None, **options)
+
+    if not TYPE_CHECKING:
+
+        async def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from the script, with the SDK's retries."""
+            stage, taken = self.stage, 0
+            while True:
+                try:
+                    return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
+                except openai.APIError as error:
+                    delay = _delay(self, stage, options, taken, error)
+                taken += 1
+                options = sdk.as_retry(options, taken)
+                await stage.clock.sleep_async(delay)

@@ -1,0 +1,113 @@
+"""The time that scripted answers and retries take: virtual, so that no test waits, or real."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+ClockMode = Literal["instant", "manual", "real"]
+QUIET_SECONDS = 0.001
+"""Real time for which an `instant` clock waits for more requests before it moves on."""
+
+
+class Clock:
+    """Seconds since it was made, as answers and retries see them.
+
+    `instant`: what waits passes at once, and the time moves on by what it would have taken. `manual`: only `advance`
+    moves it. `real`: it is the machine's. Timeouts of requests count this time, and real time, too.
+    """
+
+    def __init__(self, mode: ClockMode = "instant") -> None:
+        if mode not in ("instant", "manual", "real"):
+            raise ValueError(f"a clock is 'instant', 'manual' or 'real', not {mode!r}")
+        self.mode: ClockMode = mode
+        self.sleeps: list[float] = []
+        """The delays before retries so far, in seconds."""
+        self._began, self._offset = time.monotonic(), 0.0
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def now(self) -> float:
+        """Seconds that have passed."""
+        return (time.monotonic() - self._began if self.mode == "real" else 0.0) + self._offset
+
+    def advance(self, seconds: float) -> None:
+        """Let this much time pass: what is due by then happens.
+
+        Raises:
+            ValueError: time does not run backwards.
+        """
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"time passes by 0 seconds or more, not {seconds}")
+        self._move(self._offset + seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, as before a retry."""
+        self.sleeps.append(seconds)
+        self._wait(seconds, threading.Event())
+
+    async def sleep_async(self, seconds: float) -> None:
+        """As `sleep`, for a task."""
+        import anyio.lowlevel
+        import anyio.to_thread
+
+        self.sleeps.append(seconds)
+        if self.mode == "real":
+            await anyio.sleep(seconds)
+        elif self.mode == "instant":
+            self._wait(seconds, threading.Event())
+            await anyio.lowlevel.checkpoint()
+        else:
+            given_up = threading.Event()
+            try:
+                await anyio.to_thread.run_sync(self._wait, seconds, given_up, abandon_on_cancel=True)
+            finally:
+                given_up.set()
+                self._notify()
+
+    def seconds_until(self, due: float) -> float:
+        """Real seconds until it may be this late; inf where somebody has to advance the clock."""
+        left = due - self.now
+        if left <= 0:
+            return 0.0
+        if self.mode == "real":
+            return left
+        return QUIET_SECONDS if self.mode == "instant" and left < math.inf else math.inf
+
+    def reach(self, due: float) -> None:
+        """Let an `instant` clock move on to a time, if that is still to come."""
+        if self.mode == "instant" and self.now < due < math.inf:
+            self._move(due)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a function called after each move of the clock, on the thread that moved it."""
+        self._listeners.append(listener)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float, given_up: threading.Event) -> None:
+        if self.mode == "real":
+            time.sleep(seconds)
+        elif self.mode == "instant":
+            self.reach(self.now + seconds)
+        else:
+            until = self.now + seconds
+            with self._changed:
+                self._changed.wait_for(lambda: self.now >= until or given_up.is_set())
+
+    def _move(self, offset: float) -> None:
+        self._offset = offset
+        self._notify()
+        for listener in self._listeners:
+            listener()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+REAL = Clock("real")

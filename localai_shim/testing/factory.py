@@ -1,0 +1,138 @@
+"""Makes scripted clients, checks and closes them; also without pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, TypedDict, Unpack
+
+from .answers import ScriptedReply
+from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
+from .clock import ClockMode
+from .stage import Stage
+
+
+class LocalOpenAIConfig(TypedDict, total=False):
+    """What scripted clients are made with: the fixture `local_openai_config`, and the marker beside its `script`."""
+
+    model: str
+    """What `response.model` says; "scripted" by default."""
+    seed: int
+    """Of the answers that are made up where nothing is scripted."""
+    clock: ClockMode
+    """`instant` (by default), `manual` or `real`; see `Clock`."""
+    context_length: int | None
+    """Most tokens of prompt and output together."""
+    assert_complete: bool
+    """Fail a test that leaves replies, or had a request without one. True by default."""
+    client: Mapping[str, Any]
+    """Arguments of the client, such as `max_retries` or `default_headers`."""
+
+
+_STAGE = ("model", "seed", "clock", "context_length")
+
+
+def check_config(config: Mapping[str, object]) -> None:
+    """Refuse names that do not exist.
+
+    Raises:
+        TypeError: names those that do.
+    """
+    for name in config:
+        if name not in LocalOpenAIConfig.__annotations__:
+            raise TypeError(f"'{name}' is no setting: they are {', '.join(LocalOpenAIConfig.__annotations__)}")
+
+
+class ClientFactory:
+    """Makes scripted clients that share a configuration, and ends them: the fixture `local_openai_factory`.
+
+    Args:
+        config: defaults of what is made.
+    """
+
+    def __init__(self, config: LocalOpenAIConfig) -> None:
+        check_config(config)
+        self._config = config
+        self._stages: dict[Stage, LocalOpenAIConfig] = {}
+        self._clients: list[ScriptedOpenAI | AsyncScriptedOpenAI] = []
+
+    def __call__(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> ScriptedOpenAI:
+        """A client with a script of its own."""
+        return self.sync_client(self.stage(*script, **config))
+
+    def make_async(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> AsyncScriptedOpenAI:
+        """An async client with a script of its own."""
+        return self.async_client(self.stage(*script, **config))
+
+    def stage(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> Stage:
+        """A script, for clients to share."""
+        check_config(config)
+        given: LocalOpenAIConfig = {**self._config, **config}
+        given["client"] = {**self._config.get("client", {}), **config.get("client", {})}
+        own: Any = {name: value for name, value in given.items() if name in _STAGE}
+        stage = Stage(**own)
+        stage.script.ordered.extend(script)
+        self._stages[stage] = given
+        return stage
+
+    def sync_client(self, stage: Stage) -> ScriptedOpenAI:
+        """A client of a script."""
+        made = ScriptedOpenAI(engine=stage, **self._stages[stage].get("client", {}))
+        self._clients.append(made)
+        return made
+
+    def async_client(self, stage: Stage) -> AsyncScriptedOpenAI:
+        """An async client of a script."""
+        made = AsyncScriptedOpenAI(engine=stage, **self._stages[stage].get("client", {}))
+        self._clients.append(made)
+        return made
+
+    def problems(self) -> list[str]:
+        """Why scripts are incomplete that should be complete."""
+        checked = [stage for stage, config in self._stages.items() if config.get("assert_complete", True)]
+        return [problem for stage in checked for problem in stage.problems()]
+
+    def report(self) -> list[str]:
+        """What was asked, a line for each request."""
+        return [line for stage in self._stages for line in stage.report()]
+
+    def close(self) -> None:
+        """End all that was made; what is in flight fails."""
+        for client in self._clients:
+            client._runtime.close()
+        for stage in self._stages:
+            stage.close()
+
+
+class scripted:  # it is used as a function
+    """A scripted client without pytest: `with scripted("Hello!") as client`, or `async with` for an async one.
+
+    Args:
+        *script: replies, in order.
+        **config: see `LocalOpenAIConfig`.
+
+    Raises:
+        IncompleteScript: at the end of the block, where the script is not complete.
+    """
+
+    def __init__(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> None:
+        self._script, self._factory = script, ClientFactory(config)
+
+    def __enter__(self) -> ScriptedOpenAI:
+        return self._factory(*self._script)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._factory.close()
+        problems = self._factory.problems()
+        if problems and error is None:
+            raise IncompleteScript("\n".join(problems))
+
+    async def __aenter__(self) -> AsyncScriptedOpenAI:
+        return self._factory.make_async(*self._script)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)

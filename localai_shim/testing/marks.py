@@ -1,0 +1,45 @@
+"""Answers that are refusals, or were cut by a content filter: what is different in the endpoints' chunks and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openai import BaseModel
+
+from ..endpoints.assembler import Assembler
+from ..endpoints.responses.assembler import ResponseAssembler
+from .answers import Mark
+
+
+def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> None:
+    """Have an answer's choices with these indexes come out as refusals, or as cut by a content filter."""
+    if isinstance(assembler, ResponseAssembler) and marks.get(0) == "refusal":
+        assembler.refuses = True
+        return
+    feed, result = assembler.feed, assembler.result
+
+    def marked_feed(index: int, token: Any) -> Sequence[BaseModel]:
+        events = feed(index, token)
+        for event in events:
+            _mark(event, marks)
+        return events
+
+    def marked_result() -> BaseModel:
+        answer = result()
+        _mark(answer, marks)
+        return answer
+
+    assembler.__dict__.update(feed=marked_feed, result=marked_result)  # what is stored comes from these, too
+
+
+def _mark(answer: Any, marks: Mapping[int, Mark]) -> None:
+    """A chunk or a whole completion; or a response that is incomplete, as it has a content filter."""
+    if getattr(answer, "incomplete_details", None) is not None:
+        answer.incomplete_details.reason = "content_filter"
+    for choice in getattr(answer, "choices", ()):
+        mark, part = marks.get(choice.index), getattr(choice, "message", None) or getattr(choice, "delta", None)
+        if mark == "refusal" and part is not None and part.content is not None:
+            part.refusal, part.content = part.content or None, None
+        elif mark == "content_filter" and choice.finish_reason == "length":
+            choice.finish_reason = "content_filter"

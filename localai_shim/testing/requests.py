@@ -1,0 +1,210 @@
+"""What a scripted client was asked: the request as its caller sent it, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+_APIS = {"/chat/completions": "chat.completions", "/responses/compact": "responses.compact"}
+_NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
+_GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
+
+
+class Spent(Protocol):
+    """A choice that is being played."""
+
+    @property
+    def generated(self) -> int:
+        """Output tokens so far."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request to a scripted client: an entry of `client.calls`, and what callables and predicates are given."""
+
+    api: str
+    """`chat.completions`, `responses`, `completions` or `responses.compact`."""
+    body: Json
+    """All that was sent, as plain JSON."""
+    prompt: str
+    """The text that a model would have read: rendered by the chat template."""
+    prompt_tokens: int = 0
+    attempt: int = 0
+    """How many retries came before it."""
+    choice: int = 0
+    """Which of the request's choices a callable is asked for."""
+    tool_calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    """The calls in the answer: name and arguments, or the text of what is no JSON."""
+    errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
+    """What the script has its choices fail with."""
+    choices: list[Spent] = field(default_factory=list[Spent], repr=False)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the script has the request fail with."""
+        return self.errors[0] if self.errors else None
+
+    @property
+    def model(self) -> str:
+        return str(self.body.get("model", ""))
+
+    @property
+    def messages(self) -> list[Json]:
+        """Chat messages as they were sent; for the other APIs what was sent, as messages or input items."""
+        given = self.body.get("messages", self.body.get("input", self.body.get("prompt")))
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given or ())
+        if isinstance(instructions := self.body.get("instructions"), str):
+            items.insert(0, {"role": "system", "content": instructions})
+        return [item if isinstance(item, dict) else {"role": "user", "content": item} for item in items]
+
+    @property
+    def tools(self) -> list[Json]:
+        old = [{"type": "function", "function": each} for each in self.body.get("functions") or ()]
+        return list(self.body.get("tools") or old)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the tools that are offered."""
+        return [str(tool_fields(tool).get("name", tool.get("type"))) for tool in _flat(self.tools)]
+
+    @property
+    def custom_tool_names(self) -> list[str]:
+        """Those of them that take a text instead of arguments."""
+        return [tool_fields(tool)["name"] for tool in _flat(self.tools) if tool.get("type") == "custom"]
+
+    @property
+    def tool_choice(self) -> Any:
+        return self.body.get("tool_choice", self.body.get("function_call"))
+
+    @property
+    def response_format(self) -> Json | None:
+        """`response_format`, or the Responses API's `text.format`."""
+        given = self.body.get("response_format") or (self.body.get("text") or {}).get("format")
+        return given if isinstance(given, dict) else None
+
+    @property
+    def schema(self) -> Json | None:
+        """The JSON schema that the answer has to follow."""
+        format = self.response_format or {}
+        found = (format.get("json_schema") or format).get("schema")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def schema_name(self) -> str | None:
+        """The name that the request gives to its schema."""
+        format = self.response_format or {}
+        return (format.get("json_schema") or format).get("name")
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.body.get("stream"))
+
+    @property
+    def parameters(self) -> Json:
+        """Whatever else was sent: temperature, max_tokens, metadata, ..."""
+        return {name: value for name, value in self.body.items() if name not in _NOT_PARAMETERS}
+
+    @property
+    def system(self) -> str:
+        """The text of all system and developer messages."""
+        return "\n".join(_text(m) for m in self.messages if m.get("role") in ("system", "developer"))
+
+    @property
+    def user(self) -> str:
+        """The text of the last user message."""
+        return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), "")
+
+    @property
+    def tool_results(self) -> list[str]:
+        """Texts of the results that came since the model spoke last."""
+        found: list[str] = []
+        for message in reversed(self.messages):
+            if message.get("role") in ("tool", "function"):
+                found.append(_text(message))
+            elif str(message.get("type", "")).endswith("_call_output"):
+                found.append(_text({"content": message.get("output")}))
+            else:
+                break
+        return found[::-1]
+
+    @property
+    def completion_tokens(self) -> int:
+        """Output tokens that were played so far."""
+        return sum(choice.generated for choice in self.choices)
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def snapshot(self) -> Json:
+        """What was sent, as a plain dict that is the same in each run: generated ids are numbered."""
+        known: dict[str, str] = {}
+
+        def number(match: re.Match[str]) -> str:
+            kind = match[1]
+            return known.setdefault(match[0], f"{kind}_{sum(v.startswith(f'{kind}_') for v in known.values()) + 1}")
+
+        body = {name: value for name, value in self.body.items() if value is not None}
+        text = json.dumps({"api": self.api, **body}, ensure_ascii=False)
+        return dict(json.loads(_GENERATED_ID.sub(number, text)))
+
+    def brief(self) -> str:
+        """One line that says which request this is."""
+        said = (
+            f"user: {_short(self.user)}" if not self.tool_results else f"tool result: {_short(self.tool_results[-1])}"
+        )
+        tools = f", tools: {', '.join(self.tool_names)}" if self.tool_names else ""
+        return f"{self.api}(model={self.model!r}, {said}{tools})"
+
+    def outcome(self) -> str:
+        """What came of it, in a few words."""
+        retry = f" (retry {self.attempt})" if self.attempt else ""
+        if self.error is not None:
+            return f"{retry} -> {type(self.error).__name__}"
+        called = "".join(f", {name}({arguments})" for name, arguments in self.tool_calls)
+        return f"{retry} -> {self.completion_tokens} tokens{called}"
+
+
+def api_of(path: str) -> str:
+    """The name of an endpoint, as the SDK's resources are called."""
+    return _APIS.get(path, path.strip("/").replace("/", "."))
+
+
+def plain(value: object) -> Any:
+    """A copy of what was sent, as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    dump: Callable[..., object] | None = getattr(value, "model_dump", None)
+    return plain(dump(mode="json", exclude_unset=True)) if dump is not None else str(value)
+
+
+def tool_fields(tool: Json) -> Json:
+    """A tool's own fields, name and parameters among them: chat completions have them one level deeper."""
+    found = tool.get(str(tool.get("type")))
+    return found if isinstance(found, dict) else tool
+
+
+def _flat(tools: Sequence[Json]) -> list[Json]:
+    """Tools, those of namespaces among them."""
+    return [each for tool in tools for each in (tool["tools"] if tool.get("type") == "namespace" else [tool])]
+
+
+def _text(message: Json) -> str:
+    """A message's text, without what is none."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in content)
+    return "" if content is None else str(content)
+
+
+def _short(text: str, most: int = 60) -> str:
+    return repr(text if len(text) <= most else f"{text[: most - 1]}…")

@@ -1,0 +1,208 @@
+"""Which reply a request gets: replies in order, and rules that match requests."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypedDict
+
+from .answers import ScriptedReply
+from .requests import Request
+
+Text = str | re.Pattern[str]
+"""A piece of a text, or a regular expression that is found in it."""
+
+
+class Criteria(TypedDict, total=False):
+    """What `when` and `assert_called` tell requests by; all that is given has to hold."""
+
+    user: Text
+    """In the last user message."""
+    system: Text
+    """In the system or developer messages."""
+    tool: str
+    """A tool of this name is offered."""
+    tool_result: Text
+    """In a result that came since the model spoke last."""
+    model: Text
+    """The model's name: all of it, or a regular expression."""
+    schema: str | Mapping[str, Any] | type
+    """The answer's JSON schema: its name, the schema, or the pydantic class that it was made of."""
+    predicate: Callable[[Request], bool]
+
+
+_NAMES = frozenset(Criteria.__annotations__)
+
+
+class UnexpectedRequest(AssertionError):
+    """A request that the script has no reply for."""
+
+
+class Rule:
+    """Replies to the requests that match; see `when`."""
+
+    def __init__(self, criteria: Criteria) -> None:
+        check_criteria(criteria)
+        self.criteria = criteria
+        self._replies: tuple[ScriptedReply, ...] = ()
+        self._limit: int | None = None
+        self.used = 0
+
+    def reply(self, *replies: ScriptedReply) -> Self:
+        """Answer with these, one request each, once; `times` and `always` repeat the last one."""
+        self._replies, self._limit = replies, len(replies)
+        return self
+
+    def times(self, count: int) -> Self:
+        """Answer so many requests; the test is incomplete with fewer."""
+        if count < len(self._replies):
+            raise ValueError(f"{len(self._replies)} replies cannot be played in {count} times")
+        self._limit = count
+        return self
+
+    def always(self) -> Self:
+        """Answer any number of requests, or none."""
+        self._limit = None
+        return self
+
+    def take(self, request: Request) -> tuple[ScriptedReply] | None:
+        """The next reply, if the request matches and one is left."""
+        if (self._limit is not None and self.used >= self._limit) or mismatch(self.criteria, request) is not None:
+            return None
+        if not self._replies:
+            raise UnexpectedRequest(f"{self} matches, but has no reply: write {self}.reply(...)")
+        self.used += 1
+        return (self._replies[min(self.used, len(self._replies)) - 1],)
+
+    @property
+    def missing(self) -> int:
+        """How many requests it still waits for."""
+        return 0 if self._limit is None else self._limit - self.used
+
+    def why_not(self, request: Request) -> str:
+        """Why it does not answer a request."""
+        return mismatch(self.criteria, request) or f"all of its {self.used} replies were played"
+
+    def __str__(self) -> str:
+        return f"when({describe(self.criteria)})"
+
+
+class Script:
+    """All replies of one client, in the order in which they are tried: rules, then what is left of the ordered ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.ordered: deque[ScriptedReply] = deque()
+        self.played = 0
+        self.rules: list[Rule] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was ever scripted."""
+        return not (self.ordered or self.played or self.rules)
+
+    def take(self, request: Request) -> tuple[ScriptedReply] | None:
+        """The reply to a request; None where nothing is scripted, and an answer is made up.
+
+        Raises:
+            UnexpectedRequest: there is none.
+        """
+        with self._lock:
+            if self.is_empty:
+                return None
+            for rule in self.rules:
+                taken = rule.take(request)
+                if taken is not None:
+                    return taken
+            if not self.ordered:
+                raise UnexpectedRequest(self._unexpected(request))
+            self.played += 1
+            return (self.ordered.popleft(),)
+
+    def left(self) -> list[str]:
+        """What was not played: a line each."""
+        waiting = [rule for rule in self.rules if rule.missing]
+        lines = [f"{rule} answered {rule.used} requests, and waits for {rule.missing} more" for rule in waiting]
+        if self.ordered:
+            shown = ", ".join(shorten(reply) for reply in list(self.ordered)[:3]) + ", …" * (len(self.ordered) > 3)
+            lines.append(f"{len(self.ordered)} of {self.played + len(self.ordered)} replies were not played: {shown}")
+        return lines
+
+    def _unexpected(self, request: Request) -> str:
+        lines = [f"no reply is scripted for {request.brief()}"]
+        if self.played:
+            lines.append(f"  all {self.played} replies of script(...) were played")
+        lines += [f"  {rule}: {rule.why_not(request)}" for rule in self.rules]
+        return "\n".join(lines)
+
+
+def check_criteria(criteria: Mapping[str, object]) -> None:
+    """Refuse criteria that do not exist, and values of a wrong type.
+
+    Raises:
+        TypeError: with the name and what may stand there.
+    """
+    for name, value in criteria.items():
+        if name not in _NAMES:
+            raise TypeError(f"'{name}' is no criterion: they are {', '.join(sorted(_NAMES))}")
+        if name in ("user", "system", "tool_result", "model") and not isinstance(value, str | re.Pattern):
+            raise TypeError(f"'{name}' is a string or a compiled regular expression, not {value!r}")
+        if name == "predicate" and not callable(value):
+            raise TypeError(f"'predicate' is a function of the request, not {value!r}")
+
+
+def mismatch(criteria: Criteria, request: Request) -> str | None:
+    """The first criterion that does not hold; None: all do."""
+    texts = {"user": [request.user], "system": [request.system], "tool_result": request.tool_results}
+    for name, value in criteria.items():
+        if name in texts:
+            if not any(_found(value, text) for text in texts[name]):
+                where = shorten(texts[name] if name == "tool_result" else texts[name][0])
+                return f"{name}: {_shown(value)} is not in {where}"
+        elif name == "model":
+            if request.model != value if isinstance(value, str) else not _found(value, request.model):
+                return f"model: {_shown(value)} is not {request.model!r}"
+        elif name == "tool":
+            if value not in request.tool_names:
+                return f"tool: {value!r} is not among {request.tool_names}"
+        elif name == "schema":
+            if not _has_schema(value, request):
+                return f"schema: {_shown(value)} is not {request.schema_name!r}"
+        elif not criteria["predicate"](request):
+            return f"predicate: {_shown(value)} is false"
+    return None
+
+
+def describe(criteria: Mapping[str, object]) -> str:
+    """Criteria as they were written."""
+    return ", ".join(f"{name}={_shown(value)}" for name, value in criteria.items())
+
+
+def shorten(value: object, most: int = 80) -> str:
+    """An object's repr, on one line of limited length."""
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _found(wanted: object, text: str) -> bool:
+    return wanted in text if isinstance(wanted, str) else isinstance(wanted, re.Pattern) and bool(wanted.search(text))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, re.Pattern):
+        return f"re.compile({value.pattern!r})"
+    return str(getattr(value, "__qualname__", None) or shorten(value))
+
+
+def _has_schema(wanted: object, request: Request) -> bool:
+    if request.schema is None and request.schema_name is None:
+        return False
+    if isinstance(wanted, str):
+        return wanted == request.schema_name
+    if isinstance(wanted, Mapping):
+        return bool(json.loads(json.dumps(wanted)) == request.schema)
+    name: object = getattr(wanted, "__name__", None)
+    return name in (request.schema_name, (request.schema or {}).get("title"))

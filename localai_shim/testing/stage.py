@@ -1,0 +1,237 @@
+"""The engine behind a scripted client: it sees whole requests, and decides what each is answered with."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ..runtime import serve_like
+from ..types import Event, GenerationRequest, Sink, Ticket, deliver_events
+from . import failures, marks
+from .answers import Answer, Mark, Marked, Reasoning, ToolCall, part_text
+from .callables import decide
+from .checks import Budget
+from .clock import Clock, ClockMode
+from .engine import ScriptedEngine, is_last
+from .made_up import MadeUp, steer
+from .replies import Patience, PlayedRow, Reply
+from .replies import Script as PlayedScript
+from .requests import Request, api_of, plain
+from .script import Script, UnexpectedRequest
+from .tokenizer import ScriptedTokenizer
+
+if TYPE_CHECKING:
+    from ..call import Call
+    from ..endpoints.prepared import Prepared
+
+MOST_INLINE_TOKENS = 4096
+"""Answers that may have more are played step by step: with `ignore_eos` they go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedRequest(GenerationRequest):
+    """A row, with the reply that was chosen for it."""
+
+    reply: PlayedScript | None = None
+    asked: Request | None = None
+    patience: Patience | None = None
+
+
+class Stage(ScriptedEngine):
+    """Plays a script to the clients that share it, and remembers what they asked.
+
+    An answer that takes no time is played at once, on its caller's thread; others have a thread, which ends with the
+    engine.
+
+    Args:
+        model: `response.model` in the answers.
+        seed: of the answers that are made up.
+        clock: how time passes, see `Clock`.
+        context_length: most tokens of prompt and output together.
+
+    Attributes:
+        calls: the requests so far.
+        raised: what a script's functions raised, and requests that no reply was scripted for.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str = "scripted",
+        seed: int = 0,
+        clock: ClockMode = "instant",
+        context_length: int | None = 131_072,
+    ) -> None:
+        super().__init__(name=model, context_length=context_length, tokenizer=_usual().tokenizer)
+        serve_like(self, _usual())
+        self.seed, self.clock, self.script = seed, Clock(clock), Script()
+        self.calls: list[Request] = []
+        self.raised: list[BaseException] = []
+        self.budgets: list[Budget] = []
+        self.clock.on_change(self._player.wake)
+
+    def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
+        """Choose the replies to a request. Runs where the request was prepared, just before it is submitted.
+
+        Raises:
+            openai.APIError: the script has the request fail.
+            UnexpectedRequest: the script has no reply.
+            Exception: what a function of the script raised.
+        """
+        if not prepared.requests:
+            return prepared
+        asked = self._note(call, prepared.requests)
+        try:
+            played = [self._choose(call, replace(asked, choice=i), each) for i, each in enumerate(prepared.requests)]
+        except BaseException as error:
+            asked.errors.append(error)
+            raise
+        marked = {i: mark for i, (_, mark) in enumerate(played) if mark is not None}
+        if marked:
+            marks.apply_marks(prepared.assembler, marked)
+        patience = None if call.timeout is None else Patience(call.timeout, not prepared.stream)
+        prepared.requests = [
+            _StagedRequest(
+                **{field.name: getattr(each, field.name) for field in fields(GenerationRequest)},
+                reply=reply,
+                asked=asked,
+                patience=patience,
+            )
+            for each, (reply, _) in zip(prepared.requests, played, strict=True)
+        ]
+        return prepared
+
+    def failed_with(self, error: BaseException) -> bool:
+        """Whether a script made a request fail with this exception."""
+        return any(error is each for call in reversed(self.calls) for each in call.errors)
+
+    def problems(self) -> list[str]:
+        """Why the script is not complete: what it raised, requests without a reply, replies and budgets."""
+        raised = [f"{type(error).__name__}: {error}" for error in self.raised]
+        over = [problem for budget in self.budgets if (problem := budget.over()) is not None]
+        return [*raised, *self.script.left(), *over]
+
+    def report(self) -> list[str]:
+        """What was asked, a line for each request."""
+        return [f"{i}. {call.brief()}{call.outcome()}" for i, call in enumerate(self.calls, 1)]
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _note(self, call: Call, requests: Sequence[GenerationRequest]) -> Request:
+        prompts = {id(each.prompt): each.prompt.tokens for each in requests}.values()
+        asked = Request(
+            api=api_of(call.path),
+            body=plain(call.body),
+            prompt="\n".join(map(self.tokenizer.decode, prompts)),
+            prompt_tokens=sum(map(len, prompts)),
+            attempt=call.attempt,
+        )
+        self.calls.append(asked)
+        return asked
+
+    def _choose(self, call: Call, asked: Request, request: GenerationRequest) -> tuple[PlayedScript, Mark | None]:
+        """How a choice is played, and what becomes of it."""
+        try:
+            taken = self.script.take(asked)
+            answer = self._made_up(asked, request) if taken is None else decide(taken[0], asked)
+            reply, mark = self._reply(answer, asked)
+            played = PlayedScript(replace(reply, fail_after=answer.tokens, hang=True), self.tokenizer)
+        except BaseException as raised:
+            self.raised.append(raised)
+            raise
+        trouble = answer.trouble
+        if trouble is None:
+            return PlayedScript(reply, self.tokenizer), mark
+        if trouble.kind == "hang":
+            return played, mark
+        if trouble.kind == "timeout" and call.timeout is not None:
+            self.clock.reach(self.clock.now + call.timeout)
+        if not played.fails_after:
+            raise failures.exception(trouble, call)
+        error = failures.exception(trouble, call, amid_stream=asked.stream)
+        asked.errors.append(error)
+        return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
+
+    def _made_up(self, asked: Request, request: GenerationRequest) -> Answer:
+        """An answer that the request allows."""
+        made = MadeUp(asked, self.seed, request)
+        if made.certain or request.constraint is None:
+            return made.answer
+        text = "".join(map(str, self._reply(made.answer, asked)[0].content))
+        asked.tool_calls.clear()
+        return Answer(reply=Reply(steer(text, request.constraint, self.tokenizer, made.numbers)))
+
+    def _reply(self, answer: Answer, asked: Request) -> tuple[Reply, Mark | None]:
+        """An answer's parts in the model's markup."""
+        if not answer.parts:
+            return answer.reply, None
+        text, mark = "", None
+        for i, part in enumerate(answer.parts, 1):
+            if isinstance(part, ToolCall):
+                text += self._call(part, asked, last=i == len(answer.parts))
+            elif isinstance(part, Reasoning):
+                text += f"{self.tokenizer.think_start}{part.text}{self.tokenizer.think_end}"
+            elif isinstance(part, Marked):
+                text, mark = text + part.text, part.mark
+            else:
+                text += part_text(part)
+        ends = "length" if mark == "content_filter" else answer.reply.finish_reason
+        pieces = self.tokenizer.split(text) or [""] * (ends == "length")
+        return replace(answer.reply, content=pieces, finish_reason=ends), mark
+
+    def _call(self, call: ToolCall, asked: Request, *, last: bool) -> str:
+        """A call as the model writes it; `last`: the answer ends with it."""
+        if call.offered and call.name not in asked.tool_names:
+            offered = f"only {', '.join(asked.tool_names)}" if asked.tool_names else "no tools at all"
+            raise UnexpectedRequest(
+                f"the reply calls '{call.name}', but {asked.brief()} offers {offered}; "
+                f"to play it nevertheless, script tool_call({call.name!r}, ..., offered=False)"
+            )
+        asked.tool_calls.append((call.name, _loaded(call.text)))
+        written = call.text
+        if call.name in asked.custom_tool_names:
+            written = json.dumps({"input": call.text}, ensure_ascii=False)
+        start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
+        # The parser takes text that is no JSON up to its end: a marker behind an open string would be part of it.
+        rest = f"}}\n{end}" if _is_json(written) else f"\n{end}" * (not last)
+        return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
+
+    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        if not isinstance(request, _StagedRequest) or request.reply is None or request.asked is None:
+            raise UnexpectedRequest("a scripted client's engine answers its clients only")
+        row = PlayedRow(request, sink, index, ticket, request.reply, self.model, False, self.clock, request.patience)
+        request.asked.choices.append(row)
+        return row
+
+    def _play(self, rows: list[PlayedRow]) -> None:
+        if not all(row.takes_no_time(MOST_INLINE_TOKENS) for row in rows):
+            super()._play(rows)
+            return
+        events: list[tuple[PlayedRow, Event]] = []
+        left = rows
+        while left:
+            step = [(row, row.next()) for row in left]
+            events += step
+            left = [row for row, event in step if not is_last(event)]
+        deliver_events(events, ())
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text) if _is_json(text) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.cache
+def _usual() -> ScriptedEngine:
+    """What all scripted clients have in common, made once: a tokenizer, and what the endpoints know of its model."""
+    return ScriptedEngine(tokenizer=ScriptedTokenizer())

@@ -1,0 +1,198 @@
+"""Which library loads a checkpoint, what of it, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localai_shim.adapters import cuda_attention
+from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.step_input import StepInput
+from localai_shim.adapters.text import TextModel
+from localai_shim.adapters.vision import VisionModel
+from localai_shim.types import ModelLoadError
+from tests.adapters.test_vision import load
+from tests.tiny import tiny
+from tests.vision import FAMILIES, make_model, picture, tiny_vision
+
+EVIL = """
+from pathlib import Path
+Path({path!r}).write_text("it ran")
+class Evil:
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs): return cls()
+EvilConfig = EvilProcessor = EvilTokenizer = EvilImageProcessor = Model = ModelArgs = ModelConfig = Evil
+"""
+
+
+def copied(folder: Path, kind: str, **changes: Any) -> Path:
+    """A checkpoint of a family whose config says something else."""
+    return make_model(folder / f"{kind}-changed", kind, **changes)
+
+
+def rewritten(folder: Path, **changes: Any) -> Path:
+    """The same, without a model of these: only the config says so."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return folder
+
+
+def test_a_checkpoint_of_text_is_loaded_through_mlx_lm() -> None:
+    assert type(load_model(str(tiny("qwen3")), {})) is TextModel
+
+
+def test_a_checkpoint_that_sees_is_loaded_through_mlx_vlm() -> None:
+    model = load("qwen2_vl")
+    assert model.text.media_kinds == {"image", "video"}
+    assert model.context_length == 2048
+    assert model.new_cache()[0].__class__.__module__ == "mlx_vlm.models.cache"
+
+
+def test_a_context_length_stands_in_the_config_of_the_language_model() -> None:
+    assert "max_position_embeddings" not in FAMILIES["gemma3"].config
+    assert load("gemma3").context_length == 2048
+
+
+@pytest.mark.parametrize("kind", list(FAMILIES))
+def test_text_only_loads_the_language_model_alone(kind: str) -> None:
+    whole = load(kind)
+    model = load_model(str(tiny_vision(kind)), {"text_only": True})
+    assert model.text.media_kinds == frozenset()
+    assert model.weight_bytes < whole.weight_bytes
+    with pytest.raises(ValueError, match="reads text only"):
+        model.text.process(picture(4, 4))
+    ids = model.text.apply_chat_template([{"role": "user", "content": "Hello there"}], {})
+    logits = [each.forward(StepInput(mx.array([ids]), each.new_cache())) for each in (model, whole)]
+    np.testing.assert_allclose(np.array(logits[0]), np.array(logits[1]), atol=1e-3)
+
+
+def test_a_language_model_that_only_mlx_vlm_knows_runs_as_text(tmp_path: Path) -> None:
+    model = load_model(str(tiny_vision("internvl_chat")), {"text_only": True})
+    assert type(model) is VisionModel
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("mllama", "cross-attention"),
+        ("florence2", "encoder-decoder"),
+        ("nemotron_parse", "encoder-decoder"),
+        ("diffusion_gemma", "diffusion"),
+    ],
+)
+def test_models_that_do_not_generate_token_by_token_are_refused(tmp_path: Path, kind: str, why: str) -> None:
+    folder = rewritten(copied(tmp_path, "llava"), model_type=kind)
+    with pytest.raises(ModelLoadError, match=why) as caught:
+        load_model(str(folder), {})
+    assert not caught.value.transient
+
+
+def test_a_model_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    folder = rewritten(copied(tmp_path, "llava"), model_type="nobodys")
+    with pytest.raises(ModelLoadError, match="nobodys"):
+        load_model(str(folder), {})
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "llava", "kimi_vl", "glm4v", "gemma4"])
+def test_code_of_a_checkpoint_is_never_run(tmp_path: Path, kind: str) -> None:
+    """mlx-vlm's patch of `AutoProcessor` and its `load_config` trust a checkpoint unless they are told not to."""
+    ran = tmp_path / "ran"
+    folder = copied(tmp_path, kind)
+    (folder / "evil.py").write_text(EVIL.format(path=str(ran)))
+    code = {f"Auto{name}": f"evil.Evil{name}" for name in ("Config", "Processor", "Tokenizer", "ImageProcessor")}
+    for name in ("config", "preprocessor_config", "processor_config", "tokenizer_config"):
+        path = folder / f"{name}.json"
+        content = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**content, "auto_map": code}))
+    model = load_model(str(folder), {})
+    assert "image" in model.text.media_kinds
+    assert not ran.exists()
+
+
+def test_a_model_that_is_a_program_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    folder = rewritten(copied(tmp_path, "llava"), model_file="evil.py")
+    (folder / "evil.py").write_text(EVIL.format(path=str(ran)))
+    with pytest.raises(ModelLoadError, match="trust_remote_code=True"):
+        load_model(str(folder), {})
+    assert not ran.exists()
+
+
+def test_the_fingerprint_is_that_of_the_weights_and_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from localai_shim.adapters import text
+
+    prints = {load("llava").fingerprint, load("llava").fingerprint}
+    monkeypatch.setattr(text, "version", lambda name: "99" if name == "mlx-vlm" else "1")
+    prints.add(load("llava").fingerprint)
+    assert len(prints) == 2
+
+
+def test_quantised_keys_and_values(tmp_path: Path) -> None:
+    wide = {"hidden_size": 64, "head_dim": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
+    family = FAMILIES["llava"]
+    text = {**family.config["text_config"], **wide}
+    folder = copied(tmp_path, "llava", text_config=text)
+    model = load_model(str(folder), {"kv_bits": 8, "kv_group_size": 32})
+    item = model.text.process(picture(56, 56))
+    features = model.embed(item)
+    assert features.rows.shape == (16, 64)
+    cache = model.new_cache()
+    model.prefill(StepInput(mx.array([[5, 6, 7, 8]]), cache))
+    assert cache[0].packed
+
+
+def test_a_chat_template_in_a_file_of_its_own(tmp_path: Path) -> None:
+    family = dataclasses.replace(FAMILIES["llava"], template=None)
+    FAMILIES["bare"] = family
+    try:
+        folder = make_model(tmp_path / "bare", "bare")
+    finally:
+        del FAMILIES["bare"]
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}!"}))
+    model = load_model(str(folder), {})
+    ids = model.text.apply_chat_template([{"role": "user", "content": "Hi"}], {})
+    assert model.tokenizer.has_chat_template and model.tokenizer.decode(ids) == "Hi!"
+
+
+def test_cuda_s_attention_takes_the_place_of_mlx_vlm_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("llava")
+    item = model.text.process(picture(56, 56))
+    before = np.array(model.embed(item).rows)
+    modules = {type(module).__module__ for module in model._model.modules()}
+    for name in modules:
+        if hasattr(sys.modules[name], "scaled_dot_product_attention"):
+            monkeypatch.setattr(
+                sys.modules[name], "scaled_dot_product_attention", sys.modules[name].scaled_dot_product_attention
+            )
+    step = StepInput(mx.array([[5, 6, 7, 8]]), model.new_cache())
+    logits = np.array(model.forward(step))
+    assert cuda_attention.use_attention(model._model, enabled=True) >= 1
+    assert cuda_attention.use_attention(model._model, enabled=True) == 0  # done already
+    again = StepInput(mx.array([[5, 6, 7, 8]]), model.new_cache())
+    np.testing.assert_allclose(np.array(model.forward(again)), logits, atol=1e-3)
+    np.testing.assert_allclose(np.array(model.embed(item).rows), before, atol=1e-3)
+
+
+def test_mlx_vlm_s_models_take_their_attention_from_base() -> None:
+    base = importlib.import_module("mlx_vlm.models.base")
+    for kind in ("qwen2_vl", "qwen3_vl", "gemma3", "gemma4", "llava"):
+        module = importlib.import_module(f"mlx_vlm.models.{kind}.language")
+        assert module.scaled_dot_product_attention is base.scaled_dot_product_attention, kind
+
+
+def test_padding_of_a_pass_is_taken_out_of_mlx_vlm_s_caches() -> None:
+    model = load("llava")
+    cache = model.new_cache()
+    tokens, padding = cuda_attention.fill(mx.zeros((1, 5), mx.int32), cache)
+    assert tokens.shape == (1, 5 + padding) and padding == cuda_attention.filled(5) - 5
+    model.prefill(StepInput(tokens, cache))
+    cuda_attention.forget(cache, padding)
+    assert {layer.offset for layer in cache} == {5}

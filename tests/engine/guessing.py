@@ -1,0 +1,76 @@
+"""Drafters for tests: what a row will sample, known from a run without drafts, and right only sometimes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from localai_shim.engine import speculation
+from localai_shim.engine.drafts import Drafter
+from localai_shim.engine.engine import Engine
+from localai_shim.engine.row import Row
+from tests.tiny import VOCABULARY
+
+
+class Oracle:
+    """Knows what each prompt's row will emit, and says so with this probability."""
+
+    source, trust = "oracle", 0.9
+
+    def __init__(self, share: float, known: dict[tuple[int, ...], Sequence[int]], seed: int = 1) -> None:
+        self.share, self.known, self.random = share, known, random.Random(seed)
+        self.asked = 0
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
+        return [self._for(row, n) for row, n in zip(rows, most, strict=True)]
+
+    def _for(self, row: Row, most: int) -> list[int]:
+        self.asked += 1
+        output = self.known.get((*row.prompt_tokens, row.sampling.seed), ())
+        coming = list(output[row.generated : row.generated + min(most, self.random.randint(0, 7))])
+        return [t if self.random.random() < self.share else self.random.randrange(3, VOCABULARY) for t in coming]
+
+
+class Failing:
+    """Raises after some calls."""
+
+    source, trust = "failing", 0.9
+
+    def __init__(self, after: int = 0) -> None:
+        self.left, self.raised = after, 0
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
+        if self.left:
+            self.left -= 1
+            return [[5] * min(2, n) for n in most]
+        self.raised += 1
+        raise ValueError("no idea")
+
+
+def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True) -> None:
+    """Have engines that are made from now on take their drafts from these; `always`, whatever that costs."""
+    patch.setattr(speculation, "own_drafters", lambda: list(drafters))
+    if always:
+        patch.setattr(speculation.StepCosts, "relative", lambda self, rows, tokens: 1.0)
+        patch.setattr(speculation, "MIN_GAIN", 0.0)
+
+
+@contextmanager
+def steps_counted(engine: Engine[Any]) -> Iterator[list[tuple[int, int]]]:
+    """(rows, tokens of each) of the passes that run meanwhile."""
+    model, sizes = engine.model, []
+    forward = model.forward
+
+    def instead(step: Any) -> Any:
+        sizes.append(step.tokens.shape)
+        return forward(step)
+
+    model.forward = instead
+    try:
+        yield sizes
+    finally:
+        model.forward = forward

@@ -1,0 +1,307 @@
+"""What rows emit does not depend on drafts: whose they are, how many are right, and who joins, leaves or fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from localai_shim.adapters.contents import Quantised
+from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.prefill import PrefillJob
+from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
+from tests.engine.constraints import Only
+from tests.engine.guessing import Failing, Oracle, speculate, steps_counted
+from tests.engine.harness import GREEDY, Running, engine_for, request, tokens_of
+from tests.samples import only
+from tests.tiny import VOCABULARY
+
+AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
+SHARES = [0.0, 0.5, 0.9, 1.0]
+
+SAMPLINGS = [
+    GREEDY,
+    SamplingParams(seed=3),
+    SamplingParams(temperature=0.8, top_p=0.9, seed=4),
+    SamplingParams(temperature=0.9, top_k=20, min_p=0.02, seed=5),
+    SamplingParams(temperature=0.7, presence_penalty=0.9, frequency_penalty=0.4, seed=6),
+    SamplingParams(temperature=0.0, repetition_penalty=1.4),
+    SamplingParams(temperature=0.9, logit_bias={7: 3.0, 9: -float("inf")}, top_logprobs=3, seed=7),
+    SamplingParams(temperature=0.6, bad_words=((11, 12), (30,)), seed=8),
+    SamplingParams(temperature=0.0, top_logprobs=0),
+    SamplingParams(temperature=1.0, allowed_token_ids=tuple(range(10, 40)), presence_penalty=0.5, seed=9),
+]
+
+
+def prompt(i: int) -> list[int]:
+    lengths = [1, 34, 5, 60, 13, 40, 2, 21, 55, 8]
+    return [(7 * i + 11 * j * (i + 1)) % (VOCABULARY - 3) + 3 for j in range(lengths[i % 10])]
+
+
+class EndsAt:
+    """A stop check that ends the row at the token with this number."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def feed(self, token_id: int) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def requests(max_tokens: int = 22) -> list[GenerationRequest]:
+    """One of each kind of sampling, and rows with a constraint, a stop check and a least length."""
+    made = [request(prompt(i), p, max_tokens + i % 4, min_tokens=3 * (i % 3)) for i, p in enumerate(SAMPLINGS)]
+    made.append(request(prompt(3), SamplingParams(seed=11), max_tokens, constraint=Only(range(20, 60), idle_after=12)))
+    made.append(request(prompt(4), SamplingParams(temperature=0.0, seed=12), max_tokens, constraint=Only(range(9, 90))))
+    made.append(request(prompt(5), SamplingParams(seed=13), max_tokens, stop=EndsAt(9)))
+    return made
+
+
+def key(made: GenerationRequest) -> tuple[int, ...]:
+    return (*made.prompt.tokens, made.sampling.seed)
+
+
+def outputs(engine: Engine[Any], made: Sequence[GenerationRequest]) -> list[list[Token]]:
+    running = [Running(engine, r) for r in made]
+    for run in running:
+        run.finish()
+    return [[event for event in run.events[0] if isinstance(event, Token)] for run in running]
+
+
+def same(a: Sequence[Sequence[Token]], b: Sequence[Sequence[Token]]) -> None:
+    """Equal but for the rounding of logprobs."""
+    for mine, other in zip(a, b, strict=True):
+        assert [(t.id, t.finish_reason, t.is_eos) for t in mine] == [(t.id, t.finish_reason, t.is_eos) for t in other]
+        for x, y in zip(mine, other, strict=True):
+            assert x.logprob == pytest.approx(y.logprob, abs=1e-3)
+            n = min(len(x.top), len(y.top))  # as many as any row of a step has asked for
+            assert [i for i, _ in x.top[:n]] == [i for i, _ in y.top[:n]]
+
+
+KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
+    "dense": ("qwen3", None, {}),
+    "sliding window": ("gemma3_text", None, {}),
+    "experts": ("qwen3_moe", None, {}),
+    "hybrid": ("qwen3_next", None, {}),
+    "quantised": ("qwen3", Quantised(32, 8), {"head_dim": 32}),
+}
+
+
+@pytest.mark.parametrize("kind", only(["sliding window", "hybrid"], KINDS))
+def test_rows_of_all_kinds_emit_what_they_emit_without_drafts(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, kv, changes = KINDS[kind]
+    engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
+    expected = outputs(engine, requests())
+    engine.close()
+    known = {key(r): [t.id for t in said] for r, said in zip(requests(), expected, strict=True)}
+    for share in SHARES:
+        oracle = Oracle(share, known)
+        with monkeypatch.context() as patch:
+            speculate(patch, oracle)
+            engine = engine_for(name, AUTO, kv, **changes)
+            with steps_counted(engine) as sizes:
+                same(outputs(engine, requests()), expected)
+            engine.close()
+        assert oracle.asked and any(tokens > 4 for _, tokens in sizes)
+
+
+@pytest.mark.parametrize("kind", only(["dense", "hybrid"], KINDS))
+def test_joins_cancellations_and_preemption_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, kv, changes = KINDS[kind]
+    engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
+    expected = [outputs(engine, [r])[0] for r in requests(30)]
+    engine.close()
+    known = {key(r): [t.id for t in said] for r, said in zip(requests(30), expected, strict=True)}
+    speculate(monkeypatch, Oracle(0.7, known))
+    engine = engine_for(name, AUTO, kv, **changes)
+    try:
+        running, victims = [], []
+        for i, made in enumerate(requests(30)):
+            running.append(Running(engine, made))
+            if i % 3 == 0:
+                victims.append(Running(engine, request(made.prompt.tokens[::-1] or [4], made.sampling, 200)))
+                victims[-1].read(2)
+            if i % 3 == 2:
+                victims.pop(0).cancel()
+            if i % 4 == 1:
+                running[-1].read(4)
+        for victim in victims:
+            victim.cancel()
+        for run, said in zip(running, expected, strict=True):
+            assert run.finish() == [[t.id for t in said]]
+    finally:
+        engine.close()
+
+
+def test_a_row_that_is_preempted_amid_its_drafts_goes_on_with_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [request(prompt(i), SamplingParams(seed=i), 40) for i in range(6)]
+    engine = engine_for("qwen3_next")
+    expected = [tokens_of(said) for said in outputs(engine, made)]
+    engine.close()
+    known = {key(r): said for r, said in zip(made, expected, strict=True)}
+    speculate(monkeypatch, Oracle(0.6, known))
+    engine = engine_for("qwen3_next", AUTO)
+    try:
+        engine.wait()
+        batch, scheduler = engine._loop._batch, engine._loop._scheduler
+        assert batch is not None and scheduler is not None
+        make_room, steps = scheduler.make_room, iter(range(10_000))
+
+        def preempting() -> None:
+            make_room()
+            if next(steps) % 5 == 4 and len(batch) > 1:
+                victim = batch.rows[-1]
+                if batch.take(victim):
+                    job = PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens)
+                    scheduler._queue(job)
+
+        scheduler.make_room = preempting  # type: ignore[method-assign]
+        running = [Running(engine, r) for r in made]
+        assert [run.finish()[0] for run in running] == expected
+        assert next(steps) > 5
+    finally:
+        engine.close()
+
+
+def test_choices_of_one_prompt_have_drafts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [request(prompt(3), SamplingParams(seed=seed), 25) for seed in range(4)]
+    engine = engine_for("qwen3")
+    expected = Running(engine, made).finish()
+    engine.close()
+    known = {key(r): said for r, said in zip(made, expected, strict=True)}
+    speculate(monkeypatch, Oracle(0.8, known))
+    engine = engine_for("qwen3", AUTO)
+    shared = made[0].prompt
+    assert Running(engine, [GenerationRequest(shared, r.sampling, r.max_tokens) for r in made]).finish() == expected
+    engine.close()
+
+
+def test_oracle_drafts_take_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = request(prompt(3), GREEDY, 60)
+    engine = engine_for("qwen3")
+    [expected] = Running(engine, made).finish()
+    engine.close()
+    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
+    engine = engine_for("qwen3", AUTO)
+    with steps_counted(engine) as sizes:
+        assert Running(engine, made).finish() == [expected]
+    engine.close()
+    assert len(sizes) < 30
+
+
+def test_a_drafter_that_raises_is_not_asked_again_and_nobody_notices(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    made = [request(prompt(i), SamplingParams(seed=i), 20) for i in range(3)]
+    engine = engine_for("qwen3")
+    expected = [run.finish()[0] for run in [Running(engine, r) for r in made]]
+    engine.close()
+    failing = Failing(after=2)
+    speculate(monkeypatch, failing)
+    engine = engine_for("qwen3", AUTO)
+    running = [Running(engine, r) for r in made]
+    assert [run.finish()[0] for run in running] == expected
+    engine.close()
+    assert 1 <= failing.raised <= 3
+    assert any("drafts by 'failing' failed" in text for text in warnings)
+
+
+def test_a_row_that_fails_amid_its_drafts_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Breaks(EndsAt):
+        def feed(self, token_id: int) -> bool:
+            if super().feed(token_id):
+                raise ValueError("broken")
+            return False
+
+    class Refuses(Only):
+        def mask(self, out: Any) -> bool:
+            if len(self.taken) > 6:
+                raise ValueError("stuck")
+            return super().mask(out)
+
+    well = request(prompt(3), SamplingParams(seed=3), 25)
+    engine = engine_for("qwen3")
+    [expected] = Running(engine, well).finish()
+    engine.close()
+    known = {key(well): expected}
+    for seed in (5, 6):
+        known[(*prompt(5), seed)] = [30] * 40
+    speculate(monkeypatch, Oracle(1.0, known))
+    engine = engine_for("qwen3", AUTO)
+    neighbour = Running(engine, well)
+    broken = Running(engine, request(prompt(5), SamplingParams(seed=5), 30, stop=Breaks(8)))
+    stuck = Running(engine, request(prompt(5), SamplingParams(seed=6), 30, constraint=Refuses([30])))
+    assert neighbour.finish() == [expected]
+    for run, count in ((broken, 7), (stuck, 7)):
+        with pytest.raises(Exception, match=r"broken|stuck"):
+            run.finish()
+        assert [type(event) for event in run.events[0]] == [Token] * count + [Failure]
+    engine.close()
+
+
+def test_a_step_that_fails_fails_its_rows_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = request(prompt(3), GREEDY, 30)
+    engine = engine_for("qwen3")
+    [expected] = Running(engine, made).finish()
+    engine.close()
+    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
+    engine = engine_for("qwen3", AUTO)
+    forward, failed = engine.model.forward, []
+
+    def failing(step: Any) -> Any:
+        if step.tokens.shape[1] > 1 and not failed:
+            failed.append(step)
+            raise RuntimeError("out of luck")
+        return forward(step)
+
+    engine.model.forward = failing  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="out of luck"):
+        Running(engine, made).finish()
+    assert Running(engine, made).finish() == [expected]
+    engine.close()
+
+
+@pytest.mark.parametrize("source", ["lookup", "prediction", "grammar"])
+def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forcing(Only):
+        def forced(self) -> list[int]:
+            return [40, 41] if len(self.taken) % 3 else [42]
+
+    drafter = {"lookup": PromptLookup(), "prediction": PredictedText(), "grammar": ForcedTokens()}[source]
+    engine = engine_for("qwen3")
+    plain = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
+    expected = outputs(engine, plain)
+    made = []
+    for i, (row, said) in enumerate(zip(plain, expected, strict=True)):
+        ids = [t.id for t in said]
+        prediction = [*ids[:9], 5, *ids[10:24], *ids[26:]]
+        constraint = Forcing(range(40, 44)) if source == "grammar" and i % 2 else None
+        made.append(request(row.prompt.tokens, row.sampling, 40, prediction=prediction, constraint=constraint))
+    if source == "grammar":
+        again = [
+            request(r.prompt.tokens, r.sampling, 40, constraint=r.constraint and Only(range(40, 44))) for r in made
+        ]
+        expected = outputs(engine, again)
+    engine.close()
+    speculate(monkeypatch, drafter)
+    engine = engine_for("qwen3", AUTO)
+    with steps_counted(engine) as sizes:
+        same(outputs(engine, made), expected)
+    assert any(tokens > 1 for _, tokens in sizes)
+    counts = engine._loop._speculation
+    engine.close()
+    assert counts is not None and counts.counts[source].accepted > 0
+
+
+def test_rows_that_want_no_drafts_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = request(prompt(3), GREEDY, 30, speculation=False)
+    oracle = Oracle(1.0, {key(made): [5] * 30})
+    speculate(monkeypatch, oracle)
+    engine = engine_for("qwen3", AUTO)
+    with steps_counted(engine) as sizes:
+        Running(engine, made).finish()
+    engine.close()
+    assert not oracle.asked and {tokens for _, tokens in sizes} == {1}

@@ -1,0 +1,222 @@
+"""Rows of mlx-vlm's models say what `mlx_vlm.generate_step` says alone, whatever runs beside them."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.vision import VisionModel
+from localai_shim.engine import scheduler
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.media import Media, MediaSpan, media_keys
+from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from tests.engine.harness import GREEDY, Running, generate
+from tests.samples import only
+from tests.vision import FAMILIES, FIRST_ID, picture, tiny_vision, user
+
+pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")  # of kimi_vl's processor
+SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11)
+# Positions of three numbers and rows for the first layers, recurrent layers, a first pass, and all of a prompt at once.
+QUICK = ["qwen3_vl", "qwen3_5", "gemma4_bidirectional", "paligemma"]
+families = pytest.mark.parametrize("kind", only(QUICK, FAMILIES))
+
+
+class Asked:
+    """A prompt and the pictures in it."""
+
+    def __init__(self, kind: str, prompt: Prompt, pictures: Sequence[Media] = ()) -> None:
+        self.kind, self.prompt, self.pictures = kind, prompt, list(pictures)
+
+    def request(self, count: int, sampling: SamplingParams = GREEDY) -> GenerationRequest:
+        return GenerationRequest(self.prompt, sampling, count, ignore_eos=True)
+
+    def again(self) -> Asked:
+        """The same, of which the engine has said nothing yet."""
+        prompt = self.prompt
+        return Asked(self.kind, Prompt(prompt.tokens, keys=prompt.keys, media=prompt.media), self.pictures)
+
+    def going_on(self, said: Sequence[int], next_turn: Asked) -> Asked:
+        """The turn after an answer."""
+        before, new = self.prompt, next_turn.prompt
+        tokens = [*before.tokens, *said]
+        spans = [*before.media, *(MediaSpan(span.media, span.places + len(tokens)) for span in new.media)]
+        tokens += new.tokens
+        prompt = Prompt(tokens, keys=media_keys(tokens, spans), media=spans)
+        return Asked(self.kind, prompt, [*self.pictures, *next_turn.pictures])
+
+    def alone(self, count: int) -> list[int]:
+        """What mlx-vlm generates by itself, all of the prompt's pictures processed at once by its own processor."""
+        from mlx_vlm.generate import generate_step
+
+        model = oracle(self.kind)
+        for name in ("_rope_deltas", "_position_ids"):
+            if hasattr(model._language, name):
+                setattr(model._language, name, None)
+        ids, made = mx.array([self.prompt.tokens]), pixels(self.kind, self.pictures)
+        if "mm_token_type_ids" in made:
+            types = np.zeros(ids.shape, np.int32)
+            for span in self.prompt.media:
+                types[0, span.places] = 1
+            made["mm_token_type_ids"] = mx.array(types)
+        values, mask = made.pop("pixel_values", None), mx.ones_like(ids)
+        steps = generate_step(ids, model._model, values, mask, max_tokens=count, temperature=0.0, **made)
+        return [int(token) for token, _ in steps][:count]
+
+
+@functools.cache
+def oracle(kind: str) -> VisionModel:
+    model = load_model(str(tiny_vision(kind)), {})
+    assert isinstance(model, VisionModel)
+    return model
+
+
+@functools.cache
+def processor(kind: str) -> Any:
+    from mlx_vlm.utils import load_processor
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_processor(tiny_vision(kind), add_detokenizer=False, trust_remote_code=False)
+
+
+def pixels(kind: str, pictures: Sequence[Media]) -> dict[str, Any]:
+    """What the model reads of the pictures."""
+    from mlx_vlm.models.base import to_mlx
+    from PIL import Image
+
+    if not pictures:
+        return {}
+    images = [Image.fromarray(picture.data) for picture in pictures]
+    text = FAMILIES[kind].image * len(images) if kind != "paligemma" else "<image>"
+    made: dict[str, Any] = to_mlx(dict(processor(kind)(images=images, text=[text])))
+    if isinstance(made["pixel_values"], list):
+        made["pixel_values"] = [mx.array(each) for each in made["pixel_values"]]
+    return {name: value for name, value in made.items() if name not in ("input_ids", "attention_mask", "labels")}
+
+
+def ask(kind: str, text: str, *pictures: Media) -> Asked:
+    """A turn; of the pictures as many as the model can take."""
+    known = oracle(kind).text
+    pictures = pictures[: FAMILIES[kind].images]
+    items = [known.process(item) for item in pictures]
+    ids = known.apply_chat_template(user(text, *(item.kind for item in items)), {}, media=items)
+    spans = known.spans(ids, items)
+    return Asked(kind, Prompt(ids, keys=media_keys(ids, spans), media=spans), pictures)
+
+
+def shown(i: int) -> Media:
+    return picture(56 + 14 * (i % 3), 84 - 14 * (i % 4), seed=i)
+
+
+def mixed(kind: str) -> list[Asked]:
+    """Eight: text, one picture, three."""
+    text = [ask(kind, "Say it. " * (1 + 3 * i)) for i in range(3)]
+    one = [ask(kind, "What is this? " * (1 + i), shown(i)) for i in range(3)]
+    three = [ask(kind, "Compare. " * (2 + i), shown(5 + i), shown(1), shown(3)) for i in range(2)]
+    return [text[0], one[0], three[0], text[1], one[1], one[2], three[1], text[2]]
+
+
+@contextmanager
+def engine_of(kind: str, options: EngineOptions | None = None) -> Iterator[Engine[Any]]:
+    path = str(tiny_vision(kind))
+    engine = Engine(lambda: load_model(path, {}), options)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@families
+@pytest.mark.parametrize(
+    "options", [{"prefill_chunk": 16, "prefix_cache_bytes": 0}, {"max_stall": 0.005}], ids=["pieces", "cached"]
+)
+def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, options: Any) -> None:
+    prompts = mixed(kind)
+    counts = [5 + 4 * (i % 3) for i in range(len(prompts))]
+    want = [asked.alone(count) for asked, count in zip(prompts, counts, strict=True)]
+    with engine_of(kind, EngineOptions(**options)) as engine:
+        for turn in range(2):
+            going = []
+            for i, (asked, count) in enumerate(zip(prompts, counts, strict=True)):
+                going.append(Running(engine, asked.again().request(count)))
+                if i % 2:
+                    lost = Running(engine, prompts[-i].again().request(30))
+                    lost.read(i % 3)
+                    lost.cancel()
+            assert [run.finish()[0] for run in going] == want, turn
+        stats = engine.stats()
+        if "prefix_cache_bytes" not in options:
+            pictures = {span.media.digest for asked in prompts for span in asked.prompt.media}
+            assert stats.tower_runs == len(pictures)
+
+
+@families
+@pytest.mark.parametrize("prefix_cache", [0, 2**30])
+def test_three_turns(kind: str, prefix_cache: int) -> None:
+    with engine_of(kind, EngineOptions(prefix_cache_bytes=prefix_cache)) as engine:
+        asked = ask(kind, "What is this? " * 2, shown(1))
+        for turn in range(3):
+            beside = Running(engine, ask(kind, "Count. " * (3 + turn)).request(20))
+            [said] = generate(engine, asked.request(6))
+            assert said == asked.alone(6), turn
+            beside.finish()
+            pictures = [shown(2)] if not turn and FAMILIES[kind].images > 1 else []
+            said = [token for token in said if token < FIRST_ID]  # mlx-vlm takes any placeholder for one of a picture
+            asked = asked.going_on(said, ask(kind, "And now? " * (1 + turn), *pictures))
+        assert engine.stats().tower_runs == min(2, FAMILIES[kind].images)
+
+
+@families
+def test_choices_and_seeds(kind: str) -> None:
+    asked, other = ask(kind, "What is this?", shown(1)), ask(kind, "Compare these.", shown(2), shown(3))
+    with engine_of(kind, EngineOptions(prefix_cache_bytes=0)) as engine:
+        both = Running(engine, [asked.request(8), asked.request(5), asked.request(8, SAMPLED)])
+        beside = Running(engine, other.request(12))
+        greedy, shorter, sampled = both.finish()
+        assert greedy == asked.alone(8) and shorter == greedy[:5] and beside.finish() == [other.alone(12)]
+        assert generate(engine, asked.again().request(8, SAMPLED)) == [sampled], "the same alone"
+
+
+@families
+def test_rows_that_are_preempted_go_on(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
+    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
+    prompts = [ask(kind, "What is this? " * 2, shown(i)) for i in range(3)]
+    with engine_of(kind, EngineOptions(prefix_cache_bytes=0)) as engine:
+        engine.wait()
+        memory = engine._loop._memory
+        assert memory is not None
+        # Room for the prompts and 16 tokens of each, and half a token's for the tower: then the youngest has to go.
+        monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
+        monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
+        monkeypatch.setattr(memory, "budget", sum(len(asked.prompt.tokens) + 16 << 30 for asked in prompts) + (1 << 29))
+        assert generate(engine, *[asked.request(30) for asked in prompts]) == [asked.alone(30) for asked in prompts]
+        assert engine.stats().preempted > 0
+
+
+@families
+def test_a_picture_that_fails_fails_its_own_rows(kind: str) -> None:
+    good, bad = [ask(kind, "What is this?", shown(1)), ask(kind, "Say it.")], ask(kind, "What is this?", shown(2))
+    with engine_of(kind) as engine:
+        embed = engine.model.embed
+
+        def refuse(media: Any) -> Any:
+            if media.digest == bad.prompt.media[0].media.digest:
+                raise MemoryError("too large")
+            return embed(media)
+
+        engine.model.embed = refuse
+        running = [Running(engine, asked.request(15)) for asked in good]
+        with pytest.raises(RowError, match="too large"):
+            generate(engine, bad.request(4))
+        assert [run.finish()[0] for run in running] == [asked.alone(15) for asked in good]
+        engine.model.embed = embed
+        assert generate(engine, bad.again().request(4)) == [bad.alone(4)]

@@ -1,0 +1,237 @@
+"""What a client answered is recorded in a readable file, and comes again without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.testing import Reply, ScriptedEngine
+from localai_shim.testing.cassettes.cassette import Cassette
+from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
+from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
+from tests.conftest import MESSAGES
+
+ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
+TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+FLAT: Any = [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}]
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "ü\\n<think>"}}\n</tool_call>'
+SAYS = {
+    "Say tags": "a <think> b </tool_call> c",
+    "Think": "<think>\nHm, hm.\n</think>\n\nYes.",
+    "Call": f"Well.{CALL}\n{CALL}",
+}
+
+
+def decide(request: Any, prompt: str, before: int) -> Any:
+    text = next((text for words, text in SAYS.items() if words in prompt), "Hello there, friend")
+    return [text.encode()] if "tags" in prompt else Reply(text)
+
+
+@pytest.fixture
+def source() -> Iterator[LocalOpenAI]:
+    """Answers while something is recorded."""
+    with ScriptedEngine(decide, name="some-model") as engine, LocalOpenAI(engine=engine) as client:
+        yield client
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "tape.jsonl"
+
+
+def asked(source: LocalOpenAI) -> int:
+    engine: Any = source._runtime.engine_of("")
+    return len(engine.requests)
+
+
+def same(made: Any) -> Any:
+    """An answer without ids and times."""
+    fields = made.to_dict() if isinstance(made, openai.BaseModel) else made
+    if isinstance(fields, dict):
+        generated = ("id", "created", "created_at", "completed_at", "item_id", "call_id", "previous_response_id")
+        return {key: same(value) for key, value in fields.items() if key not in generated}
+    return [same(each) for each in fields] if isinstance(fields, list) else fields
+
+
+def message(text: str) -> Any:
+    return {**ASK, "messages": [{"role": "user", "content": text}]}
+
+
+CALLS: dict[str, Any] = {
+    "chat": lambda c: c.chat.completions.create(**ASK, max_tokens=2),
+    "choices": lambda c: c.chat.completions.create(**ASK, n=2),
+    "reasoning": lambda c: c.chat.completions.create(**message("Think")),
+    "markers": lambda c: c.chat.completions.create(**message("Say tags")),
+    "calls": lambda c: c.chat.completions.create(**message("Call"), tools=TOOLS),
+    "completion": lambda c: c.completions.create(model="m", prompt="Hi"),
+    "response": lambda c: c.responses.create(model="m", input="Hi"),
+    "response, reasoning": lambda c: c.responses.create(model="m", input="Think"),
+    "response, calls": lambda c: c.responses.create(model="m", input="Call", tools=FLAT),
+    "events": lambda c: list(c.responses.create(model="m", input="Think", stream=True)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_is_played_is_what_was_recorded_and_what_the_source_says(
+    call: Any, source: LocalOpenAI, path: Path
+) -> None:
+    expected = same(call(source))
+    with play_cassette(path, record_mode="once", source=source) as client:
+        assert same(call(client)) == expected
+    before = asked(source)
+    with play_cassette(path) as client:
+        assert same(call(client)) == expected
+    assert asked(source) == before
+
+
+def test_one_recording_serves_streams_and_whole_answers(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        whole = client.chat.completions.create(**message("Call"), tools=TOOLS)
+    with play_cassette(path) as client, client.chat.completions.stream(**message("Call"), tools=TOOLS) as stream:
+        assert same(stream.get_final_completion().choices[0].message.content) == whole.choices[0].message.content
+
+
+def test_chunks_are_the_deltas_of_the_recording(source: LocalOpenAI, path: Path) -> None:
+    def pieces(client: LocalOpenAI) -> list[Any]:
+        return [c.choices[0].delta.content for c in client.chat.completions.create(**ASK, stream=True)]
+
+    with play_cassette(path, record_mode="once", source=source) as client:
+        assert pieces(client) == pieces(source)
+
+
+@pytest.mark.anyio
+async def test_async_clients_record_and_play(source: LocalOpenAI, path: Path) -> None:
+    for mode in ("once", "none"):
+        with CassetteEngine(Cassette(path, mode, lambda: source)) as engine:  # type: ignore[arg-type]
+            made = await AsyncLocalOpenAI(engine=engine).chat.completions.create(**ASK)
+            assert made.choices[0].message.content == "Hello there, friend"
+
+
+def test_the_file_is_json_lines_without_keys_and_headers(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        other = client.with_options(api_key="sk-secret", default_headers={"X-Secret": "1"})
+        other.chat.completions.create(**ASK, extra_headers={"Authorization": "Bearer sk-secret"})
+    first, *deltas, last = map(json.loads, path.read_text().splitlines())
+    assert first == {"request": ASK, "api": "chat.completions"}
+    assert [delta.get("content") for delta in deltas] == ["Hello", " there,", " friend", None]
+    assert deltas[-1]["end"] == "stop" and all(0 <= delta["at"] < 60 for delta in deltas)
+    assert (last["model"], last["fingerprint"]) == ("some-model", "fp_scripted")
+    assert last["usage"]["completion_tokens"] == 4
+    assert "secret" not in path.read_text().lower()
+
+
+def test_any_client_of_the_sdk_may_be_asked(source: LocalOpenAI, path: Path) -> None:
+    from localai_shim import http_client
+
+    with http_client(engine=source._runtime.engine_of("")) as http:
+        stock = openai.OpenAI(api_key="sk-secret", http_client=http)
+        with play_cassette(path, record_mode="once", source=stock) as client:
+            assert client.responses.create(model="m", input="Hi").output_text == "Hello there, friend"
+    assert "secret" not in path.read_text()
+    other: Any = AsyncLocalOpenAI(engine=source._runtime.engine_of(""))
+    with (
+        play_cassette(path, record_mode="all", source=other) as client,
+        pytest.raises(openai.BadRequestError, match="not async"),
+    ):
+        client.responses.create(model="m", input="Hi")
+
+
+def test_what_an_answer_continues_is_part_of_the_request(source: LocalOpenAI, path: Path) -> None:
+    def story(client: LocalOpenAI, name: str) -> str:
+        first = client.responses.create(model="m", input=f"I am {name}.")
+        second = client.responses.create(model="m", input="Who?", previous_response_id=first.id)
+        conversation = client.conversations.create()
+        third = client.responses.create(model="m", input="Think", conversation=conversation.id)
+        return "|".join([first.output_text, second.output_text, third.output_text])
+
+    with play_cassette(path, record_mode="once", source=source) as client:
+        told = story(client, "Ada")
+    assert "_id" not in path.read_text()
+    with play_cassette(path) as client:
+        assert story(client, "Ada") == told
+    with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match=r"'I am Ada\.', now 'I am Bob\.'"):
+        story(client, "Bob")
+
+
+# -- what is not there ----------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_not_there_is_an_error_that_shows_the_nearest(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        client.chat.completions.create(**ASK)
+        client.chat.completions.create(**message("Something quite different"), temperature=0, seed=3)
+    before = asked(source)
+    for mode in ("none", "once"):
+        cassette = Cassette(path, mode, lambda: source)  # type: ignore[arg-type]
+        with CassetteEngine(cassette) as engine, pytest.raises(openai.BadRequestError) as caught:
+            LocalOpenAI(engine=engine).chat.completions.create(**ASK, temperature=0.5)
+        assert caught.value.code == "not_in_cassette"
+        assert "request 1 of 2, differs in:\n  temperature: is new: 0.5" in str(caught.value)
+        assert len(cassette.misses) == 1
+    assert asked(source) == before
+    with play_cassette(path.with_name("none.jsonl")) as client, pytest.raises(openai.BadRequestError, match="no such"):
+        client.chat.completions.create(**ASK)
+
+
+def test_answers_are_played_in_order_and_once_each(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        for _ in range(2):
+            client.chat.completions.create(**ASK)
+    lines = path.read_text().replace('"Hello"', '"Goodbye"', 1)
+    path.write_text(lines)
+    with play_cassette(path) as client:
+        said = [client.chat.completions.create(**ASK).choices[0].message.content for _ in range(2)]
+        assert said == ["Goodbye there, friend", "Hello there, friend"]
+        with pytest.raises(openai.BadRequestError, match="recorded 2 times, and all of these were played"):
+            client.chat.completions.create(**ASK)
+
+
+@pytest.mark.parametrize(
+    ("mode", "asks", "kept"),
+    [("new_episodes", 1, 3), ("all", 2, 3), ("rewrite", 2, 2)],
+)
+def test_modes_that_record_into_a_file_that_exists(
+    source: LocalOpenAI, path: Path, mode: Any, asks: int, kept: int
+) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        client.chat.completions.create(**ASK)
+        client.chat.completions.create(**message("Think"))
+    before = asked(source)
+    with play_cassette(path, record_mode=mode, source=source) as client:
+        client.chat.completions.create(**ASK)
+        client.chat.completions.create(**message("New"))
+    assert asked(source) == before + asks
+    assert len(read_cassette(path)) == kept
+
+
+def test_a_failure_of_the_source_is_its_own_and_not_recorded(path: Path) -> None:
+    with (
+        ScriptedEngine([]) as engine,
+        play_cassette(path, record_mode="once", source=LocalOpenAI(engine=engine)) as client,
+        pytest.raises(openai.InternalServerError, match="no reply is left"),
+    ):
+        client.chat.completions.create(**ASK)
+    assert not path.exists()
+
+
+def test_what_cannot_be_recorded_is_refused(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        with pytest.raises(openai.APIError, match="logprobs"):
+            client.chat.completions.create(**ASK, logprobs=True)
+        with pytest.raises(openai.BadRequestError, match="temperature"):  # the endpoints look first
+            client.chat.completions.create(**ASK, temperature=9)
+
+
+@pytest.mark.parametrize("text", ["{", '{"at": 1}', '{"request": {}}', "[]"])
+def test_a_file_that_is_no_cassette_is_refused_with_the_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.jsonl").write_text("\n" + text)
+    with pytest.raises(CassetteError, match=r"c\.jsonl:2"):
+        Cassette(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match="new_episodes"):
+        Cassette(tmp_path / "d.jsonl", "sometimes")  # type: ignore[arg-type]
