@@ -14,6 +14,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.media import MediaRules
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused
@@ -78,6 +79,8 @@ def test_options_beside_an_engine_that_runs_already_are_refused(make: Any) -> No
         {"kv_bits": 8},
         {"prefix_cache_bytes": 0},
         {"cache_dir": "somewhere"},
+        {"text_only": True},
+        {"vision_cache_bytes": 2**20},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -93,6 +96,25 @@ def test_clients_with_other_options_have_other_engines(
     ):
         assert same._runtime.engine("x") is other._runtime.engine("x")
         assert plain._runtime.engine("x") is not other._runtime.engine("x")
+
+
+def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> None:
+    path = tiny("qwen3", head_dim=64)
+    with (
+        LocalOpenAI(path, keep_alive=0) as plain,
+        LocalOpenAI(path, keep_alive=0, allow_remote_images=True, allow_local_files=tmp_path) as other,
+    ):
+        assert plain._runtime.engine("x") is other._runtime.engine("x")
+        copy = other.with_options(timeout=5)
+        rules = [client._runtime.served(client._runtime.engine("x")).media_rules for client in (plain, other, copy)]  # type: ignore[arg-type]
+        assert rules == [MediaRules(), *[MediaRules(True, str(tmp_path.resolve()))] * 2]
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "file"])
+def test_a_folder_of_files_that_is_none_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileNotFoundError, match="`allow_local_files`: there is no folder"):
+        LocalOpenAI(engine=ScriptedEngine(), allow_local_files=tmp_path / folder)
 
 
 # -- what they do ------------------------------------------------------------------------------------------------------

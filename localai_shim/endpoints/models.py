@@ -31,10 +31,10 @@ def listing(models: Mapping[str, Listed]) -> list[Model]:
 
 
 def _model(name: str, known: Listed) -> Model:
-    """With vLLM's `root` and `max_model_len`, and OpenRouter's `input_modalities`."""
+    """With vLLM's `root` and `max_model_len`, and what the model reads as `modalities`."""
     fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER, "root": known.root}
     reads = None if known.modalities is None else list(known.modalities)
-    return Model.model_validate({**fields, "max_model_len": known.context_length, "input_modalities": reads})
+    return Model.model_validate({**fields, "max_model_len": known.context_length, "modalities": reads})
 
 
 def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:

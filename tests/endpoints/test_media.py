@@ -367,11 +367,11 @@ def test_usage_says_what_tokens_stand_for(seen: Seen) -> None:
 
 def test_models_say_what_they_read(seen: Seen) -> None:
     client, _, _ = seen
-    assert client.models.retrieve("seeing").model_dump()["input_modalities"] == ["text", "image"]
+    assert client.models.retrieve("seeing").model_dump()["modalities"] == ["text", "image"]
     assert client.stats().modalities == ("text", "image")
     with LocalOpenAI(tiny("qwen3")) as blind:
         ask(blind, user("x"), max_tokens=1)
-        assert blind.models.list().data[0].model_dump()["input_modalities"] == ["text"]
+        assert blind.models.list().data[0].model_dump()["modalities"] == ["text"]
         assert blind.stats().modalities == ("text",)
 
 
