@@ -227,7 +227,7 @@ def _gemma4(bidirectional: bool) -> Family:
         "default_output_length": 4,
         "position_embedding_size": 64,
     }
-    config = {
+    config: dict[str, Any] = {
         "model_type": "gemma4",
         "text_config": text,
         "vision_config": vision,
@@ -240,11 +240,23 @@ def _gemma4(bidirectional: bool) -> Family:
         "eoi_token_id": ID["<eoi>"],
         "vision_soft_tokens_per_image": 4,
     }
+    if not bidirectional:
+        config["audio_config"] = {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "subsampling_conv_channels": [4, 4],
+            "output_proj_dims": 32,
+        }
     limits = {"patch_size": 8, "max_soft_tokens": 4, "pooling_kernel_size": 2}
     return Family(
         config,
         {"image_processor_type": "Gemma4ImageProcessor", **limits},
-        {"processor_class": "Gemma4Processor", "image_processor": limits},
+        {
+            "processor_class": "Gemma4Processor",
+            "image_processor": limits,
+            "video_processor": {**limits, "max_soft_tokens": 70, "num_frames": 3},
+        },
         "<|image|>",
         "<|video|>",
         "<|audio|>",
