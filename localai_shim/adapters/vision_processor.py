@@ -68,12 +68,14 @@ class MediaProcessor:
         with self._lock:
             try:
                 made = self._run(media, place.text)
+                inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
             except Exception as error:  # processors raise what they like
                 raise ValueError(f"the model's processor refuses this {media.kind}: {error}") from error
             tokens, expansion = self._expansion([int(i) for i in np.asarray(made["input_ids"]).reshape(-1)], place.ids)
         if not expansion:
             raise ValueError(f"the model's processor has no place for this {media.kind}")
-        inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
+        if "images" in inputs:  # as some name what models read as this
+            inputs["pixel_values"] = inputs.pop("images")
         for array in inputs.values():
             array.flags.writeable = False
         return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
