@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import tempfile
@@ -128,7 +129,7 @@ class Family:
     specials: dict[str, str] = field(default_factory=dict)
     """Names of special tokens in tokenizer_config.json."""
     images: int = 3
-    """Most images in a prompt that the model can take."""
+    """Most images of different sizes in a prompt that mlx-vlm itself can take."""
     template: str | None = TEMPLATE
 
 
@@ -227,7 +228,7 @@ def _gemma4(bidirectional: bool) -> Family:
         "default_output_length": 4,
         "position_embedding_size": 64,
     }
-    config = {
+    config: dict[str, Any] = {
         "model_type": "gemma4",
         "text_config": text,
         "vision_config": vision,
@@ -240,11 +241,23 @@ def _gemma4(bidirectional: bool) -> Family:
         "eoi_token_id": ID["<eoi>"],
         "vision_soft_tokens_per_image": 4,
     }
+    if not bidirectional:
+        config["audio_config"] = {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "subsampling_conv_channels": [4, 4],
+            "output_proj_dims": 32,
+        }
     limits = {"patch_size": 8, "max_soft_tokens": 4, "pooling_kernel_size": 2}
     return Family(
         config,
         {"image_processor_type": "Gemma4ImageProcessor", **limits},
-        {"processor_class": "Gemma4Processor", "image_processor": limits},
+        {
+            "processor_class": "Gemma4Processor",
+            "image_processor": limits,
+            "video_processor": {**limits, "max_soft_tokens": 70, "num_frames": 3},
+        },
         "<|image|>",
         "<|video|>",
         "<|audio|>",
@@ -383,6 +396,59 @@ def _glm4v() -> Family:
     return Family(config, pixels, {"processor_class": "Glm4vProcessor"}, image, specials={"image_token": "<|image|>"})
 
 
+def _glm_ocr() -> Family:
+    like = _glm4v()
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0, "rope_theta": 10000}
+    text = {**_TEXT, "model_type": "glm_ocr_text", "rope_parameters": rope}
+    del text["rope_theta"]  # its config takes no other names than its own
+    vision = {**_QWEN_TOWER, "model_type": "glm_ocr_vision", "image_size": 56}
+    del vision["embed_dim"], vision["mlp_ratio"]
+    ids = {"image_start_token_id": ID["<|begin_of_image|>"], "image_end_token_id": ID["<|end_of_image|>"]}
+    config = {**like.config, "model_type": "glm_ocr", "text_config": text, "vision_config": vision, **ids}
+    return dataclasses.replace(like, config=config)
+
+
+def _glm4v_moe() -> Family:
+    like = _glm4v()
+    text = {
+        **_TEXT,
+        "model_type": "glm4v_moe_text",
+        "moe_intermediate_size": 16,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "n_routed_experts": 4,
+        "routed_scaling_factor": 1.0,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+        "use_qk_norm": False,
+        "attention_bias": False,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": {"type": "default", "mrope_section": [1, 1, 0]},
+    }
+    vision = {**like.config["vision_config"], "model_type": "glm4v_moe"}
+    config = {**like.config, "model_type": "glm4v_moe", "text_config": text, "vision_config": vision}
+    return dataclasses.replace(like, config=config)
+
+
+def _paddleocr() -> Family:
+    config = {
+        **_TEXT,
+        "hidden_size": 1024,  # the number stands in its code
+        "model_type": "paddleocr_vl",
+        "rope_scaling": {"type": "default", "rope_type": "default", "mrope_section": [1, 1, 2]},
+        "hidden_act": "silu",
+        "use_bias": False,
+        "vision_config": {**_SIGLIP, "model_type": "paddleocr_vl", "spatial_merge_size": 2},
+        **_QWEN_IDS,
+        "eos_token_id": ID["<eos>"],
+    }
+    pixels = {**_QWEN_PIXELS, "image_processor_type": "SiglipImageProcessor", "temporal_patch_size": 1}
+    # Its own processor takes several images if they are of one size only.
+    return Family(config, pixels, {}, QWEN_IMAGE, specials={"image_token": "<|image_pad|>"}, images=1)
+
+
 def _kimi() -> Family:
     text = {
         **_TEXT,
@@ -434,6 +500,9 @@ FAMILIES: dict[str, Family] = {
     "paligemma": _paligemma(),
     "internvl_chat": _internvl(),
     "glm4v": _glm4v(),
+    "glm4v_moe": _glm4v_moe(),
+    "glm_ocr": _glm_ocr(),
+    "paddleocr_vl": _paddleocr(),
     "kimi_vl": _kimi(),
 }
 

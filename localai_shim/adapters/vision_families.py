@@ -33,6 +33,8 @@ _REFUSED = {
     "hunyuan_vl": _OWN_STATE,
     "minicpmo": _OWN_STATE,
 }
+_NO_MEDIA = {"minicpmv4_7"}
+"""Its images' positions come from what only its own batch code has: text alone is served."""
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
 _IMAGE_TEXTS = {"gemma3": "<start_of_image>", "internvl_chat": "<image>", "deepseek_vl_v2": "<image>"}
@@ -84,15 +86,24 @@ def load_processor(model: Any, path: Path, options: LoadOptions) -> MediaProcess
     """A checkpoint's processor; None if the model reads text only.
 
     mlx-vlm's own loading would run the checkpoint's code unless told not to.
+
+    Raises:
+        ModelLoadError: it cannot be loaded.
     """
     import mlx_vlm.utils
 
     trusted = options.get("trust_remote_code", False)
-    with LOADING, warnings.catch_warnings():
-        # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
-        warnings.simplefilter("ignore")
-        processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
-        own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
+    try:
+        with LOADING, warnings.catch_warnings():
+            # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
+            warnings.simplefilter("ignore")
+            processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
+            own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
+    except Exception as error:  # processors raise what they like
+        raise ModelLoadError(
+            f"The processor of the model '{path.name}' could not be loaded: {type(error).__name__}: {error}. Pass "
+            "text_only=True to use the language model alone."
+        ) from error
     if own is not None:
         processor.image_processor = own
     placeholders = _placeholders(model, processor)
@@ -105,6 +116,8 @@ def _placeholders(model: Any, processor: Any) -> dict[MediaKind, Placeholder]:
     """What stands for the kinds that a model and its processor read."""
     family = model.config.model_type
     found: dict[MediaKind, Placeholder] = {}
+    if family in _NO_MEDIA:
+        return found
     if getattr(processor, "image_processor", None) is not None:
         found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
     if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:

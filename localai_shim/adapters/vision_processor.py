@@ -68,12 +68,14 @@ class MediaProcessor:
         with self._lock:
             try:
                 made = self._run(media, place.text)
+                inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
             except Exception as error:  # processors raise what they like
                 raise ValueError(f"the model's processor refuses this {media.kind}: {error}") from error
             tokens, expansion = self._expansion([int(i) for i in np.asarray(made["input_ids"]).reshape(-1)], place.ids)
         if not expansion:
             raise ValueError(f"the model's processor has no place for this {media.kind}")
-        inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
+        if "images" in inputs:  # as some name what models read as this
+            inputs["pixel_values"] = inputs.pop("images")
         for array in inputs.values():
             array.flags.writeable = False
         return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
@@ -279,14 +281,11 @@ def _picture(media: Media) -> Any:
 
 
 def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> npt.NDArray[np.float32]:
-    """A sound at another rate, by linear interpolation between means of what a new sample stands for."""
+    """A sound at another rate, by its spectrum: frequencies that the new rate cannot hold are left out."""
     if rate is None or rate == wanted or not len(samples):
         return samples.astype(np.float32)
-    if rate > wanted:  # frequencies that the new rate cannot hold would come back as others
-        width = max(1, round(rate / wanted))
-        samples = np.convolve(samples, np.full(width, 1 / width, np.float32), mode="same")
-    times = np.arange(max(1, round(len(samples) * wanted / rate))) * (rate / wanted)
-    return np.asarray(np.interp(times, np.arange(len(samples)), samples), np.float32)
+    n = max(1, round(len(samples) * wanted / rate))
+    return np.asarray(np.fft.irfft(np.fft.rfft(samples), n) * (n / len(samples)), np.float32)
 
 
 def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:

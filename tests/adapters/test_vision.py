@@ -93,7 +93,7 @@ def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], m
 
 
 def prepared(kind: str, text: str, media: Sequence[Media]) -> dict[str, Any]:
-    """What mlx-vlm's own processor makes of all of a prompt at once."""
+    """What mlx-vlm's own processor makes of all of a prompt at once; its items are of one kind."""
     from mlx_vlm.models.base import to_mlx
     from mlx_vlm.utils import load_processor
     from PIL import Image
@@ -104,10 +104,15 @@ def prepared(kind: str, text: str, media: Sequence[Media]) -> dict[str, Any]:
     if not media:
         ids = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
         return {"input_ids": mx.array([ids]), "mask": mx.ones((1, len(ids)), mx.int32), "pixel_values": None}
-    made: dict[str, Any] = to_mlx(dict(processor(images=[Image.fromarray(item.data) for item in media], text=[text])))
+    given: dict[str, Any] = {
+        "image": lambda: {"images": [Image.fromarray(item.data) for item in media]},
+        "video": lambda: {"videos": [item.data.transpose(0, 3, 1, 2) for item in media], "fps": media[0].rate},
+        "audio": lambda: {"audio": [item.data for item in media]},
+    }[media[0].kind]()
+    made: dict[str, Any] = to_mlx(dict(processor(text=[text], **given)))
     made["input_ids"] = mx.array(np.array(made["input_ids"])).reshape(1, -1)
     made["mask"] = mx.array(np.array(made.pop("attention_mask"))).reshape(1, -1)
-    if isinstance(made["pixel_values"], list):
+    if isinstance(made.setdefault("pixel_values", None), list):
         made["pixel_values"] = [mx.array(each) for each in made["pixel_values"]]
     return made
 
@@ -135,9 +140,13 @@ def rendered(model: VisionModel, kind: str, images: int) -> str:
 @pytest.mark.parametrize("images", [0, 1, 3])
 def test_tokens_and_logits_are_those_of_mlx_vlm_alone(model: VisionModel, kind: str, images: int) -> None:
     media = pictures(min(images, FAMILIES[kind].images))
+    compare(model, media, prepared(kind, rendered(model, kind, len(media)), media))
+
+
+def compare(model: VisionModel, media: Sequence[Media], inputs: dict[str, Any]) -> None:
+    """Hold the question about some media against mlx-vlm by itself, which gets these inputs."""
     items = [model.text.process(item) for item in media]
     prompt = prompt_of(model, items)
-    inputs = prepared(kind, rendered(model, kind, len(media)), media)
     assert prompt.tokens == inputs["input_ids"][0].tolist()
     want = alone(model, inputs)
     features = [model.embed(item) for item in items]
