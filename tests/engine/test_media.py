@@ -10,7 +10,7 @@ from localai_shim.engine.row import Row
 from localai_shim.types import Failure, Prompt, RowError
 from tests.engine.counting import tokens
 from tests.engine.media import PATCHES, going_on, picture, prompt_of, spread
-from tests.engine.recording import MakeWorld, World
+from tests.engine.recording import PER_TOKEN, MakeWorld, World
 
 TEXT = [100, 101, 102]
 QUESTION = [110, 111]
@@ -371,6 +371,41 @@ def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld) -> None:
     assert any(len(rows) == 4 for rows in w.model.passes)
 
 
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("patches", "order"), [(20, [2, 4, 3]), (100, [2, 3, 4])], ids=["both", "one"])
+def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
+    world: MakeWorld, patches: int, order: list[int]
+) -> None:
+    w = world(memory=2**30, prefix_cache=0)
+    w.ask([200, 50, 51], max_tokens=40)
+    w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
+    while not w.model.items:
+        w.step()
+    memory = w.scheduler._memory
+    assert memory is not None
+    memory.budget = memory.batch([200] * 3) + 2 * memory.row(200) + 600
+    [long] = w.ask(prompt_of(picture(2, patches), QUESTION, picture(3), QUESTION))
+    while len(w.model.items) < 2:
+        w.step()
+    [short] = w.ask(prompt_of(picture(4, patches), QUESTION), priority=-1)  # overtakes it where there is room for both
+    while not w.is_done(long) or not w.is_done(short):
+        w.step()
+    assert not w.failed(long) and not w.failed(short) and w.model.items[1:] == order
+
+
+def test_pictures_and_prefixes_share_what_rows_leave(world: MakeWorld) -> None:
+    w = world(memory=8 * 256 * PER_TOKEN, features=2**20)
+    for i in range(40):
+        w.ask(prompt_of(tokens(30, i), picture(1 + i, 60), QUESTION), max_tokens=2)
+        w.run()
+        assert w.prefixes is not None and w.features.bytes + w.prefixes.bytes <= 8 * 256 * PER_TOKEN
+    w.ask(tokens(1500), max_tokens=2)
+    w.run()
+    assert w.features.bytes + w.prefixes.bytes <= 8 * 256 * PER_TOKEN
+
+
 # -- a first pass ----------------------------------------------------------------------------------------------------
 
 
@@ -432,27 +467,15 @@ def test_those_that_are_alike_beyond_it_wait_for_the_first_one(world: MakeWorld)
     assert w.model.items == [1] and [p.cached_tokens for p in prompts] == [0, *[100 + PATCHES] * 4]
 
 
-def test_a_first_pass_may_be_as_long_as_the_prompt(world: MakeWorld) -> None:
-    w = world()
-    prompt = prompt_of(picture(1), tokens(30))
-    w.model.first = len(prompt.tokens)
-    [row] = w.ask(prompt, max_tokens=3)
-    w.run()
-    assert lengths(w) == [len(prompt.tokens)] and w.served(row) == 3
-    ends = [step.tokens.tolist() for step in w.model.steps[1:]]
-    assert ends[0] == [[prompt.tokens[-1]]], "its last token runs with the batch all the same"
-
-
-@pytest.mark.parametrize("without", [0, 1])
 def test_where_it_is_the_whole_prompt_no_other_s_prefix_will_do(
-    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, without: int
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = world()
-    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - without)
+    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - 1)
     longer = prompt_of(picture(1), tokens(90))
     prompts = [longer, Prompt(longer.tokens[:80], keys=longer.keys[:80], media=longer.media), longer]
     for prompt in [*prompts, Prompt(tokens(90)), Prompt(tokens(80))]:
         w.ask(prompt)
         w.run()
-        assert lengths(w)[-1] == len(prompt.tokens) - without
+        assert lengths(w)[-1] == len(prompt.tokens) - 1
     assert len(lengths(w)) == 5
