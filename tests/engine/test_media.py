@@ -228,6 +228,23 @@ def test_it_is_tried_once_for_all_that_wait_for_it(world: MakeWorld) -> None:
     assert len(w.scheduler) == 0
 
 
+def test_one_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> None:
+    w = world(chunk=16, seconds_per_token=0.1)
+    running(w)
+    w.model.before_item = refusing(7)
+    shared = tokens(200)
+    [first] = w.ask(shared)
+    w.step()
+    [second] = w.ask(prompt_of(shared, picture(7), QUESTION))
+    [bad] = w.ask(asking(7), priority=-1)
+    while not w.is_done(bad):
+        w.step()
+    assert "a broken picture" in error_of(w, second) and not w.is_done(first)
+    while not w.is_done(first):
+        w.step()
+    assert w.served(first) == 1 and len(w.events[second]) == 1
+
+
 def test_those_that_have_it_in_their_prefix_do_not_fail_with_it(world: MakeWorld) -> None:
     w = world(features=0)
     prompt = prompt_of(tokens(40), picture(7), QUESTION)
@@ -360,8 +377,9 @@ def test_a_chunk_has_the_pictures_that_stand_in_it(world: MakeWorld, chunk: int)
     assert start == len(prompt.tokens) - 1
 
 
-def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld) -> None:
+def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     w = world(prefix_cache=0)
+    monkeypatch.setattr(w.model, "row_state", lambda prompt: None)
     for i in range(4):
         w.ask(asking(1 + i))
         w.ask(tokens(9, i))
@@ -441,8 +459,11 @@ def test_a_prefix_that_is_shorter_than_the_first_pass_is_not_used(world: MakeWor
     assert lengths(w) == [2], "one that is as long is"
 
 
-def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld) -> None:
+@pytest.mark.parametrize("cuts_anywhere", [True, False])
+def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld, cuts_anywhere: bool) -> None:
     w = world()
+    assert w.prefixes is not None
+    w.prefixes.cuts_anywhere = cuts_anywhere
     w.model.first = 100 + PATCHES
     inserted: list[int] = []
     insert = w.prefixes.insert
@@ -451,6 +472,7 @@ def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld) -> None:
     running(w)
     for i in range(3):  # alike up to the picture
         w.ask(prompt_of(head, picture(1 + i), QUESTION, boundaries=(50, 90)))
+    assert not any(job.dependents for job in w.scheduler._jobs.values()), "what they share is of no use"
     for _ in range(12):
         w.step()
     assert w.model.items == [1, 2, 3]
