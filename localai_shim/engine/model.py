@@ -63,7 +63,7 @@ class Model(LoadedModel, Protocol):
     def first_pass(self, prompt: Prompt) -> int:
         """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces.
 
-        What a token leaves may then depend on later ones of its own item; or, where this is the whole prompt, with or
-        without its last token, on all. The last one runs with the decode batch in any case.
+        What a token leaves may then depend on later ones of its own item; or, where these are all but the last one,
+        which runs with the decode batch, on the whole prompt.
         """
         ...

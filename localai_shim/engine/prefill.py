@@ -181,7 +181,7 @@ class Prefiller:
 
     def _set_first_pass(self, job: PrefillJob) -> None:
         job.first_pass = job.min_prefix = self._model.first_pass(job.prompt)
-        if job.first_pass and job.first_pass >= len(job.prompt.tokens) - 1:
+        if job.first_pass and job.first_pass == len(job.prompt.tokens) - 1:
             job.min_prefix = len(job.tokens)  # what its tokens leave depends on all of it: no other prompt's will do
 
     def note_first_pass(self, job: PrefillJob) -> None:
@@ -212,8 +212,6 @@ class Prefiller:
         else:
             self._model.prefill(step, wait=False)
         job.done += size
-        if job.left < 0:
-            self._trim_last(job, cache)
         self._set_scores(job)
         self._meter.prefilled_tokens += size
         if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.insert_at:
@@ -221,14 +219,6 @@ class Prefiller:
         else:
             self._insert(job)
         return size, seconds
-
-    def _trim_last(self, job: PrefillJob, cache: RowCache) -> None:
-        """Take back a prompt's last token, which was part of its first pass and runs with the batch, too."""
-        if not all(layer.is_trimmable() for layer in cache):
-            raise ValueError("this model's caches cannot be trimmed, as a prompt that is one pass to its end has to be")
-        for layer in cache:
-            layer.trim(1)
-        job.done -= 1
 
     def chunk_limit(self, job: PrefillJob, most: int) -> int:
         """Most tokens of a job in one pass: fewer where it wants scores, for which all logits are held."""

@@ -62,13 +62,12 @@ class Seeing(TextModel):
     Attributes:
         items: digests of what went through the tower.
         before_item: called before; may wait or raise.
-        in_one: placeholders see all of their item, in a first pass which ends after the last one; or all of the
-            prompt, if `whole`.
+        in_one: placeholders see all of their item, in a first pass which ends after the last one.
     """
 
-    def __init__(self, loaded: TextModel, *, in_one: bool = False, whole: bool = False) -> None:
+    def __init__(self, loaded: TextModel, *, in_one: bool = False) -> None:
         self.__dict__.update(loaded.__dict__)
-        self.in_one, self.whole = in_one, whole
+        self.in_one = in_one
         self.items: list[int] = []
         self.before_item: Callable[[int], None] = lambda digest: None
         inner = self._model.model
@@ -90,9 +89,7 @@ class Seeing(TextModel):
         return Positions(prompt) if prompt.media else None
 
     def first_pass(self, prompt: Prompt) -> int:
-        if not self.in_one or not prompt.media:
-            return 0
-        return len(prompt.tokens) if self.whole else prompt.media[-1].stop
+        return prompt.media[-1].stop if self.in_one and prompt.media else 0
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> None:
         self._put_in(step)
@@ -118,13 +115,12 @@ class Seeing(TextModel):
         self._embeddings.given = h + self._positions[positions]
 
     def _with_media(self, h: mx.array, step: StepInput, start: int) -> mx.array:
-        embedded, blocks = h, self.in_one and start == 0
         for span, features in step.media:
             inside = [i for i, place in enumerate(span.places) if start <= place < start + h.shape[1]]
             at = mx.array([int(span.places[i]) - start for i in inside])
             rows = features.rows[mx.array(inside)]
-            if blocks:
-                rows = rows + (embedded[0] if self.whole else rows).mean(axis=0)
+            if self.in_one and start == 0:
+                rows = rows + rows.mean(axis=0)
             h = mx.put_along_axis(h, mx.broadcast_to(at[None, :, None], (1, *rows.shape)), rows[None], axis=1)
         return h
 
@@ -152,12 +148,7 @@ def alone(kind: str, prompt: Prompt, count: int, **how: bool) -> list[int]:
         state = [model.row_state(prompt)]
         layers = model.new_cache()
         out: list[int] = []
-        first = model.first_pass(prompt)
-        rest = prompt.tokens[first:]
-        if first and rest:
-            model.prefill(StepInput(mx.array([prompt.tokens[:first]]), layers, state=state, media=media))
-            media = []
-        step = StepInput(mx.array([rest or prompt.tokens]), layers, state=state, media=media)
+        step = StepInput(mx.array([prompt.tokens]), layers, state=state, media=media)
         for _ in range(count):
             out.append(int(mx.argmax(model.forward(step)[0, -1]).item()))
             step = StepInput(mx.array([[out[-1]]]), layers, state=state)

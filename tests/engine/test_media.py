@@ -10,7 +10,7 @@ from localai_shim.engine.row import Row
 from localai_shim.types import Failure, Prompt, RowError
 from tests.engine.counting import tokens
 from tests.engine.media import PATCHES, going_on, picture, prompt_of, spread
-from tests.engine.recording import MakeWorld, World
+from tests.engine.recording import PER_TOKEN, MakeWorld, World
 
 TEXT = [100, 101, 102]
 QUESTION = [110, 111]
@@ -228,6 +228,23 @@ def test_it_is_tried_once_for_all_that_wait_for_it(world: MakeWorld) -> None:
     assert len(w.scheduler) == 0
 
 
+def test_one_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> None:
+    w = world(chunk=16, seconds_per_token=0.1)
+    running(w)
+    w.model.before_item = refusing(7)
+    shared = tokens(200)
+    [first] = w.ask(shared)
+    w.step()
+    [second] = w.ask(prompt_of(shared, picture(7), QUESTION))
+    [bad] = w.ask(asking(7), priority=-1)
+    while not w.is_done(bad):
+        w.step()
+    assert "a broken picture" in error_of(w, second) and not w.is_done(first)
+    while not w.is_done(first):
+        w.step()
+    assert w.served(first) == 1 and len(w.events[second]) == 1
+
+
 def test_those_that_have_it_in_their_prefix_do_not_fail_with_it(world: MakeWorld) -> None:
     w = world(features=0)
     prompt = prompt_of(tokens(40), picture(7), QUESTION)
@@ -360,8 +377,9 @@ def test_a_chunk_has_the_pictures_that_stand_in_it(world: MakeWorld, chunk: int)
     assert start == len(prompt.tokens) - 1
 
 
-def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld) -> None:
+def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     w = world(prefix_cache=0)
+    monkeypatch.setattr(w.model, "row_state", lambda prompt: None)
     for i in range(4):
         w.ask(asking(1 + i))
         w.ask(tokens(9, i))
@@ -369,6 +387,41 @@ def test_prompts_with_pictures_share_no_padded_pass(world: MakeWorld) -> None:
     for step in w.model.steps:
         assert not step.media or step.tokens.shape[0] == 1
     assert any(len(rows) == 4 for rows in w.model.passes)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("patches", "order"), [(20, [2, 4, 3]), (100, [2, 3, 4])], ids=["both", "one"])
+def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
+    world: MakeWorld, patches: int, order: list[int]
+) -> None:
+    w = world(memory=2**30, prefix_cache=0)
+    w.ask([200, 50, 51], max_tokens=40)
+    w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
+    while not w.model.items:
+        w.step()
+    memory = w.scheduler._memory
+    assert memory is not None
+    memory.budget = memory.batch([200] * 3) + 2 * memory.row(200) + 600
+    [long] = w.ask(prompt_of(picture(2, patches), QUESTION, picture(3), QUESTION))
+    while len(w.model.items) < 2:
+        w.step()
+    [short] = w.ask(prompt_of(picture(4, patches), QUESTION), priority=-1)  # overtakes it where there is room for both
+    while not w.is_done(long) or not w.is_done(short):
+        w.step()
+    assert not w.failed(long) and not w.failed(short) and w.model.items[1:] == order
+
+
+def test_pictures_and_prefixes_share_what_rows_leave(world: MakeWorld) -> None:
+    w = world(memory=8 * 256 * PER_TOKEN, features=2**20)
+    for i in range(40):
+        w.ask(prompt_of(tokens(30, i), picture(1 + i, 60), QUESTION), max_tokens=2)
+        w.run()
+        assert w.prefixes is not None and w.features.bytes + w.prefixes.bytes <= 8 * 256 * PER_TOKEN
+    w.ask(tokens(1500), max_tokens=2)
+    w.run()
+    assert w.features.bytes + w.prefixes.bytes <= 8 * 256 * PER_TOKEN
 
 
 # -- a first pass ----------------------------------------------------------------------------------------------------
@@ -406,8 +459,11 @@ def test_a_prefix_that_is_shorter_than_the_first_pass_is_not_used(world: MakeWor
     assert lengths(w) == [2], "one that is as long is"
 
 
-def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld) -> None:
+@pytest.mark.parametrize("cuts_anywhere", [True, False])
+def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld, cuts_anywhere: bool) -> None:
     w = world()
+    assert w.prefixes is not None
+    w.prefixes.cuts_anywhere = cuts_anywhere
     w.model.first = 100 + PATCHES
     inserted: list[int] = []
     insert = w.prefixes.insert
@@ -416,6 +472,7 @@ def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld) -> None:
     running(w)
     for i in range(3):  # alike up to the picture
         w.ask(prompt_of(head, picture(1 + i), QUESTION, boundaries=(50, 90)))
+    assert not any(job.dependents for job in w.scheduler._jobs.values()), "what they share is of no use"
     for _ in range(12):
         w.step()
     assert w.model.items == [1, 2, 3]
@@ -432,27 +489,15 @@ def test_those_that_are_alike_beyond_it_wait_for_the_first_one(world: MakeWorld)
     assert w.model.items == [1] and [p.cached_tokens for p in prompts] == [0, *[100 + PATCHES] * 4]
 
 
-def test_a_first_pass_may_be_as_long_as_the_prompt(world: MakeWorld) -> None:
-    w = world()
-    prompt = prompt_of(picture(1), tokens(30))
-    w.model.first = len(prompt.tokens)
-    [row] = w.ask(prompt, max_tokens=3)
-    w.run()
-    assert lengths(w) == [len(prompt.tokens)] and w.served(row) == 3
-    ends = [step.tokens.tolist() for step in w.model.steps[1:]]
-    assert ends[0] == [[prompt.tokens[-1]]], "its last token runs with the batch all the same"
-
-
-@pytest.mark.parametrize("without", [0, 1])
 def test_where_it_is_the_whole_prompt_no_other_s_prefix_will_do(
-    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, without: int
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = world()
-    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - without)
+    monkeypatch.setattr(w.model, "first_pass", lambda prompt: len(prompt.tokens) - 1)
     longer = prompt_of(picture(1), tokens(90))
     prompts = [longer, Prompt(longer.tokens[:80], keys=longer.keys[:80], media=longer.media), longer]
     for prompt in [*prompts, Prompt(tokens(90)), Prompt(tokens(80))]:
         w.ask(prompt)
         w.run()
-        assert lengths(w)[-1] == len(prompt.tokens) - without
+        assert lengths(w)[-1] == len(prompt.tokens) - 1
     assert len(lengths(w)) == 5

@@ -72,22 +72,6 @@ def test_in_pieces_as_in_one(kind: str, chunk: int) -> None:
         assert generate(engine, *map(request, prompts)) == [alone(kind, prompt, 12) for prompt in prompts]
 
 
-@pytest.mark.parametrize("kind", only(["qwen3"], ["qwen3", "gemma3_text"]))
-def test_a_first_pass_to_the_prompt_s_end(kind: str) -> None:
-    how = {"in_one": True, "whole": True}
-    with engine_of(kind, EngineOptions(prefill_chunk=8), **how) as engine:
-        for prompt in (prompt_of(picture(1, 9), tokens(7)), prompt_of(tokens(5), picture(2, 4), tokens(3))):
-            want = alone(kind, prompt, 8, **how)
-            assert generate(engine, request(prompt, 8), request(prompt, 8)) == [want, want]
-
-
-def test_caches_that_cannot_be_trimmed_say_that_such_a_pass_is_none_of_theirs() -> None:
-    with engine_of("qwen3_next", in_one=True, whole=True) as engine:
-        with pytest.raises(RowError, match="cannot be trimmed"):
-            generate(engine, request(prompt_of(picture(1), tokens(7))))
-        assert generate(engine, request(prompt_of(tokens(9)), 4)) == [alone("qwen3_next", prompt_of(tokens(9)), 4)]
-
-
 # -- turns -----------------------------------------------------------------------------------------------------------
 
 
