@@ -281,6 +281,13 @@ class Percentiles(NamedTuple):
 _NOTHING = Percentiles()
 
 
+class DraftCounts(NamedTuple):
+    """Tokens that were guessed and run, and those of them that were right."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot. Counters run from the engine's start."""
@@ -330,6 +337,8 @@ class EngineStats:
     """Of the last 1,024 decode steps."""
     stall_seconds: Percentiles = _NOTHING
     """How long running rows waited for prompts, the last 1,024 times that they did."""
+    drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
+    """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about)."""
     backend: str = ""
     """What computes: the device, and on a CPU the BLAS that was found."""
 
