@@ -13,6 +13,7 @@ from . import (
     overhead,
     prefill,
     report,
+    speculation,
     stalls,
     throughput,
     turns,
@@ -93,5 +94,6 @@ PARTS: dict[str, Part] = {
     "stall": stalls.measure,
     "agents": agents.measure,
     "joins": joins.measure,
+    "speculation": speculation.measure,
     "vision": vision.measure,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -16,6 +17,13 @@ class Percentiles(NamedTuple):
 
 
 _NOTHING = Percentiles()
+
+
+class DraftCounts(NamedTuple):
+    """Tokens that were guessed and run, and those of them that were right."""
+
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,8 @@ class EngineStats:
     """Of the last 1,024 decode steps."""
     stall_seconds: Percentiles = _NOTHING
     """How long running rows waited for prompts, the last 1,024 times that they did."""
+    drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
+    """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about)."""
     backend: str = ""
     """What computes: the device, and on a CPU the BLAS that was found."""
     modalities: tuple[str, ...] = ()

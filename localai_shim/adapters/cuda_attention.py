@@ -24,6 +24,9 @@ from .contents import UPSTREAMS
 LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
 """Tokens that a pass is filled up to; beyond them, multiples of `_grain`."""
 
+FEW_QUERIES = 16
+"""Up to so many a row attention is computed by `attend_few`."""
+
 _PLANNED_DIM = 128  # cuDNN is used for heads up to this size, in half precision
 _HALF = (mx.bfloat16, mx.float16)
 _ROWS = (1, 2, 4, 8, 16, 32)
@@ -150,6 +153,9 @@ def _attend(
     if not hasattr(cache, "bits") and not theirs:
         if array is mask and cuda_decode.fits(queries, keys, values):
             return cuda_decode.attend(queries, keys, values, array, scale, sinks)
+        few = 1 < queries.shape[2] <= FEW_QUERIES and (array is not None or mask == "causal")
+        if few and _has_plan(queries, values):
+            return attend_few(queries, keys, values, scale, array, sinks)
         if array is not None and _has_plan(queries, values):
             return attend_masked(queries, keys, values, scale, array, sinks)
         if array is None and mask == "causal" and _has_plan(queries, values):
@@ -185,6 +191,34 @@ def attend_masked(
     queries, keys, values = _padded(queries, 0, below), _padded(keys, 0, behind), _padded(values, 0, behind)
     out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=added, sinks=sinks)
     return out[:, :, :tokens]
+
+
+def attend_few(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    scale: float,
+    mask: mx.array | None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Attention of a few queries per row, `[rows, heads, tokens, dim]`, by products of MLX's own: nothing is padded or
+    planned, and what the queries share is read once.
+
+    Args:
+        mask: bool, to be broadcast to `[rows, 1, tokens, columns]`; None is causal.
+    """
+    rows, heads, tokens, dim = queries.shape
+    key_heads, columns = keys.shape[1], keys.shape[2]
+    if mask is None:
+        mask = mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
+    shape = (rows, key_heads, heads // key_heads, tokens, columns)
+    scores = (queries * scale).reshape(rows, key_heads, -1, dim) @ keys.swapaxes(-1, -2)
+    scores = mx.where(mask[..., None, :, :], scores.reshape(shape).astype(mx.float32), -mx.inf)
+    if sinks is not None:
+        extra = mx.broadcast_to(sinks.astype(mx.float32).reshape(1, key_heads, -1, 1, 1), (*shape[:-1], 1))
+        scores = mx.concatenate([scores, extra], axis=-1)
+    weights = mx.softmax(scores, axis=-1)[..., :columns].astype(values.dtype)
+    return (weights.reshape(rows, key_heads, -1, columns) @ values).reshape(rows, heads, tokens, -1)
 
 
 def _padded(array: mx.array, before: int, after: int) -> mx.array:

@@ -201,6 +201,7 @@ class Loop(Generic[ModelT]):
             active_bytes=mx.get_active_memory(),
             step_seconds=meter.step_seconds(),
             stall_seconds=meter.stall_seconds(),
+            drafts={} if self._speculation is None else self._speculation.counts.copy(),
             backend=describe_backend(),
             modalities=() if model is None else modalities(model.text.media_kinds),
         )
@@ -248,7 +249,7 @@ class Loop(Generic[ModelT]):
             int(FEATURES_SHARE * default_budget(model.weight_bytes)) if wanted is None else wanted
         )
         if options.get("speculation", SPECULATION) != "off" and found.together and takes_several(model):
-            self._speculation = speculation.Speculation(speculation.own_drafters())
+            self._speculation = speculation.Speculation(speculation.own_drafters(), few_sizes=model.samples_on_device)
         self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation)
         self._scheduler = Scheduler(
             model,

@@ -7,16 +7,18 @@ as far as its guesses were right: also those that were not run, as what a row em
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..stats import DraftCounts
 from .drafts import Drafter, ForcedTokens, PredictedText, PromptLookup
 from .row import Row
 from .verify import MAX_STEP_TOKENS
 
 log = logging.getLogger("localai_shim")
 
-DRAFT_CAPS = (1, 3, 7, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
+DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
 COST_WEIGHT = 0.2  # of the latest step in what steps of its kind cost
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
@@ -79,16 +81,15 @@ class StepCosts:
         self._base: dict[int, tuple[int, float]] = {}
         """By rows: steps measured, and their mean, the latest weighing most."""
         self._several: dict[tuple[int, int], float] = {}
-        """By rows and the bits of the other tokens: in units of an ordinary step."""
+        """By rows and `_size`: in units of an ordinary step."""
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Measured: a step of so many tokens per row."""
         if tokens > 1:
             expected = self.relative(rows, tokens)
             if expected is not None and rows in self._base:
-                base = self._base[rows][1]
-                measured = min(seconds / base, MAX_OUTLIER * expected)
-                key = (rows, (tokens - 1).bit_length())
+                measured = min(seconds / self._base[rows][1], MAX_OUTLIER * expected)
+                key = (rows, _size(tokens))
                 weight = COST_WEIGHT if key in self._several else 1.0
                 self._several[key] = (1 - weight) * expected + weight * measured
             return
@@ -100,30 +101,27 @@ class StepCosts:
         """What a step of so many tokens per row takes, in ordinary ones; None while these are not known."""
         if self._base.get(rows, (0, 0.0))[0] < MIN_BASE_STEPS:
             return None
-        size = (tokens - 1).bit_length()
+        size = _size(tokens)
         known = self._several.get((rows, size))
         if known is not None:
             return known
-        near = [(abs(other - size), other) for other in range(1, 5) if (rows, other) in self._several]
+        near = [(abs(other - size), other) for other in range(len(DRAFT_CAPS)) if (rows, other) in self._several]
         if not near:
             return 1 + FIRST_TOKEN_COST * (tokens - 1)
         other = min(near)[1]
-        return 1 + max(0.0, self._several[rows, other] - 1) * 2.0 ** (size - other)
+        return 1 + max(0.0, self._several[rows, other] - 1) * DRAFT_CAPS[size] / DRAFT_CAPS[other]
 
     def forget(self, rows: int) -> None:
         """Believe a little less that steps of several tokens are dear."""
-        for size in range(1, 5):
+        for size in range(len(DRAFT_CAPS)):
             known = self._several.get((rows, size))
             if known is not None and known > 1:
                 self._several[rows, size] = 1 + (known - 1) * FORGET
 
 
-@dataclass(slots=True)
-class SourceCounts:
-    """Drafts of one source that were run, and those of them that were right."""
-
-    drafted: int = 0
-    accepted: int = 0
+def _size(tokens: int) -> int:
+    """The smallest of `DRAFT_CAPS` that a step of so many tokens per row fits into."""
+    return bisect_left(DRAFT_CAPS, min(tokens - 1, DRAFT_CAPS[-1]))
 
 
 @dataclass(slots=True, eq=False)
@@ -132,11 +130,13 @@ class Speculation:
 
     Attributes:
         drafters: the first that has a guess for a row is the one that counts.
+        few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
         counts: by source.
     """
 
     drafters: Sequence[Drafter]
-    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    few_sizes: bool = False
+    counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: StepCosts = field(default_factory=StepCosts)
     _run: list[_Guess | None] = field(default_factory=list)
 
@@ -150,6 +150,9 @@ class Speculation:
         most = self._choose(rows, guesses)
         if not most and not any(row.replay for row in rows):
             return None
+        if most and self.few_sizes:
+            longest = max(len(guess.tokens) for guess in guesses if guess is not None)
+            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, min(longest, most)) - 1]
         self._run = [None if guess is None or not most else guess for guess in guesses]
         return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
 
@@ -160,9 +163,9 @@ class Speculation:
         self.costs.note(len(rows), tokens, seconds)
         for guess, some, count in zip(self._run, drafts, emitted, strict=True):
             if guess is not None and some:
-                counts = self.counts.setdefault(guess.source.source, SourceCounts())
-                counts.drafted += len(some)
-                counts.accepted += max(0, count - 1)
+                name = guess.source.source
+                drafted, accepted = self.counts.get(name, (0, 0))
+                self.counts[name] = DraftCounts(drafted + len(some), accepted + max(0, count - 1))
 
     # -----------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,16 @@ from mlx_lm.models import base
 from mlx_lm.models.cache import ArraysCache, BatchKVCache, KVCache, RotatingKVCache
 
 from localai_shim.adapters import backend, caches, cuda_attention, cuda_decode
-from localai_shim.adapters.cuda_attention import LENGTHS, attend, attend_filled, attend_masked, fill, filled, forget
+from localai_shim.adapters.cuda_attention import (
+    LENGTHS,
+    attend,
+    attend_few,
+    attend_filled,
+    attend_masked,
+    fill,
+    filled,
+    forget,
+)
 from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from tests.tiny import make_model
@@ -249,3 +258,17 @@ def test_filled_forms_attend_as_float32_does(columns: int) -> None:
     for got, mask_ in ((attend_filled(*half, 0.09), "causal"), (attend_masked(*half, 0.09, mask), mask)):
         expected = mx.fast.scaled_dot_product_attention(*wide, scale=0.09, mask=mask_)
         assert distance(got, expected) < 6e-3
+
+
+@pytest.mark.parametrize("tokens", [2, 5, 16])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_a_few_queries_by_products_are_what_attention_is(tokens: int, sinks: bool) -> None:
+    mx.random.seed(tokens)
+    q, k, v = (mx.random.normal((3, heads, n, 16)) for heads, n in ((4, tokens), (2, 40), (2, 40)))
+    mask = mx.arange(40) <= (mx.array([17, 23, 20])[:, None, None, None] + mx.arange(tokens)[:, None])
+    extra = mx.array([0.5, -1.0, 2.0, 0.0]) if sinks else None
+    for chosen in (mask, None):
+        expected = mx.fast.scaled_dot_product_attention(
+            q, k, v, scale=0.25, mask="causal" if chosen is None else chosen, sinks=extra
+        )
+        assert mx.allclose(attend_few(q, k, v, 0.25, chosen, extra), expected, atol=1e-5)

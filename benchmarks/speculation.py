@@ -1,0 +1,225 @@
+"""What several tokens per step are worth: decode rates with and without drafts, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from localai_shim import AsyncLocalOpenAI
+from localai_shim.builtin import CHECKPOINT
+from localai_shim.engine import speculation
+from localai_shim.engine.drafts import Drafter, ForcedTokens
+from localai_shim.engine.row import Row
+
+from .bench import Bench
+from .figures import Figure, Section, print_figures, ratios, spread
+from .timeline import Run, StreamTimes
+
+EDIT_EVERY = 40  # characters of a prediction, of which one is another
+ACCEPTANCE, ORACLE_DRAFTS = 0.8, 4
+KEYS = ("identification_number_of_the_customer", "preferred_language_of_correspondence", "date_of_the_last_delivery")
+TARGETS: dict[str, dict[int, float]] = {
+    "prediction with small edits": {1: 3.0, 8: 2.0, 32: 1.5},
+    "forced tokens of a schema": {1: 1.5, 8: 1.5},
+    f"oracle, acceptance {ACCEPTANCE}, {ORACLE_DRAFTS} drafts": {1: 2.0, 8: 1.6},
+    "text that does not repeat": {1: 0.97, 8: 0.97, 32: 0.97},
+}
+
+Fields = Sequence[dict[str, Any]]
+Found = dict[int, tuple[list[float], list[float]]]
+"""By number of streams: decode rates without drafts and with them."""
+
+
+class Oracle:
+    """Knows what rows will emit, by their prompts."""
+
+    source, trust = "oracle", ACCEPTANCE
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, ...], Sequence[int]] = {}
+        self.random = random.Random(1)
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
+        return [self._for(row, min(n, ORACLE_DRAFTS)) for row, n in zip(rows, most, strict=True)]
+
+    def _for(self, row: Row, most: int) -> list[int]:
+        coming = self.known.get(tuple(row.prompt_tokens), ())[row.generated : row.generated + most]
+        return [token if self.random.random() < ACCEPTANCE else 5 for token in coming]
+
+
+@contextmanager
+def drafting(*drafters: Drafter) -> Iterator[None]:
+    """Engines that are made meanwhile have these drafters only; none: their own."""
+    own = speculation.own_drafters
+    if drafters:
+        speculation.own_drafters = lambda: list(drafters)
+    try:
+        yield
+    finally:
+        speculation.own_drafters = own
+
+
+class Pair:
+    """The same model with drafts and without."""
+
+    def __init__(self, model: Path, *drafters: Drafter) -> None:
+        self.off = AsyncLocalOpenAI(model=model, speculation="off", keep_alive=0)
+        with drafting(*drafters):
+            self.on = AsyncLocalOpenAI(model=model, speculation="auto", keep_alive=0)
+            asyncio.run(_stream(self.on, {"messages": [{"role": "user", "content": "Hello"}]}, 4))
+
+    def close(self) -> None:
+        for client in (self.on, self.off):
+            asyncio.run(client.close())
+
+    def compare(self, counts: Sequence[int], fields: Callable[[int], Fields], new_tokens: int, repeats: int) -> Found:
+        """By number of streams, decode rates without and with drafts, in turns; then both clients are closed.
+
+        Args:
+            fields: makes the requests of so many streams, before each pair of runs.
+        """
+        found: Found = {}
+        try:
+            for count in counts:
+                rates: tuple[list[float], list[float]] = ([], [])
+                for number in range(repeats + 1):
+                    made = fields(count)
+                    for client, its in zip((self.off, self.on), rates, strict=True):
+                        rate = run(client, made, new_tokens).decode_rate
+                        if number:  # the first ones warm up, and steps' costs are learned
+                            its.append(rate)
+                found[count] = rates
+        finally:
+            self.close()
+        return found
+
+
+def run(client: AsyncLocalOpenAI, fields: Fields, new_tokens: int) -> Run:
+    """Streams that begin at once."""
+
+    async def main() -> Run:
+        streams = await asyncio.gather(*(_stream(client, each, new_tokens) for each in fields))
+        return Run([times for times, _ in streams])
+
+    return asyncio.run(main())
+
+
+async def _stream(client: AsyncLocalOpenAI, fields: dict[str, Any], new_tokens: int) -> tuple[StreamTimes, str]:
+    out, text = StreamTimes(time.perf_counter(), tokens=new_tokens), ""
+    made = {"temperature": 0, **fields}
+    extra = {"ignore_eos": True, **made.pop("extra_body", {})}
+    stream = await client.chat.completions.create(
+        model="bench", max_tokens=new_tokens, stream=True, extra_body=extra, **made
+    )
+    async for chunk in stream:
+        if chunk.choices and (content := chunk.choices[0].delta.content):
+            out.times.append(time.perf_counter())
+            text += content
+    return out, text
+
+
+async def _tokens(client: AsyncLocalOpenAI, fields: Fields, new_tokens: int) -> list[tuple[Any, Any]]:
+    """(tokens of the prompt, tokens of the answer) of each request."""
+    extra = {"ignore_eos": True, "return_token_ids": True}
+    made = [
+        client.chat.completions.create(model="bench", max_tokens=new_tokens, temperature=0, extra_body=extra, **each)
+        for each in fields
+    ]
+    found: list[Any] = list(await asyncio.gather(*made))
+    return [(tuple(each.prompt_token_ids), each.choices[0].token_ids) for each in found]
+
+
+def edited(text: str) -> str:
+    """A text with a letter changed here and there."""
+    return "".join("#" if i % EDIT_EVERY == EDIT_EVERY - 1 else letter for i, letter in enumerate(text))
+
+
+def measure(bench: Bench) -> Section:
+    new_tokens = max(bench.new_tokens, 128)
+    found: dict[str, Found] = {}
+    for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh), strict=True):
+        counts = [count for count in bench.streams if count in targets]
+        found[name] = part(bench, counts, new_tokens)
+    figures = [
+        Figure(
+            f"{name}, {count} streams: decode rate / without",
+            ratios(on, off),
+            TARGETS[name][count],
+            note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
+        )
+        for name, by_count in found.items()
+        for count, (off, on) in by_count.items()
+    ]
+    print_figures(figures)
+    return Section(figures, {name: {str(n): rates for n, rates in each.items()} for name, each in found.items()})
+
+
+def _questions(count: int, seed: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {"messages": [{"role": "user", "content": f"Write about {rng.choice(KEYS)} number {rng.randrange(10**6)}."}]}
+        for _ in range(count)
+    ]
+
+
+def _predictions(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
+    """The shipped checkpoint says again what it said, but for the edits in the prediction."""
+    pair = Pair(CHECKPOINT)
+
+    def fields(count: int) -> Fields:
+        questions = _questions(count, count)
+
+        async def answers() -> list[str]:
+            asked = await asyncio.gather(*(_stream(pair.off, each, new_tokens) for each in questions))
+            return [text for _, text in asked]
+
+        said = asyncio.run(answers())
+        return [
+            {**each, "prediction": {"type": "content", "content": edited(text)}}
+            for each, text in zip(questions, said, strict=True)
+        ]
+
+    return pair.compare(counts, fields, new_tokens, bench.repeats)
+
+
+def _forced(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
+    record = {"type": "object", "properties": {key: {"type": "boolean"} for key in KEYS}, "required": list(KEYS)}
+    record["additionalProperties"] = False
+    rows = {"type": "array", "items": record, "minItems": 1_000}
+    schema = {"type": "object", "properties": {"rows": rows}, "required": ["rows"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "records", "strict": True, "schema": schema}}
+    pair = Pair(CHECKPOINT, ForcedTokens())
+    return pair.compare(
+        counts,
+        lambda count: [{**each, "response_format": form} for each in _questions(count, count)],
+        new_tokens,
+        bench.repeats,
+    )
+
+
+def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
+    oracle = Oracle()
+    pair = Pair(bench.folder, oracle)
+
+    def fields(count: int) -> Fields:
+        made = [{"messages": prompt.messages} for prompt in bench.prompts_of(64, seed=count).take(count)]
+        oracle.known |= dict(asyncio.run(_tokens(pair.off, made, new_tokens)))
+        return made
+
+    return pair.compare(counts, fields, new_tokens, bench.repeats)
+
+
+def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
+    """Sampled tokens of a random model."""
+    pair = Pair(bench.folder)
+    prompts = bench.prompts_of(64, seed=9)
+
+    def fields(count: int) -> Fields:
+        return [{"messages": p.messages, "temperature": 1.0, "seed": i} for i, p in enumerate(prompts.take(count))]
+
+    return pair.compare(counts, fields, new_tokens, bench.repeats)
