@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from .stats import EngineStats as EngineStats
+from .stats import Percentiles as Percentiles
+
 if TYPE_CHECKING:
     from .media import MediaSpan
 
@@ -267,71 +270,6 @@ class Ticket:
     """What `EngineLike.submit` returns: the key to cancel with."""
 
     __slots__ = ()
-
-
-class Percentiles(NamedTuple):
-    """Of what was measured last, in seconds; zeros where nothing was."""
-
-    p50: float = 0.0
-    p90: float = 0.0
-    p99: float = 0.0
-    max: float = 0.0
-
-
-_NOTHING = Percentiles()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """A snapshot. Counters run from the engine's start."""
-
-    running: int
-    """Rows that decode."""
-    waiting: int
-    """Rows that are queued or being prefilled."""
-    steps: int
-    """Steps so far."""
-    max_rows: int = 0
-    """Most rows that decode together; 1 where the model's code answers wrongly for more. 0: nobody says."""
-    prompt_tokens: int = 0
-    """Tokens of the prompts that began to decode."""
-    prefilled_tokens: int = 0
-    """Prompt tokens that were run through the model."""
-    generated_tokens: int = 0
-    refused: int = 0  # rows, because the queue was full
-    preempted: int = 0
-    """Times that a row was put back into the queue, to be prefilled again, because there was no memory for all."""
-    cache_hits: int = 0
-    """Prompts of which the prefix cache had a beginning; of `cache_misses` it had none."""
-    cache_misses: int = 0
-    cache_tokens: int = 0
-    """Prompt tokens that it saved from being prefilled."""
-    cache_bytes: int = 0
-    """What it holds."""
-    tower_runs: int = 0
-    """Images, videos and sounds that were run through the model's tower."""
-    feature_hits: int = 0
-    """Those that prompts needed and that did not have to be, as the same had been run before."""
-    feature_bytes: int = 0
-    """What is held of what the tower made."""
-    kv_bytes: int = 0
-    """What the decode batch's caches hold, free room included."""
-    kv_bytes_per_token: int = 0
-    """What one more token takes in the caches of a row, as they are kept."""
-    kv_bytes_per_token_unquantised: int = 0
-    """What it would take without `kv_bits`."""
-    kv_budget: int | None = None
-    """Most bytes for the caches of all rows and the prefix cache together; None where the model's are not known."""
-    active_bytes: int = 0
-    """What MLX holds in this process, weights and other models included."""
-    step_seconds: Percentiles = _NOTHING
-    """Of the last 1,024 decode steps."""
-    stall_seconds: Percentiles = _NOTHING
-    """How long running rows waited for prompts, the last 1,024 times that they did."""
-    backend: str = ""
-    """What computes: the device, and on a CPU the BLAS that was found."""
-    modalities: tuple[str, ...] = ()
-    """What the model reads: text, and image, video and audio where it does. Empty until it is loaded."""
 
 
 class LoadedModel(Protocol):

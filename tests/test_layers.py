@@ -55,7 +55,8 @@ MAY = {
     "options": "media types",
     "state": "types",
     "errors": "types",
-    "types": "media",
+    "types": "media stats",
+    "stats": "",
     "media": "",
     "prediction": "",  # what engine and endpoints both follow
     "builtin": "",

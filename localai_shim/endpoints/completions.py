@@ -34,13 +34,13 @@ from .request_fields import (
     Limits,
     ServedModel,
     make_requests,
-    make_usage,
     new_id,
     now,
     read_generation,
     read_max_tokens,
 )
 from .token_fields import read_truncation, token_id, truncated
+from .usage import make_usage
 
 if TYPE_CHECKING:
     from ..state.store import Store

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from secrets import randbits
 
-from openai.types import CompletionUsage
-from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
-
 from ..errors import BadRequest
 from ..grammar.compile import GrammarCompiler
 from ..media import NO_SOURCES, MediaRules, media_keys
@@ -32,7 +29,6 @@ _INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
-_SAYS_IMAGES = "image_tokens" in PromptTokensDetails.model_fields  # not in the SDK's 2.x line
 VERBOSITIES = ("low", "medium", "high")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 
@@ -421,41 +417,3 @@ def new_id(prefix: str) -> str:
 def now() -> int:
     """Seconds since the epoch."""
     return int(time.time())
-
-
-def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """How many of the prompts' tokens stand for what, under the names of the SDK's `PromptTokensDetails`."""
-    spans = [span for prompt in prompts for span in prompt.media]
-    audio = sum(len(span.places) for span in spans if span.media.kind == "audio")
-    if not (spans or _SAYS_IMAGES):
-        return {"audio_tokens": 0}
-    image = sum(len(span.places) for span in spans) - audio
-    text = sum(len(prompt.tokens) for prompt in prompts) - image - audio
-    return {"audio_tokens": audio, "image_tokens": image, "text_tokens": text}
-
-
-def make_usage(
-    prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
-) -> CompletionUsage:
-    """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM; as
-    there, so do those of a prediction that did not come.
-
-    Args:
-        predicted: how many tokens of a prediction came, and how many did not.
-    """
-    accepted, rejected = predicted
-    completion_tokens = generated + rejected
-    prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
-    cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)
-    return CompletionUsage(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails.model_validate({"cached_tokens": cached_tokens, **by_kind(prompts)}),
-        completion_tokens_details=CompletionTokensDetails(
-            accepted_prediction_tokens=accepted,
-            audio_tokens=0,
-            reasoning_tokens=reasoning_tokens,
-            rejected_prediction_tokens=rejected,
-        ),
-    )
