@@ -47,6 +47,10 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
+    "testing": (
+        "arguments call client endpoints endpoints.responses errors media output runtime sdk stock testing.cassettes "
+        "transport types"
+    ),  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
