@@ -27,8 +27,8 @@ from .arguments import (
 from .call import Call, preparing
 from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
+from .stats import EngineStats
 from .transport import LocalAsyncTransport, LocalTransport
-from .types import EngineStats
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared

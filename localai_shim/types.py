@@ -8,11 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-from .stats import EngineStats as EngineStats
-from .stats import Percentiles as Percentiles
-
 if TYPE_CHECKING:
     from .media import MediaSpan
+    from .stats import EngineStats
 
 log = logging.getLogger("localai_shim")
 

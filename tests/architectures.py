@@ -21,7 +21,7 @@ WINDOW = 32
 _ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
 _LINEAR = {"num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4, "kda_layers": [1, 3]}
 _MUP = {"embedding_multiplier": 1.0, "attention_multiplier": 0.25, "logits_scaling": 1.0, "residual_multiplier": 1.0}
-_GATED_DELTA = {
+GATED_DELTA = {
     "linear_num_value_heads": 4,
     "linear_num_key_heads": 2,
     "linear_key_head_dim": 32,
@@ -41,7 +41,7 @@ _LONGCAT = {
     "ngram_vocab_size_ratio": 4,
 }
 
-_COMMON: dict[str, Any] = {
+COMMON: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 4,
     "num_layers": 4,
@@ -107,7 +107,7 @@ _COMMON: dict[str, Any] = {
     "rotary_pct": 0.5,
 }
 
-_SPECIAL: dict[str, dict[str, Any]] = {
+SPECIAL: dict[str, dict[str, Any]] = {
     "Klear": {},
     "afm7": {"hidden_dim": 64, "num_kv_reuse_layers": 2, "num_heads": 4, "num_kv_heads": 2},
     "apertus": {"post_norm": False, "qk_norm": True},
@@ -289,7 +289,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         "hybrid_override_pattern": ["M", "*", "-", "M"],
     },
     "olmo_hybrid": {
-        **_GATED_DELTA,
+        **GATED_DELTA,
         "linear_allow_neg_eigval": True,
         "layer_types": ["linear_attention", "full_attention"] * 2,
     },
@@ -316,9 +316,9 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     # what mlx-lm makes of the same tokens in a prompt.
     "plamo3": {"sliding_window": 256},
     "qwen": {"kv_channels": 16, "num_hidden_layers": 4},
-    "qwen3_next": _GATED_DELTA,
-    "qwen3_5": _GATED_DELTA,
-    "qwen3_5_moe": _GATED_DELTA,
+    "qwen3_next": GATED_DELTA,
+    "qwen3_5": GATED_DELTA,
+    "qwen3_5_moe": GATED_DELTA,
     "recurrent_gemma": {
         "conv1d_width": 4,
         "logits_soft_cap": 30.0,
@@ -379,8 +379,8 @@ def config_of(name: str, **changes: Any) -> dict[str, Any]:
     """What a checkpoint's config.json would say."""
     inner = _INSIDE.get(name)
     if inner is None:
-        return {**_COMMON, **_SPECIAL.get(name, {}), "model_type": name, **changes}
-    text = {**_COMMON, **_SPECIAL.get(inner, {}), "model_type": inner}
+        return {**COMMON, **SPECIAL.get(name, {}), "model_type": name, **changes}
+    text = {**COMMON, **SPECIAL.get(inner, {}), "model_type": inner}
     outer = {"vocab_size": VOCABULARY, "tie_word_embeddings": False, **_BESIDE.get(name, {}), "model_type": name}
     return {**outer, "text_config": {**text, **changes}}
 

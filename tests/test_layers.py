@@ -25,7 +25,7 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client content types",
-    "client": "arguments call endpoints engine options routes runtime sdk stock streams transport types",
+    "client": "arguments call endpoints engine options routes runtime sdk stats stock streams transport types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state types",
@@ -43,16 +43,16 @@ MAY = {
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
-    "engine": "adapters engine.kv engine.prefix media options prediction types",
+    "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "media options output types",
-    "testing": (
-        "arguments call client endpoints endpoints.responses errors media output runtime sdk stock testing.cassettes "
-        "transport types"
-    ),  # it patches clients
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
+    "testing": (
+        "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
+        "testing.cassettes transport types"
+    ),  # it patches clients
     "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "grammar": "output types",
     "output": "types",
@@ -85,7 +85,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
-    "testing": "anyio jinja2 numpy openai pytest",
+    "testing": "stats anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "testing.cassettes": "openai",

@@ -1,38 +1,218 @@
-"""Tiny language models with random weights of every family that mlx-vlm defines, made in memory through its classes."""
+"""Tiny language models with random weights of every family that only mlx-vlm defines, made in memory by its classes."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import importlib.util
 import inspect
+import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx.utils import tree_map
+from mlx_vlm.models.cache import make_prompt_cache
 
-from tests.architectures import _COMMON, _SPECIAL
+from localai_shim.adapters.attention import batch_attention
+from localai_shim.adapters.contents import Quantised
+from localai_shim.adapters.vision import VisionModel
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.options import LoadOptions
+from tests.architectures import COMMON, GATED_DELTA, SPECIAL, WINDOW, tokenizer
+from tests.engine.harness import quantised_by
+from tests.tiny import VOCABULARY, tiny
 
-ABSENT = object()
 _MROPE = {"type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], "partial_rotary_factor": 1.0}
-_CHANGES: dict[str, dict[str, Any]] = {
-    "gemma3": {"num_hidden_layers": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 16},
-    "qwen2_vl": {"rope_scaling": _MROPE},
-    "qwen3_5": {"rope_parameters": _MROPE},
-    "llava": {"model_type": "llama"},
+_QWEN = {"rope_scaling": _MROPE, "rope_parameters": _MROPE, "mrope_section": [4, 2, 2]}
+_GLM = {"rope_scaling": _MROPE, "rope_parameters": _MROPE, "partial_rotary_factor": 1.0}
+_QWEN35 = {**GATED_DELTA, "rope_parameters": _MROPE}
+_NEMOTRON_H = {
+    **SPECIAL["nemotron_h"],
+    "layers_block_type": None,
+    "model_type": "nemotron_h",
+    "moe_shared_expert_intermediate_size": 32,
 }
-_OUTER: dict[str, dict[str, Any]] = {}
-_SHARED = ("vocab_size", "hidden_size")
-_TOWER: dict[str, Any] = {"model_type": "", "hidden_size": 32, "spatial_merge_size": 2}
+_CHANGES: dict[str, dict[str, Any]] = {
+    "clef": _QWEN35,
+    "cohere_compass": {
+        "rope_parameters": {**_MROPE, "rope_type": "default"},
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": WINDOW,
+    },
+    "d1": SPECIAL["lfm2"],
+    "deepseek_v4": {
+        "head_dim": 32,
+        "num_key_value_heads": 1,
+        "qk_rope_head_dim": 8,
+        "o_groups": 2,
+        "o_lora_rank": 16,
+        "scoring_func": "sqrtsoftplus",
+        "num_hash_layers": 1,
+        "compress_ratios": [0, 4, 4, 0],
+        "index_block": 8,
+        "index_keep": 2,
+        "hc_mult": 2,
+    },
+    "step3p7": {**SPECIAL["step3p5"], "moe_num_experts": 4, "share_expert_dim": 32},
+    "limite": {"rope_n_pairs": 4, "ve_dim": 16, "attn_gate_channels": 16, "ve_gate_channels": 4},
+    "longcat_flash_sparse": SPECIAL["longcat_flash"],
+    "qwen3_5_text": _QWEN35,
+    "qwen3_5_moe_text": _QWEN35,
+    "dots_ocr": {"rope_scaling": None},
+    "ernie4_5_moe_vl": {
+        **_QWEN,
+        "rope_scaling": None,
+        "rope_parameters": None,
+        "rope_3d": True,
+        "freq_allocation": 4,
+        "mrope_section": [2, 2, 4],
+    },
+    "gemma3": {"num_hidden_layers": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 16},
+    "gemma3n": {**SPECIAL["gemma3n"], "intermediate_size": [128] * 4},
+    "gemma4": {**SPECIAL["gemma4_text"], "sliding_window_pattern": 2, "num_experts": None},
+    "gemma4_unified": {**SPECIAL["gemma4_text"], "sliding_window_pattern": 2, "num_experts": None},
+    "glm4v": _GLM,
+    "glm4v_moe": _GLM,
+    "glm_ocr": _GLM,
+    "glm5_next": {
+        "num_key_value_heads": 4,
+        "qk_rope_head_dim": 0,
+        "index_kpool": 4,
+        "linear_head_dim": 16,
+        "linear_num_heads": 4,
+        "layer_types": ["linear_attention", "deepseek_sparse_attention"] * 2,
+        "hc_mult": 2,
+    },
+    "hunyuan_vl": {
+        "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "xdrope", "xdrope_section": [2, 2, 2, 2]},
+        "attention_head_dim": 16,
+    },
+    "indic_ocr": _QWEN35,
+    "jina_vlm": {"tie_word_embeddings": True},
+    "lfm2_vl": SPECIAL["lfm2"],
+    "llama4": SPECIAL["llama4"],
+    "llava": {"model_type": "llama"},
+    "llava_next": {"model_type": "llama"},
+    "llmjpvl": {"model_type": "llama"},
+    "multi_modality": {"model_type": "llama"},
+    "mimo_v2": {**SPECIAL["mimo_v2_flash"], "sliding_window": WINDOW},
+    "minicpmv4_6": _QWEN35,
+    "minicpmv4_7": {**_QWEN35, "image_token_id": 10**6, "video_token_id": 10**6},
+    "minimax_m3": SPECIAL["minimax_m3_vl"],
+    "minimax_m3_vl": SPECIAL["minimax_m3_vl"],
+    "molmo": {
+        "d_model": 64,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "n_layers": 4,
+        "mlp_hidden_size": 128,
+        "embedding_size": VOCABULARY,
+    },
+    "moondream3": {"num_key_value_heads": 4, "moe_start_layer": 1, "rope_dim": 8},
+    "muse_spark": SPECIAL["muse_spark"],
+    "nemotron_h_nano_omni": _NEMOTRON_H,
+    "paddleocr_vl": _QWEN,
+    "paligemma": {"model_type": "gemma", "query_pre_attn_scalar": 16.0},
+    "plamo2vl": {
+        "model_type": "plamo2",
+        "hidden_size_per_head": 16,
+        "attention_window_size": WINDOW,
+        "mamba_num_heads": 4,
+        "mamba_d_state": 16,
+    },
+    "qwen2_vl": _QWEN,
+    "qwen2_5_vl": _QWEN,
+    "qwen3_vl": _QWEN,
+    "qwen3_vl_moe": _QWEN,
+    "qwen3_omni_moe": _QWEN,
+    "qwen3_5": _QWEN35,
+    "qwen3_5_moe": _QWEN35,
+    "qwen4_exp": {
+        **_QWEN35,
+        "layer_types": None,
+        "hc_count": 2,
+        "hc_lowrank": 8,
+        "indexer_head_dim": 16,
+        "indexer_budget": 8,
+        "ngram_vocab_size_base": 64,
+        "split_ngram_parts": 1,
+        "make_ngram_vocab_size_divisible_by": 1,
+    },
+}
+_TOWER: dict[str, Any] = {
+    "model_type": "",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_dim_out": 64,
+    "out_hidden_size": 64,
+    "spatial_merge_size": 2,
+    "params": {},
+}
+_OUTER = ("vocab_size", "hidden_size", "image_token_id", "video_token_id")
 _BY_TYPE = {"<class 'str'>": "", "<class 'bool'>": False, "<class 'float'>": 1.0}
-_INSIDE = {}
+_CONFIGS = {"qwen3_omni_moe": "ThinkerConfig"}
+_PARTS = {"text_config": "TextConfig", "vision_config": "VisionConfig", "audio_config": "AudioConfig"}
+_FLAT = ("hunyuan_vl", "phi4mm", "phi3_v")
+"""Their language models are made of the whole config."""
+
+
+def _folder() -> Path:
+    import mlx_vlm.models
+
+    return Path(mlx_vlm.models.__path__[0])
+
+
+def families() -> list[str]:
+    """The packages of mlx-vlm that are needed: they see or hear, or mlx-lm has no model of that name."""
+    from mlx_lm.utils import MODEL_REMAPPING
+
+    names = sorted(init.parent.name for init in _folder().glob("*/__init__.py"))
+    alone = {"klear", "lille_130m", "nemotron_nas"}  # mlx-lm writes them otherwise
+    lacking = [
+        name
+        for name in names
+        if name not in alone
+        and name not in MODEL_REMAPPING
+        and importlib.util.find_spec(f"mlx_lm.models.{name}") is None
+    ]
+    return sorted({*lacking, *(name for name in names if sees(name) != "text")})
+
+
+def sees(name: str) -> str:
+    """What a family's own sources say that it reads beside text."""
+    own = _source(name)
+    found = []
+    if re.search(r"VisionModel|VisionConfig|vision_config|vision_n_layers|vision_num_layers", own):
+        found.append("images")
+        if re.search(r"pixel_values_videos|video_grid_thw", "".join(map(_source, _packages(name)))):
+            found.append("video")
+    if re.search(r"audio_config|AudioConfig|AudioModel", own):
+        found.append("audio")
+    return ", ".join(found) or "text"
+
+
+@functools.cache
+def _source(name: str) -> str:
+    return "".join(file.read_text(encoding="utf-8") for file in sorted((_folder() / name).glob("*.py")))
+
+
+def _packages(name: str) -> set[str]:
+    """The families whose model a family's derives from, itself included."""
+    bases = re.findall(r"from \.\.(\w+)(?:\.\w+)? import[^=]*?Model\b", _source(name))
+    derived = re.search(r"class Model\((?!nn\.)", _source(name))
+    return {name, *(base for base in bases if derived and (_folder() / base).is_dir())}
 
 
 def _found(name: str, what: str) -> Any:
     """A class of a family's, from whichever of its modules has it."""
-    for module in ("", ".language", ".config"):
+    for module in ("", ".language", f".{name}", ".config"):
         try:
             found = getattr(importlib.import_module(f"mlx_vlm.models.{name}{module}"), what, None)
         except ModuleNotFoundError:
@@ -42,60 +222,58 @@ def _found(name: str, what: str) -> Any:
     raise LookupError(f"{name} has no {what}")
 
 
-def _beside(name: str, part: str) -> Any:
-    """The config of a tower, which is not built."""
+def _made(kind: Any, values: dict[str, Any]) -> Any:
+    """A config of these values: its class's defaults where they say nothing, something small where it has none."""
+    given = {}
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            given[field.name] = values[field.name]
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            given[field.name] = _BY_TYPE.get(str(field.type), 1)
+    return kind(**given)
+
+
+def _part(name: str, part: str, values: dict[str, Any]) -> Any:
+    """The config of the language model, or of a tower, which is not built."""
     try:
-        return _made(_found(name, {"vision_config": "VisionConfig", "audio_config": "AudioConfig"}[part]), _TOWER)
+        return _made(_found(name, _PARTS[part]), values if part == "text_config" else _TOWER)
     except LookupError:
         return None
 
 
-def families() -> list[str]:
-    """The modules of mlx-vlm that define a language model."""
-    import mlx_vlm.models
-
-    folder = Path(mlx_vlm.models.__path__[0])
-    return sorted(f.parent.name for f in folder.glob("*/__init__.py") if "Model" in f.read_text(encoding="utf-8"))
-
-
-def _made(cls: Any, values: dict[str, Any]) -> Any:
-    """A config of these values: its class's defaults where they say nothing, something small where it has none."""
-    given = {}
-    for field in dataclasses.fields(cls):
-        if field.name in values:
-            given[field.name] = values[field.name]
-        elif field.default is field.default_factory is dataclasses.MISSING:
-            given[field.name] = "" if field.name == "model_type" else _BY_TYPE.get(str(field.type), 1)
-    return cls(**given)
+def _configs(name: str, changes: dict[str, Any]) -> tuple[Any, Any]:
+    """(of the language model, of all)"""
+    values = {**COMMON, **SPECIAL.get(name, {}), "model_type": name, **_CHANGES.get(name, {}), **changes}
+    kind = _found(name, _CONFIGS.get(name, "ModelConfig"))
+    inside = [field.name for field in dataclasses.fields(kind) if field.name in _PARTS]
+    if "text_config" not in inside:
+        config = kind.from_dict(values)
+        return config, config
+    parts = {part: _part(name, part, values) for part in inside}
+    outer = values if name in _FLAT else {key: values[key] for key in _OUTER if key in values}
+    return parts["text_config"], _made(kind, {**outer, **parts, "model_type": name})
 
 
 def make(name: str, **changes: Any) -> Any:
+    """A language model with random weights, the same each time. To be made on the thread that runs it."""
+    its, config = _configs(name, changes)
     language = _found(name, "LanguageModel")
-    values = {
-        **_COMMON,
-        **_SPECIAL.get(_INSIDE.get(name, name), {}),
-        "model_type": name,
-        **_CHANGES.get(name, {}),
-        **changes,
-    }
-    values = {key: value for key, value in values.items() if value is not ABSENT}
-    config = _found(name, "ModelConfig")
-    inside = {f.name for f in dataclasses.fields(config)} & {"text_config", "vision_config", "audio_config"}
-    if "text_config" in inside:
-        its = _made(_found(name, "TextConfig"), values)
-        parts = {part: its if part == "text_config" else _beside(name, part) for part in inside}
-        outer = _made(
-            config,
-            {**{k: v for k, v in values.items() if k in _SHARED}, **_OUTER.get(name, {}), **parts, "model_type": name},
-        )
-    else:
-        its = outer = config.from_dict(values)
-    takes = list(inspect.signature(language.__init__).parameters)[1:]
     mx.random.seed(0)
-    model = language(its, outer) if len(takes) == 2 and takes[1] in ("config", "model_config") else language(its)
+    if name == "phi3_v":
+        model = _without_tower(config)
+    elif name in _FLAT:
+        model = language(config)
+    else:
+        takes = list(inspect.signature(language.__init__).parameters)[2:]
+        model = language(its, config) if takes in (["config"], ["model_config"]) else language(its)
+    if name == "cohere_compass":
+        model._vision_config = config
+    if name == "jina_vlm":  # its head is made where its tower is
+        model.lm_head = nn.Linear(its.hidden_size, its.vocab_size, bias=False)
     numbers = np.random.default_rng(0)
 
     def random(array: Any) -> Any:
+        """Wide enough for greedy tokens to differ from prompt to prompt."""
         if not mx.issubdtype(array.dtype, mx.floating):
             return array
         drawn = mx.array(numbers.standard_normal(array.shape, dtype=np.float32))
@@ -104,33 +282,48 @@ def make(name: str, **changes: Any) -> Any:
     model.update(tree_map(random, model.parameters()))
     model.eval()
     mx.eval(model.parameters())
-    return Language(model)
+    return model
 
 
-class Language(nn.Module):
-    """A language model of mlx-vlm, called as mlx-lm's are."""
+def _without_tower(config: Any) -> Any:
+    """phi3_v's language model is not apart from its tower, which does not get smaller."""
+    from mlx_vlm.models.phi3_v import phi3_v
 
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.language_model = model
-        self._positions = "rope_deltas" in inspect.getsource(type(model))
-
-    def make_cache(self) -> list[Any]:
-        from mlx_vlm.models.cache import make_prompt_cache
-
-        return make_prompt_cache(self.language_model)
-
-    @property
-    def layers(self) -> Any:
-        return self.language_model.layers
-
-    def __call__(self, tokens: Any, cache: Any = None) -> Any:
-        extra = {"position_ids": _positions(tokens, cache)} if self._positions else {}
-        return self.language_model(tokens, cache=cache, **extra).logits
+    with mock.patch.object(phi3_v, "VisionModel", return_value=None):
+        return phi3_v.Model(config)
 
 
-def _positions(tokens: Any, cache: list[Any]) -> Any:
-    """`[3, rows, tokens]`: where text stands, the same on each axis."""
-    offset = next(layer.offset for layer in cache if hasattr(layer, "offset"))
-    starts = mx.array(offset).reshape(-1, 1)
-    return mx.broadcast_to(starts + mx.arange(tokens.shape[1]), (3, *tokens.shape))
+def text_model(name: str, kv: Quantised | None = None, **changes: Any) -> VisionModel:
+    """As a checkpoint would be loaded with `text_only`. To be called on the engine's thread."""
+    config = {"model_type": name, "max_position_embeddings": 1024, **changes}
+    options = LoadOptions(**quantised_by(kv), text_only=True)
+    return VisionModel(name, make(name, **changes), tokenizer(), config, tiny("qwen3"), options)
+
+
+def engine_of(name: str, options: EngineOptions | None = None, **changes: Any) -> Engine[VisionModel]:
+    """An engine of its own, which has loaded its model."""
+    engine = Engine(lambda: text_model(name, **changes), options)
+    engine.wait()
+    return engine
+
+
+class Alone:
+    """mlx-vlm's language model with one prompt at a time, in one pass: what answers are held against."""
+
+    def __init__(self, name: str) -> None:
+        self._model = make(name)
+        batch_attention(self._model)  # which makes gemma3n right for one row, too
+
+    @functools.cache  # noqa: B019  # as long as the test module that made it
+    def tokens(self, prompt: tuple[int, ...], max_tokens: int) -> list[int]:
+        for state in ("_rope_deltas", "_position_ids"):  # as mlx-vlm does between prompts
+            if hasattr(self._model, state):
+                setattr(self._model, state, None)
+        cache, said, fed = make_prompt_cache(self._model), [], list(prompt)
+        for _ in range(max_tokens):
+            logits = self._model(mx.array([fed]), cache=cache).logits
+            fed = [int(mx.argmax(logits[0, -1]).item())]
+            said += fed
+            if fed[0] in tokenizer().eos_token_ids:
+                break
+        return said

@@ -1,34 +1,34 @@
-"""Attention of mlx-lm's models that misread a batch's mask."""
+"""Layers of mlx-lm's and mlx-vlm's models that misread a batch."""
 
 from __future__ import annotations
 
 import functools
-import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
-_BY_BLOCKS = ("mlx_lm.models.minimax_m3_vl", "mlx_lm.models.phi3small")
+_BY_BLOCKS = (
+    "mlx_lm.models.minimax_m3_vl",
+    "mlx_lm.models.phi3small",
+    "mlx_vlm.models.deepseek_v4.language",
+    "mlx_vlm.models.minimax_m3_vl.language",
+)
 
 
 def batch_attention(model: nn.Module) -> int:
-    """Give attention layers that misread a batch's mask a class that does not; returns how many there were.
-
-    gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
-    queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads.
+    """Give layers that misread a batch a class that does not; returns how many there were.
 
     Args:
         model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
     """
-    gemma2 = sys.modules.get("mlx_lm.models.gemma2")
-    if gemma2 is None:
-        return 0
-    batched = _stacking(gemma2.Attention)
-    layers = [layer for layer in model.modules() if type(layer) is gemma2.Attention and layer.repeats > 1]
+    found = (layer for layer in model.modules() if (type(layer).__module__, type(layer).__name__) in _MISREADING)
+    layers = [layer for layer in found if getattr(layer, "repeats", 2) > 1]  # nothing is stacked otherwise
     for layer in layers:
-        layer.__class__ = batched
+        kind = type(layer)
+        layer.__class__ = _MISREADING[kind.__module__, kind.__name__](kind)
     return len(layers)
 
 
@@ -43,6 +43,9 @@ def takes_ends_for_positions(model: nn.Module) -> bool:
 
 @functools.cache
 def _stacking(attention: type[Any]) -> type[Any]:
+    """gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
+    queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads."""
+
     class Stacking(attention):  # type: ignore[misc]
         """Attention with an axis for the queries that share a key head."""
 
@@ -52,5 +55,96 @@ def _stacking(attention: type[Any]) -> type[Any]:
             out: mx.array = super().__call__(x, mask, cache)
             return out
 
-    Stacking.__name__ = Stacking.__qualname__ = attention.__name__
-    return Stacking
+    return _renamed(Stacking, attention)
+
+
+@functools.cache
+def _counting(attention: type[Any]) -> type[Any]:
+    """These cut the mask to the positions that they think there are, the longest row's, for which they ask the device
+    in each layer; slots read more."""
+
+    class Counting(attention):  # type: ignore[misc]
+        """Attention that takes its rows' positions from `position_ids`, and a number from the cache."""
+
+        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None, *args: Any, **kwargs: Any) -> mx.array:
+            positions = args[0] if args else kwargs.get("position_ids")
+            if positions is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
+                cache = _Counted(cache, cache._idx)
+            out: mx.array = super().__call__(x, mask, cache, *args, **kwargs)
+            return out
+
+    return _renamed(Counting, attention)
+
+
+class _Counted:
+    """A cache with another offset."""
+
+    def __init__(self, cache: Any, offset: int | mx.array) -> None:
+        self._cache, self.offset = cache, offset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+@functools.cache
+def _preceding(attention: type[Any]) -> type[Any]:
+    """gemma3n's layers that read another's keys ask for the cache's offset when that has stored the pass's tokens: they
+    turn queries by the place behind them, however many they are. mlx-lm's turn them by their own."""
+
+    class Preceding(attention):  # type: ignore[misc]
+        """Attention whose queries are turned by their own positions."""
+
+        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+            if self.is_kv_shared_layer and cache is not None:
+                cache = _Counted(cache, cache.offset - x.shape[1])
+            out: mx.array = super().__call__(x, mask, cache)
+            return out
+
+    return _renamed(Preceding, attention)
+
+
+@functools.cache
+def _rotating(rope: type[Any]) -> type[Any]:
+    """jina_vlm turns all rows by the longest one's position."""
+
+    class Rotating(rope):  # type: ignore[misc]
+        """Rotary embeddings that know a position per row."""
+
+        def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+            import mlx.core as mx
+
+            return mx.fast.rope(x, self.dims, traditional=False, base=self.theta, scale=1.0, offset=offset)
+
+    return _renamed(Rotating, rope)
+
+
+@functools.cache
+def _flattening(gate: type[Any]) -> type[Any]:
+    """DeepSeek's choice of experts by groups looks scores up by the token's number, in a table of all rows' tokens."""
+
+    class Flattening(gate):  # type: ignore[misc]
+        """A gate that has all tokens in one row."""
+
+        def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+            rows, k, width = x.shape
+            experts, scores = super().__call__(x.reshape(1, rows * k, width))
+            return experts.reshape(rows, k, -1), scores.reshape(rows, k, -1)
+
+    return _renamed(Flattening, gate)
+
+
+def _renamed(kind: type[Any], like: type[Any]) -> type[Any]:
+    kind.__name__ = kind.__qualname__ = like.__name__
+    return kind
+
+
+_MISREADING: dict[tuple[str, str], Callable[..., type[Any]]] = {
+    ("mlx_lm.models.gemma2", "Attention"): _stacking,
+    ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
+    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,
+    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _counting,
+    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _preceding,
+    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _rotating,
+    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _flattening,
+}
+"""By module and class: what makes a class of it that reads rows apart."""

@@ -15,7 +15,7 @@ from ..options import LoadOptions
 from ..types import Prompt
 from .step_input import Features, StepInput
 from .text import TextModel
-from .vision_families import NUMBERS_LAST, load_processor, template_beside
+from .vision_families import NUMBERS_LAST, ONE_NUMBER, load_processor, template_beside
 from .vision_positions import StepPositions, row_positions
 from .vision_processor import MediaProcessor, VisionTokenizer
 
@@ -59,7 +59,8 @@ class VisionModel(TextModel):
         self._processor: MediaProcessor | None = processor
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
-            self._positions = StepPositions(last=type(self._language).__module__ in NUMBERS_LAST)
+            module = type(self._language).__module__
+            self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
         self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
         # In both directions, if it is not "vision" alone.
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True

@@ -15,12 +15,65 @@ from .vision_processor import MediaProcessor, Placeholder
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
+ONE_NUMBER = ("mlx_vlm.models.minimax_m3_vl.language",)
+"""Those that read one number per token."""
 
 _CROSS_ATTENTION = "reads images through cross-attention, not in the place of tokens"
 _ENCODER_DECODER = "is an encoder-decoder model"
 _DIFFUSION = "generates by diffusion, not token by token"
 _OWN_STATE = "keeps the request that it was last called for, and what it knows of its images, in itself"
+_NO_TEXT = "generates no text"
+_WITHOUT_TEXT = [
+    "bert",
+    "bonsai",
+    "clef",
+    "colidefics3",
+    "colqwen2_5",
+    "d1",
+    "d1_omni",
+    "decider2",
+    "dinov2",
+    "embedding_gemma2",
+    "ernie_image",
+    "flux2",
+    "flux3",
+    "gemma3_embedding",
+    "gliner2_5",
+    "ideogram4",
+    "laya",
+    "lfm2_colbert",
+    "lfm2_embedding",
+    "lfm2_encoder",
+    "llama_bidirec",
+    "llama_nemotron_vl_embedding",
+    "mage_flow",
+    "ming_image",
+    "minimax_h3",
+    "ministral3_embedding",
+    "modernbert",
+    "moge3",
+    "moss_image",
+    "nemotron_voicechat",
+    "openai_privacy_filter",
+    "pp_doclayout_v3",
+    "qwen3_embedding",
+    "qwen3_vl_embedding",
+    "qwen_image",
+    "rfdetr",
+    "rt_detr_v2",
+    "sam3",
+    "sam3_1",
+    "sam3d_body",
+    "sam3d_objects",
+    "sapiens2",
+    "siglip",
+    "video_depth_anything",
+    "xlm_roberta",
+    "yolo11",
+    "z_image",
+]
 _REFUSED = {
+    **dict.fromkeys(_WITHOUT_TEXT, _NO_TEXT),
     "mllama": _CROSS_ATTENTION,
     "florence2": _ENCODER_DECODER,
     "nemotron_parse": _ENCODER_DECODER,

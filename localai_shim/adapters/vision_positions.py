@@ -63,15 +63,16 @@ class StepPositions:
 
     Args:
         last: the three numbers are the last axis, and not the first.
+        one: there is one number per token.
     """
 
-    def __init__(self, last: bool = False) -> None:
-        self._last = last
+    def __init__(self, last: bool = False, one: bool = False) -> None:
+        self._last, self._one = last, one
         self._states: tuple[object, ...] | None = None  # what the deltas were made of
         self._deltas: mx.array | None = None
 
     def of(self, step: StepInput, rows: int, k: int) -> mx.array:
-        """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`). Lazy."""
+        """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`). Lazy."""
         import mlx.core as mx
 
         offset = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
@@ -83,7 +84,7 @@ class StepPositions:
             places = places + (offset.reshape(-1, 1) if isinstance(offset, mx.array) else offset)
             deltas = self._of_states(tuple(states), rows)
             made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
-        return made.transpose(1, 2, 0) if self._last else made
+        return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
 
     def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:
         """`[rows, 1]` int32: what is added to the places of each row; None where that is nothing."""

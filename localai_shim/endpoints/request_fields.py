@@ -1,4 +1,4 @@
-"""What the endpoints that run a model share: sampling fields, limits, requests for rows, ids and usage."""
+"""What the endpoints that run a model share: sampling fields, limits, requests for rows, and ids."""
 
 from __future__ import annotations
 

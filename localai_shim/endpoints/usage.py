@@ -1,4 +1,4 @@
-"""Token counts of an answer, with OpenAI's details."""
+"""How many tokens a request took, with OpenAI's details."""
 
 from __future__ import annotations
 

@@ -95,7 +95,11 @@ def _try(model: Model) -> Agreement:
 def _allowed(model: Model, alone: Logits, tolerance: float = LOGIT_TOLERANCE) -> Logits:
     """`[steps]`: how far off rounding may be."""
     steps = _MORE_STEPS[: alone.shape[1]]
-    rounding = _distance(_decode(model, [_prefilled(model, [_ROWS[0]])] * 2, steps), alone[:1]).max(axis=0)
+    rounding = np.zeros(alone.shape[1])
+    try:
+        rounding = _distance(_decode(model, [_prefilled(model, [_ROWS[0]])] * 2, steps), alone[:1]).max(axis=0)
+    except Exception as error:  # different rows will not do either
+        log.debug("this model cannot run two rows", exc_info=error)
     bits = alone.astype(np.float32).view(np.uint32)
     if not (bits & _FLOAT32_BITS).any():
         tolerance = LOGIT_TOLERANCE

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
-from ..types import EngineClosedError, EngineStats, GenerationRequest, ModelLoadError, Sink, Ticket
+from ..stats import EngineStats
+from ..types import EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
 from .loop import Cancel, Inbox, Loop, ModelT, Submit
 
 __all__ = ["Engine", "EngineOptions"]

@@ -18,9 +18,9 @@ from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
 from ..media import modalities
 from ..options import SPECULATION, EngineOptions
+from ..stats import EngineStats
 from ..types import (
     EngineClosedError,
-    EngineStats,
     Event,
     Failure,
     GenerationRequest,

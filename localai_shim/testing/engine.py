@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..media import modalities
+from ..stats import EngineStats
 from ..types import (
     EngineClosedError,
-    EngineStats,
     Event,
     Failure,
     GenerationRequest,

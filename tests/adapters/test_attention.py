@@ -1,15 +1,20 @@
-"""What is relied on of mlx-lm's hand-written attention, and that it takes a batch's mask then."""
+"""What is relied on of hand-written attention, and that it takes a batch's mask then."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 from mlx_lm.models import gemma2
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.adapters.attention import batch_attention, takes_ends_for_positions
+from localai_shim.engine import kv
+from tests import vlm_architectures
 from tests.architectures import make
 
 HEADS = 2  # of keys: as many as the rows below
@@ -87,3 +92,60 @@ def test_attention_by_blocks_takes_the_end_of_the_keys_for_the_position(name: st
     """`qpos = mx.arange(S - L, S)` and `q_pos = mx.arange(kv_blocks - q_blocks, kv_blocks)`: tests/engine's sweep, with
     blocks small enough, answers otherwise beside longer rows where this is not known."""
     assert takes_ends_for_positions(make(name)) is does
+
+
+# -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
+
+
+def decode_in_slots(model: Any, *, together: bool) -> Any:
+    """Logits of both rows' next token, after their prompts ran alone."""
+    rows = [mlx_vlm.make_prompt_cache(model) for _ in PROMPTS]
+    for row, prompt in zip(rows, PROMPTS, strict=True):
+        model(mx.array([prompt]), cache=row, **positions(model, row, 1, len(prompt)))
+    if together:
+        batch, _ = kv.join(None, rows)
+        layers = batch.advance()
+        return model(mx.array([[4], [4]]), cache=layers, **positions(model, layers, 2, 1)).logits[:, 0]
+    return mx.concatenate(
+        [model(mx.array([[4]]), cache=row, **positions(model, row, 1, 1)).logits[:, 0] for row in rows]
+    )
+
+
+def positions(model: Any, layers: list[Any], rows: int, k: int) -> dict[str, Any]:
+    if not hasattr(model, "get_rope_index"):
+        return {}
+    places = mx.array(layers[0].offset).reshape(-1, 1) + mx.arange(k)
+    return {"position_ids": mx.broadcast_to(places, (3, rows, k))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gemma2", {}),
+        ("jina_vlm", {}),
+        ("qwen3_vl_moe", {}),
+        ("qwen3_omni_moe", {}),
+        ("deepseek_vl_v2", {"topk_method": "noaux_tc"}),
+    ],
+)
+def test_models_of_mlx_vlm_that_misread_a_batch_read_it_by_rows_then(name: str, changes: dict[str, Any]) -> None:
+    model = vlm_architectures.make(name, **changes)
+    alone = decode_in_slots(model, together=False)
+    with contextlib.suppress(ValueError):  # or shapes do not fit, and it raises
+        assert not mx.allclose(decode_in_slots(model, together=True), alone, atol=0.1)
+    assert batch_attention(model)
+    assert mx.allclose(decode_in_slots(model, together=True), alone, atol=1e-3)
+    assert mx.allclose(decode_in_slots(model, together=False), alone, atol=1e-4)
+
+
+def test_gemma3n_of_mlx_vlm_turns_queries_as_mlx_lm_s_does_then() -> None:
+    """Where layers share keys it asks the cache for its place after the pass."""
+    right, model = make("gemma3n"), vlm_architectures.make("gemma3n")
+    prefix = "model.language_model."
+    weights = tree_flatten(right.parameters())
+    model.load_weights([(f"model.{name.removeprefix(prefix)}", array) for name, array in weights])
+    prompt = mx.array([[5, 9, 11, 30, 42, 17, 8, 99, 100]])
+    expected = right(prompt, cache=make_prompt_cache(right))
+    assert not mx.allclose(model(prompt, cache=mlx_vlm.make_prompt_cache(model)).logits, expected, atol=0.1)
+    batch_attention(model)
+    assert mx.allclose(model(prompt, cache=mlx_vlm.make_prompt_cache(model)).logits, expected, atol=1e-4)

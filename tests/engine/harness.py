@@ -15,7 +15,8 @@ from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.model import StepInput
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.types import EngineStats, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from localai_shim.stats import EngineStats
+from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.tiny import tiny
 
 GREEDY = SamplingParams(temperature=0.0)

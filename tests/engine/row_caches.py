@@ -37,6 +37,24 @@ class OwnVisionKVCache(mlx_vlm.KVCache):
         return mlx_vlm.KVCache.merge(caches)
 
 
+class Language:
+    """A language model of mlx-vlm, called as mlx-lm's are."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.layers = model, model.layers
+
+    def make_cache(self) -> RowCache:
+        row: RowCache = mlx_vlm.make_prompt_cache(self._model)
+        return row
+
+    def __call__(self, tokens: Any, cache: RowCache) -> Any:
+        if not hasattr(self._model, "get_rope_index"):
+            return self._model(tokens, cache=cache).logits
+        offset = next(layer.offset for layer in cache if hasattr(layer, "offset"))
+        places = mx.array(offset).reshape(-1, 1) + mx.arange(tokens.shape[1])
+        return self._model(tokens, cache=cache, position_ids=mx.broadcast_to(places, (3, *tokens.shape))).logits
+
+
 def caches_of(kind: type, *arguments: Any, **options: Any) -> MakeCache:
     return lambda model: [kind(*arguments, **options) for _ in model.layers]
 
@@ -90,7 +108,7 @@ FALCON: dict[str, Any] = {
 @functools.cache
 def load(kind: str, **changes: Any) -> Any:
     if kind.startswith("mlx_vlm."):
-        return vlm_architectures.make(kind.removeprefix("mlx_vlm."), **changes)
+        return Language(vlm_architectures.make(kind.removeprefix("mlx_vlm."), **changes))
     if kind == "falcon_h1":  # its weights change when they are loaded, so that what is made here cannot be saved
         mx.random.seed(0)
         return falcon_h1.Model(falcon_h1.ModelArgs(**FALCON))

@@ -15,6 +15,7 @@ from localai_shim.adapters.text import TextModel
 from localai_shim.engine import agreement as module
 from localai_shim.engine.agreement import Agreement, agreement, takes_several
 from localai_shim.engine.model import StepInput
+from tests import vlm_architectures
 from tests.architectures import Alone, engine_of, text_model
 from tests.engine.harness import Running, generate, request
 
@@ -82,6 +83,13 @@ def test_so_is_a_position_that_is_read_as_a_number() -> None:
 def test_so_is_a_prompt_that_sees_what_comes_after() -> None:
     """phi3small adds its mask of true and false to the scores: its tokens see later ones of the same pass."""
     assert agreement(text_model("phi3small")) == Agreement(in_pieces=False, together=False)
+
+
+@pytest.mark.usefixtures("gemma2_as_it_comes")
+def test_so_is_one_that_fails_for_two_equal_rows() -> None:
+    """DeepSeek-VL2's choice of experts gives a batch's tokens another shape."""
+    model = vlm_architectures.text_model("deepseek_vl_v2", topk_method="noaux_tc")
+    assert agreement(model) == Agreement(in_pieces=True, together=False)
 
 
 @pytest.mark.usefixtures("gemma2_as_it_comes")

@@ -29,7 +29,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 def documented() -> dict[str, str]:
     """What docs/models.md says of each architecture."""
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", section, re.MULTILINE)
     assert len(rows) == len(dict(rows)), "each once"
     return {name: how.strip() for name, how in rows}
 

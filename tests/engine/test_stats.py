@@ -12,8 +12,8 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
+from localai_shim.stats import EngineStats, Percentiles
 from localai_shim.testing import ScriptedEngine
-from localai_shim.types import EngineStats, Percentiles
 from tests.conftest import MESSAGES
 from tests.engine.counting import counting, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request

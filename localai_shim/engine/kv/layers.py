@@ -156,6 +156,11 @@ class KeyValueSlots:
         keys, values = (self._grid(i)[: step.width, :, :columns] for i in range(2))
         return keys, values
 
+    @property
+    def state(self) -> Fetched:
+        """For layers that share another's keys and values: what it has stored, this step's token included."""
+        return self.keys_and_values()
+
     def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | None:
         """The mask of this step: see `Step.mask`."""
         return self._step.mask(self._capacity, self._ring, window_size)

@@ -1,0 +1,108 @@
+"""Every family that only mlx-vlm defines says beside others, and on cached second turns, what it says alone.
+
+docs/models.md says how each runs; this is what it is held against. Media are not in it:
+see tests/adapters/test_vision.py.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localai_shim.adapters.vision_families import refuse
+from localai_shim.engine.kv import RowCache
+from localai_shim.types import ModelLoadError
+from tests.architectures import WINDOW
+from tests.engine.harness import Running, request
+from tests.tiny import VOCABULARY
+from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
+
+TOKENS = 8
+USUAL = ["gemma3n", "jina_vlm", "llama4", "mllama", "qwen2_5_vl", "qwen3_5", "qwen3_vl_moe", "siglip"]
+"""What the ordinary run tries."""
+CUT = ["deepseek_v4", "hy_v4"]
+"""Their answers depend on how a prompt is cut, and the oracle does not cut."""
+LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def documented() -> dict[str, tuple[str, str, str]]:
+    """What docs/models.md says of each family: how it runs, its caches, what it reads beside text."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[2]
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \| ([^|]+) \| ", section, re.MULTILINE)
+    return {name: (how.strip(), kinds.strip(), media.strip()) for name, how, kinds, media in rows}
+
+
+def without_text() -> list[str]:
+    """What docs/models.md lists as no models of text."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition("Generate no text: ")[2].partition("\n")[0]
+    return re.findall(r"`(\w+)`", section)
+
+
+def named(*hows: str) -> list[Any]:
+    """The families that run so; most are left to the exhaustive run."""
+    return [
+        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
+        for name, (how, *_) in documented().items()
+        if how in hows
+    ]
+
+
+def kinds_of(row: RowCache) -> str:
+    parts = [part for layer in row for part in (getattr(layer, "caches", None) or [layer])]
+    return ", ".join(sorted({type(part).__name__ for part in parts}))
+
+
+def test_the_document_names_every_family_and_what_it_reads() -> None:
+    assert sorted([*documented(), *without_text()]) == families()
+    assert {name: media for name, (_, _, media) in documented().items()} == {name: sees(name) for name in documented()}
+    hows = {how for how, *_ in documented().values()}
+    assert hows == {"batched", "one row at a time", "refused", "not tried"}
+
+
+def tokens(n: int, seed: int) -> list[int]:
+    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
+
+
+@pytest.mark.parametrize("name", [n for n in named("batched", "one row at a time") if n.values[0] not in CUT])
+def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
+    engine = engine_of(name)
+    try:
+        alone = Alone(name)
+        turns = [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
+        for _ in range(2):
+            running = [Running(engine, request(turn, max_tokens=TOKENS + 5 * i)) for i, turn in enumerate(turns)]
+            for i, (turn, row) in enumerate(zip(turns, running, strict=True)):
+                said = alone.tokens(tuple(turn), TOKENS + 5 * i)
+                assert row.finish() == [said]
+                turns[i] = [*turn, *said, *tokens(7, 20 + i)]
+        stats = engine.stats()
+        how, kinds, _ = documented()[name]
+        assert how == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert kinds == kinds_of(text_model(name).new_cache())
+        assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0)
+    finally:
+        engine.close()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", CUT)
+def test_what_depends_on_how_a_prompt_is_cut_runs_alone_and_reuses_nothing(name: str) -> None:
+    engine = engine_of(name)
+    try:
+        prompt = tokens(LENGTHS[1], 3)
+        first = Running(engine, request(prompt, max_tokens=TOKENS)).finish()
+        assert Running(engine, request(prompt, max_tokens=TOKENS)).finish() == first
+        assert engine.stats().max_rows == 1 and not engine.stats().cache_hits
+        assert documented()[name][0] == "one row at a time"
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("name", [*named("refused"), *(pytest.param(name) for name in without_text())])
+def test_what_no_batch_can_run_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ModelLoadError, match=rf"\({name}\) cannot be served: it \w+"):
+        refuse("it", {"model_type": name}, {})
