@@ -47,12 +47,12 @@ def mixed(seed: int = 0) -> list[Prompt]:
 
 
 @pytest.mark.parametrize("how", HOW, ids=["pieces", "in one"])
-@pytest.mark.parametrize("kind", only(["qwen3", "qwen3_next"], KINDS))
+@pytest.mark.parametrize("kind", only(["qwen3_next"], KINDS))
 @pytest.mark.parametrize("prefix_cache", [0, 2**30])
 def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, how: Any, prefix_cache: int) -> None:
     options = EngineOptions(prefix_cache_bytes=prefix_cache, prefill_chunk=16)
     with engine_of(kind, options, **how) as engine:
-        for turn in range(2):  # with the prefix cache, the second time from what the first left
+        for turn in range(2 if prefix_cache else 1):  # the second time from what the first left
             going: list[tuple[Prompt, int, Running]] = []
             for i, prompt in enumerate(mixed()):
                 count = 6 + 5 * (i % 4)
@@ -65,7 +65,7 @@ def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, how: An
 
 
 @pytest.mark.parametrize("kind", only(["qwen3"], KINDS))
-@pytest.mark.parametrize("chunk", [1, 5, 2048])
+@pytest.mark.parametrize("chunk", [3, 2048])
 def test_in_pieces_as_in_one(kind: str, chunk: int) -> None:
     with engine_of(kind, EngineOptions(prefix_cache_bytes=0, prefill_chunk=chunk)) as engine:
         prompts = mixed()
@@ -143,15 +143,19 @@ def test_choices_share_a_picture_and_a_state(kind: str) -> None:
 def test_rows_that_are_preempted_go_on_with_their_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     from localai_shim.engine import scheduler
 
-    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 32)
-    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
-    prompts = [prompt_of(tokens(60, 1 + i), picture(1 + i, 15), tokens(10, 2)) for i in range(4)]
-    with engine_of("qwen3", EngineOptions(prefix_cache_bytes=0)) as engine:
-        weights = engine.model.weight_bytes
-    limit = weights + int(1100 * PER_TOKEN / 0.9)
-    with engine_of("qwen3", EngineOptions(prefix_cache_bytes=0, memory_limit=limit, vision_cache_bytes=0)) as engine:
-        said = generate(engine, *[request(prompt, 200) for prompt in prompts])
-        assert said == [alone("qwen3", prompt, 200) for prompt in prompts]
+    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
+    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
+    prompts = [prompt_of(tokens(40, 1 + i), picture(1 + i, 15), tokens(10, 2)) for i in range(4)]
+    with engine_of("qwen3", EngineOptions(prefix_cache_bytes=0, vision_cache_bytes=0)) as engine:
+        engine.wait()
+        memory = engine._loop._memory
+        assert memory is not None
+        # Room for the prompts and 16 tokens of each, and half a token's for the tower: then the youngest has to go.
+        monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
+        monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
+        monkeypatch.setattr(memory, "budget", sum(len(prompt.tokens) + 16 << 30 for prompt in prompts) + (1 << 29))
+        said = generate(engine, *[request(prompt, 40) for prompt in prompts])
+        assert said == [alone("qwen3", prompt, 40) for prompt in prompts]
         assert engine.stats().preempted > 0 and engine.stats().tower_runs > 4
 
 
