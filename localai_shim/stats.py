@@ -43,12 +43,14 @@ class EngineStats:
     prefilled_tokens: int = 0
     """Prompt tokens that were run through the model."""
     generated_tokens: int = 0
-    refused: int = 0  # rows, because the queue was full
+    refused: int = 0
+    """Rows that were refused because the queue was full."""
     preempted: int = 0
     """Times that a row was put back into the queue, to be prefilled again, because there was no memory for all."""
     cache_hits: int = 0
-    """Prompts of which the prefix cache had a beginning; of `cache_misses` it had none."""
+    """Prompts of which the prefix cache had a beginning."""
     cache_misses: int = 0
+    """Prompts of which it had none."""
     cache_tokens: int = 0
     """Prompt tokens that it saved from being prefilled."""
     cache_bytes: int = 0
