@@ -16,7 +16,7 @@ from localai_shim.adapters.vision_processor import VisionTokenizer
 from localai_shim.media import Media, ProcessedMedia
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.template import ChatTokenizer
-from tests.vision import FAMILIES, ID, TEMPLATE, make_model, picture, tiny_vision, user
+from tests.vision import FAMILIES, ID, TEMPLATE, families, make_model, picture, tiny_vision, user
 
 # Kimi-VL's processor asks Pillow for what it will drop.
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationW
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}, "description": "<image>"}}
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=families())
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
