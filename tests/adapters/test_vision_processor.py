@@ -196,6 +196,14 @@ def details() -> tuple[Any, ...]:
     return ("low", "auto", "original", "high")
 
 
+def test_the_limits_of_transformers_own_processors(tmp_path: Any) -> None:
+    """They name numbers of pixels as if they were edges."""
+    text = load("glm4v")
+    taken = {detail: len(text.process(picture(112, 140, detail=detail)).tokens) for detail in details()}
+    assert taken["auto"] == taken["high"] < taken["original"] == 112 * 140 // 28**2
+    assert len(text.process(picture(112, 140)).tokens) == taken["auto"]
+
+
 def test_low_detail_cuts_no_tiles() -> None:
     text = load("smolvlm")
     tokens = {detail: text.process(picture(80, 100, detail=detail)).tokens for detail in details()}
