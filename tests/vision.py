@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from localai_shim.media import Media, MediaKind
 
@@ -505,6 +506,25 @@ FAMILIES: dict[str, Family] = {
     "paddleocr_vl": _paddleocr(),
     "kimi_vl": _kimi(),
 }
+
+
+LIKE_OTHERS = {
+    "qwen2_5_vl",
+    "gemma4",
+    "idefics3",
+    "mistral3",
+    "glm4v_moe",
+    "glm_ocr",
+    "paddleocr_vl",
+    "kimi_vl",
+}
+"""Families whose code is nearly that of others here."""
+
+
+def families() -> list[Any]:
+    """The names of all families, as parameters of a test; those that are like others run in sweeps."""
+    like = pytest.mark.exhaustive
+    return [pytest.param(kind, marks=like if kind in LIKE_OTHERS else ()) for kind in FAMILIES]
 
 
 def make_model(folder: Path, kind: str, **changes: Any) -> Path:

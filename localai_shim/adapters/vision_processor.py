@@ -100,12 +100,13 @@ class MediaProcessor:
         if detail == "low":  # the picture is made smaller before, and is not to be cut into tiles
             changes = {"do_image_splitting": False, "do_dynamic_preprocess": False}
         if detail == "original":
+            pixels *= getattr(processor, "temporal_patch_size", 1)  # some count an image's copies in time as well
             most = getattr(processor, "max_pixels", None)
-            size = getattr(processor, "size", None)
+            size = getattr(processor, "size", None) if hasattr(processor, "merge_size") else None
             if isinstance(most, int):
                 changes = {"max_pixels": max(most, pixels)}
-            if isinstance(size, Mapping) and "shortest_edge" in size and "longest_edge" in size:  # pixels, in spite
-                changes["size"] = {**size, "longest_edge": max(size["longest_edge"], pixels)}
+            if size is not None:  # transformers' processors of this kind: "edges" are numbers of pixels there
+                changes["size"] = {**dict(size), "longest_edge": max(size["longest_edge"], pixels)}
         before = {name: getattr(processor, name) for name in changes if hasattr(processor, name)}
         try:
             for name in before:

@@ -17,7 +17,7 @@ from localai_shim.adapters.text import render
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.media import Media, ProcessedMedia, media_keys
 from localai_shim.types import Prompt
-from tests.vision import FAMILIES, picture, tiny_vision, user
+from tests.vision import FAMILIES, families, picture, tiny_vision, user
 
 # Kimi-VL's processor asks Pillow for what it will drop.
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
@@ -29,7 +29,7 @@ STATE = ("_rope_deltas", "_position_ids")
 Step = tuple[int, np.ndarray]  # a token, and the log-probabilities of all that might have come
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=families())
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

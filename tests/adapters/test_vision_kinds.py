@@ -14,14 +14,16 @@ from localai_shim.types import Prompt
 from tests.adapters.test_vision import CHUNK, QUESTION, WHOLE, compare, generate, load, poison, prepared
 from tests.vision import film, picture, sound, user
 
-VIDEO = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma4", "gemma4_bidirectional"]
+SWEPT = ("qwen2_5_vl", "gemma4")
+VIDEO = ["qwen2_vl", "qwen3_vl", "qwen3_5", "gemma4_bidirectional", *SWEPT]
+VIDEO_PARAMS = [pytest.param(kind, marks=pytest.mark.exhaustive if kind in SWEPT else ()) for kind in VIDEO]
 
 
 def question(model: VisionModel, *kinds: MediaKind) -> str:
     return render(model.tokenizer, user(QUESTION, *kinds), {}, None, True)
 
 
-@pytest.mark.parametrize("kind", VIDEO)
+@pytest.mark.parametrize("kind", VIDEO_PARAMS)
 def test_a_video(kind: str) -> None:
     model = load(kind)
     poison(model)
@@ -29,7 +31,7 @@ def test_a_video(kind: str) -> None:
     compare(model, media, prepared(kind, question(model, "video"), media))
 
 
-@pytest.mark.parametrize("kind", VIDEO)
+@pytest.mark.parametrize("kind", VIDEO_PARAMS)
 def test_a_video_beside_an_image(kind: str) -> None:
     """In one piece and in chunks; mlx-vlm's own code for Qwen2-VL reads one kind only."""
     model = load(kind)

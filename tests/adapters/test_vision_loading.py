@@ -21,7 +21,7 @@ from localai_shim.adapters.vision import VisionModel
 from localai_shim.types import ModelLoadError
 from tests.adapters.test_vision import load
 from tests.tiny import tiny
-from tests.vision import FAMILIES, make_model, picture, tiny_vision
+from tests.vision import FAMILIES, families, make_model, picture, tiny_vision
 
 EVIL = """
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_context_length_stands_in_the_config_of_the_language_model() -> None:
     assert load("gemma3").context_length == 2048
 
 
-@pytest.mark.parametrize("kind", list(FAMILIES))
+@pytest.mark.parametrize("kind", families())
 def test_text_only_loads_the_language_model_alone(kind: str) -> None:
     whole = load(kind)
     model = load_model(str(tiny_vision(kind)), {"text_only": True})

@@ -16,7 +16,7 @@ from localai_shim.adapters.vision_processor import VisionTokenizer
 from localai_shim.media import Media, ProcessedMedia
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.template import ChatTokenizer
-from tests.vision import FAMILIES, ID, TEMPLATE, make_model, picture, tiny_vision, user
+from tests.vision import FAMILIES, ID, TEMPLATE, families, make_model, picture, tiny_vision, user
 
 # Kimi-VL's processor asks Pillow for what it will drop.
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationW
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}, "description": "<image>"}}
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=families())
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -194,6 +194,14 @@ def test_details_change_how_many_tokens_an_image_takes(tmp_path: Any) -> None:
 
 def details() -> tuple[Any, ...]:
     return ("low", "auto", "original", "high")
+
+
+def test_the_limits_of_transformers_own_processors(tmp_path: Any) -> None:
+    """They name numbers of pixels as if they were edges."""
+    text = load("glm4v")
+    taken = {detail: len(text.process(picture(112, 140, detail=detail)).tokens) for detail in details()}
+    assert taken["auto"] == taken["high"] < taken["original"] == 112 * 140 // 28**2
+    assert len(text.process(picture(112, 140)).tokens) == taken["auto"]
 
 
 def test_low_detail_cuts_no_tiles() -> None:

@@ -12,14 +12,14 @@ from localai_shim.adapters.vision_positions import RowPositions, StepPositions
 from localai_shim.engine import kv
 from localai_shim.types import Prompt
 from tests.adapters.test_vision import CHUNK, TOKENS, WHOLE, generate, load, pictures, poison, prefilled, prompt_of
-from tests.vision import FAMILIES
+from tests.vision import FAMILIES, families
 
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
 JOINS = {0: [0], 2: [1], 3: [2, 3]}
 """Step -> the rows that join before it."""
 
 
-@pytest.mark.parametrize("kind", list(FAMILIES))
+@pytest.mark.parametrize("kind", families())
 def test_rows_that_join_one_after_another_generate_what_they_generate_alone(kind: str) -> None:
     model = load(kind)
     poison(model)
