@@ -13,6 +13,7 @@ from . import (
     overhead,
     prefill,
     report,
+    scripted,
     stalls,
     throughput,
     turns,
@@ -94,4 +95,5 @@ PARTS: dict[str, Part] = {
     "agents": agents.measure,
     "joins": joins.measure,
     "vision": vision.measure,
+    "testing": scripted.measure,
 }
