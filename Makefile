@@ -34,7 +34,8 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 test-all: test test-exhaustive
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
-WITHOUT_SDK := engine state builtin output grammar prompt adapters testing endpoints/answer/test_tool_grammars.py \
+WITHOUT_SDK := engine state builtin output grammar prompt adapters testing/test_tokenizer.py testing/test_replies.py \
+	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
 	endpoints/answer/test_tool_neighbours.py \
 	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \
 	endpoints/responses/test_legal.py

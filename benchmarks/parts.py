@@ -13,6 +13,7 @@ from . import (
     overhead,
     prefill,
     report,
+    scripted,
     speculation,
     stalls,
     throughput,
@@ -96,4 +97,5 @@ PARTS: dict[str, Part] = {
     "joins": joins.measure,
     "speculation": speculation.measure,
     "vision": vision.measure,
+    "testing": scripted.measure,
 }

@@ -9,11 +9,11 @@ client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .types import VERSION, BackendMissingError
-
 if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
     from .content import image, input_image
+    from .types import VERSION as __version__
+    from .types import BackendMissingError
 
 __all__ = [
     "AsyncLocalOpenAI",
@@ -24,15 +24,16 @@ __all__ = [
     "image",
     "input_image",
 ]
-__version__ = VERSION
+_ELSEWHERE = {"image": "content", "input_image": "content", "BackendMissingError": "types"}
 
 
 def __getattr__(name: str) -> object:
     """What somebody asks for: pytest imports this package in every suite, and the SDK takes a second."""
+    if name == "__version__":
+        return import_module(".types", __name__).VERSION
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = ".content" if name in ("image", "input_image") else ".client"
-    found: object = getattr(import_module(room, __name__), name)
+    found: object = getattr(import_module(f".{_ELSEWHERE.get(name, 'client')}", __name__), name)
     return found
 
 

@@ -148,6 +148,21 @@ def test_the_tiny_model_is_real_and_answers_the_same_each_time(suite: Any) -> No
     """).assert_outcomes(passed=3)
 
 
+def test_async_tests_run_under_pytest_asyncio_too(suite: Any) -> None:
+    pytest.importorskip("pytest_asyncio")
+    tests = """
+        @pytest.mark.asyncio
+        async def test_async(async_local_openai, local_openai):
+            local_openai.script(rate_limit(retry_after=3), "fine")
+            assert (await ask(async_local_openai)).output_text == "fine"
+        @pytest.mark.asyncio
+        async def test_left(async_local_openai):
+            async_local_openai.script("one")
+    """
+    arguments = ("-p", "pytest_asyncio.plugin", "-o", "asyncio_default_fixture_loop_scope=function")
+    suite(tests, *arguments).assert_outcomes(passed=1, failed=1)
+
+
 # -- what fails a test -----------------------------------------------------------------------------------------------
 
 
@@ -264,6 +279,50 @@ def test_no_thread_is_left_behind(suite: Any) -> None:
             ask(local_openai, background=True)
     """).assert_outcomes(passed=20)  # fmt: skip
     assert set(threading.enumerate()) - before == set()
+
+
+@pytest.mark.timed
+def test_a_client_costs_its_test_less_than_a_millisecond(pytester: pytest.Pytester) -> None:
+    """500 small tests with the fixture beside as many with one that makes nothing, in processor time of one process.
+
+    The latter take pytest 0.4 ms each on two quiet cores.
+    """
+    suite = """
+        import pytest, time
+        @pytest.fixture
+        def nothing(request):
+            yield request.node
+        began = []
+        @pytest.mark.parametrize("i", range(500))
+        def test_bare(nothing, i):
+            began[:] = began or [time.process_time()]
+        def test_between():
+            began.append(time.process_time())
+        @pytest.mark.parametrize("i", range(500))
+        def test_client(local_openai, i):
+            assert local_openai.calls == []
+        def test_end():
+            bare, ours = began[1] - began[0], time.process_time() - began[1]
+            assert ours - bare < 2 * bare, (bare, ours)
+    """
+    pytester.makepyfile(textwrap.dedent(suite))
+    result = pytester.runpytest_inprocess("-q", "-p", PLUGIN, "-p", "no:logfire", "-p", "no:asyncio")
+    result.assert_outcomes(passed=1002)
+
+
+@pytest.mark.timed
+def test_having_the_plugin_costs_a_suite_next_to_nothing() -> None:
+    """A thirtieth of importing pytest, which takes 0.15 s on two quiet cores."""
+    code = """
+    import time
+    began = time.process_time()
+    import pytest
+    between = time.process_time()
+    import localai_shim.testing.plugin, localai_shim.testing.offline
+    print((time.process_time() - between) / (between - began))
+    """
+    env = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYTHONDONTWRITEBYTECODE": ""}
+    assert min(float(python(code, **env)) for _ in range(3)) < 1 / 30
 
 
 def python(code: str, **env: str) -> str:

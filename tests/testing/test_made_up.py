@@ -1,0 +1,200 @@
+"""Answers that nobody scripted: what the request asks for, held against jsonschema and the request's own grammar."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import jsonschema
+import openai
+import pydantic
+import pytest
+
+from localai_shim.testing import ScriptedOpenAI, scripted
+from localai_shim.testing.schema_values import SchemaValues
+from tests.testing.asking import ask
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 3, "maxLength": 12},
+        "age": {"type": "integer", "minimum": 18, "maximum": 20},
+        "score": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "role": {"enum": ["admin", "user"]},
+        "born": {"type": "string", "format": "date"},
+        "email": {"type": ["string", "null"]},
+        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 3},
+        "boss": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "age", "score", "role", "born", "email", "tags", "boss"],
+    "additionalProperties": False,
+}
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+NODE = an_object(value={"type": "integer"}, next={"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]})
+BOTH = [
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"properties": {"b": {"type": "null"}}, "required": ["b"]},
+]
+FORMATS = ("date-time", "time", "uuid", "email", "ipv4", "ipv6", "hostname", "uri", "duration")
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "person": PERSON,
+    "definitions": {"$ref": "#/$defs/node", "$defs": {"node": NODE}},
+    "list of lists": {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}},
+    "tuple": {"type": "array", "prefixItems": [{"const": 1}, {"type": "null"}], "minItems": 2, "items": False},
+    "multiples": an_object(n={"type": "integer", "multipleOf": 7, "minimum": 8}),
+    "negative": an_object(n={"type": "number", "maximum": -5}),
+    "no type": {"properties": {"a": {"maximum": 3}, "b": {"items": {"type": "null"}}}, "required": ["a", "b"]},
+    "all of": {"allOf": BOTH},
+    "unknown property": {"type": "object", "required": ["x"], "additionalProperties": {"type": "integer"}},
+    "formats": an_object(**{name: {"type": "string", "format": name} for name in FORMATS}),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_an_instance_follows_its_schema_whatever_the_seed(name: str) -> None:
+    schema = SCHEMAS[name]
+    check = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    for seed in range(40):
+        values = SchemaValues(schema, random.Random(seed))
+        made = values.make()
+        check.validate(made)
+        assert values.certain and values.make is not None
+        assert SchemaValues(schema, random.Random(seed)).make() == made
+
+
+def test_what_is_not_looked_at_is_told() -> None:
+    for schema in (
+        {"type": "string", "pattern": "^a+$"},
+        {"not": {"type": "null"}},
+        {"type": "array", "uniqueItems": True},
+    ):
+        values = SchemaValues(schema, random.Random(0))
+        values.make()
+        assert not values.certain
+
+
+def test_a_schema_that_only_refers_to_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="refers to itself only"):
+        SchemaValues({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, random.Random(0)).make()
+
+
+def formatted(client: ScriptedOpenAI, schema: dict[str, Any], **more: Any) -> Any:
+    format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return json.loads(ask(client, response_format=format, **more).choices[0].message.content)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_answer_with_a_schema_is_an_instance(seed: int) -> None:
+    with scripted(seed=seed) as client:
+        made = formatted(client, PERSON)
+        jsonschema.validate(made, PERSON)
+        assert made == formatted(client, PERSON), "equal requests get equal answers"
+
+
+def test_other_seeds_and_requests_make_other_answers() -> None:
+    made = []
+    for seed in range(6):
+        with scripted(seed=seed) as client:
+            made += [formatted(client, PERSON), formatted(client, PERSON, temperature=0.5)]
+    assert len({json.dumps(each) for each in made}) > 6
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        an_object(id={"type": "string", "pattern": "^[A-Z]{3}-[0-9]{4}$"}, n={"type": "integer"}),
+        an_object(url={"type": "string", "pattern": "^https://[a-z]+\\.com$"}),
+    ],
+)
+def test_where_the_schema_has_more_the_grammar_says_how_to_go_on(schema: dict[str, Any]) -> None:
+    for seed in range(3):
+        with scripted(seed=seed) as client:
+            jsonschema.validate(formatted(client, schema), schema)
+
+
+def test_other_constraints_are_followed_too() -> None:
+    with scripted() as client:
+        choice = ask(client, extra_body={"guided_choice": ["red", "green"]}).choices[0].message.content
+        assert choice in ("red", "green")
+        regex = ask(client, extra_body={"guided_regex": "[a-f]{4}-[0-9]{2}"}).choices[0].message.content
+        assert re.fullmatch("[a-f]{4}-[0-9]{2}", regex)
+        assert isinstance(
+            json.loads(ask(client, response_format={"type": "json_object"}).choices[0].message.content), dict
+        )
+
+
+LEAVE: dict[str, Any] = {"type": "function", "function": {"name": "leave"}}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "greet", "parameters": PERSON, "strict": True}},
+    LEAVE,
+]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"greet", "leave"}),
+        ({"type": "function", "function": {"name": "greet"}}, {"greet"}),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [LEAVE]}}, {"leave"}),
+    ],
+)
+def test_a_tool_that_is_required_is_called_with_valid_arguments(choice: Any, names: set[str]) -> None:
+    for seed in range(4):
+        with scripted(seed=seed) as client:
+            (call,) = ask(client, tools=TOOLS, tool_choice=choice).choices[0].message.tool_calls
+            assert call.function.name in names
+            if call.function.name == "greet":
+                jsonschema.validate(json.loads(call.function.arguments), PERSON)
+            client.assert_tool_called(call.function.name)
+
+
+def test_no_tool_is_called_unless_it_is_required() -> None:
+    with scripted() as client:
+        for choice in ("auto", "none"):
+            message = ask(client, tools=TOOLS, tool_choice=choice).choices[0].message
+            assert message.content and not message.tool_calls, "a loop of an agent ends"
+
+
+def test_responses_and_custom_tools_are_answered_too() -> None:
+    class Found(pydantic.BaseModel):
+        names: list[str]
+        count: int
+
+    with scripted() as client:
+        assert isinstance(client.responses.parse(model="m", input="Hi", text_format=Found).output_parsed, Found)
+        flat: list[Any] = [{"type": "function", "name": "greet", "parameters": PERSON, "strict": True}]
+        (item,) = client.responses.create(model="m", input="Hi", tools=flat, tool_choice="required").output
+        assert item.type == "function_call"
+        jsonschema.validate(json.loads(item.arguments), PERSON)
+        custom: list[Any] = [{"type": "custom", "name": "run"}]
+        (item,) = client.responses.create(model="m", input="Hi", tools=custom, tool_choice="required").output
+        assert item.type == "custom_tool_call" and item.input
+
+
+def test_several_choices_may_differ_and_streams_are_made_up_alike() -> None:
+    with scripted(seed=1) as client:
+        made = [choice.message.content for choice in ask(client, n=8).choices]
+        assert len(set(made)) > 1
+        text = client.completions.create(model="m", prompt="Once").choices[0].text
+        assert text
+        events = list(client.responses.create(model="m", input="Hi", stream=True))
+        assert events[-1].response.output_text  # type: ignore[union-attr]
+
+
+def test_what_is_scripted_is_never_made_up() -> None:
+    with scripted("one", assert_complete=False) as client:
+        ask(client)
+        with pytest.raises(AssertionError, match="no reply is scripted"):
+            ask(client)
+    with scripted() as client:
+        client.when(user="nobody says this").reply("x").always()
+        with pytest.raises((AssertionError, openai.APIError), match="no reply is scripted"):
+            ask(client)
+        client.stage.raised.clear()
