@@ -7,15 +7,30 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pytester"]
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("transport.md", "offline.md")
 
 
-def snippets(name: str) -> list[str]:
-    """The Python in a page of the documentation."""
-    return re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def snippets(kind: str) -> list[str]:
+    """The code of a kind in the pages."""
+    text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("snippet", snippets("transport.md"))
-def test_a_snippet_about_the_transport_runs(snippet: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(snippet, "docs/transport.md", "exec"), {"__name__": "snippet"})
-    assert capsys.readouterr().out
+@pytest.mark.parametrize("snippet", snippets("python"))
+def test_a_snippet_runs(snippet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    exec(compile(snippet, "snippet.py", "exec"), {"__name__": "snippet"})
+
+
+@pytest.mark.parametrize("snippet", snippets("python pytest"))
+def test_a_snippet_is_a_test_that_passes(
+    pytester: pytest.Pytester, snippet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    pytester.makepyfile(test_snippet=snippet)
+    arguments = ("-p", "localai_shim.testing.plugin", "-p", "no:cacheprovider", "--block-openai")
+    for mode in ("once", "none"):
+        result = pytester.runpytest_inprocess(*arguments, f"--record-mode={mode}")
+        assert result.parseoutcomes() == {"passed": 1}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import json
 import math
+import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -21,6 +24,7 @@ from localai_shim.types import QueueFullError, RowError
 from tests.bodies import check_body
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
+from tests.scripts import run
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
@@ -254,6 +258,67 @@ def test_a_timeout_is_the_sdk_s_or_httpx_s_and_the_row_leaves(
     with pytest.raises((openai.APITimeoutError, sdk.httpx.ReadTimeout) if stream else openai.APITimeoutError):
         list(stock.chat.completions.create(model="m", messages=HANG, stream=stream, timeout=0.05))  # type: ignore[call-overload]
     assert gone(engine)
+
+
+def test_a_stream_that_is_closed_on_another_thread_ends_for_who_reads_it(
+    stock: openai.OpenAI, engine: ScriptedEngine
+) -> None:
+    stream = stock.chat.completions.create(model="m", messages=HANG, stream=True)  # type: ignore[call-overload]
+    reading, failed = threading.Event(), []
+
+    def read() -> None:
+        try:
+            for _ in stream:
+                reading.set()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert reading.wait(10)
+    stream.response.stream.close()
+    thread.join(10)
+    assert not thread.is_alive() and isinstance(failed[0], openai.APIConnectionError | sdk.httpx.TransportError)
+    assert gone(engine)
+
+
+def test_a_neighbour_goes_on_when_another_is_closed(stock: openai.OpenAI, engine: ScriptedEngine) -> None:
+    hanging = stock.chat.completions.create(model="m", messages=HANG, stream=True)  # type: ignore[call-overload]
+    other = stock.chat.completions.create(**ASK, stream=True)
+    next(hanging), next(other)
+    hanging.close()
+    assert said(other) == "one two three"
+    assert gone(engine)
+
+
+def test_one_async_client_serves_several_event_loops(engine: ScriptedEngine) -> None:
+    client = openai.AsyncOpenAI(api_key="x", max_retries=0, http_client=async_http_client(engine=engine))
+
+    async def ask() -> str:
+        stream = await client.chat.completions.create(**ASK, stream=True)
+        return said([chunk async for chunk in stream])
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(ask() for _ in range(5)))
+
+    with ThreadPoolExecutor(3) as pool:  # a loop on each thread, at once
+        made = list(pool.map(lambda _: asyncio.run(many()), range(3)))
+    assert made == [["one two three"] * 5] * 3
+
+
+def test_a_process_ends_with_a_stream_open() -> None:
+    made = run(
+        """
+        import math, openai
+        from localai_shim import http_client
+        from localai_shim.testing import Reply, ScriptedEngine
+        engine = ScriptedEngine([Reply("one two", interval=math.inf)])
+        client = openai.OpenAI(api_key="x", http_client=http_client(engine=engine))
+        stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}], stream=True)
+        print(next(stream).choices[0].delta.role)
+        """
+    )
+    assert (made.stdout, made.returncode) == ("assistant\n", 0)  # the SDK's own stream may say that it was left
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
-from localai_shim.testing import ScriptedEngine
+from localai_shim.testing import ScriptedEngine, patch_openai
 from tests.conftest import MESSAGES
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -189,3 +189,48 @@ def test_openinference_sees_the_async_clients(spans: Any, engine: ScriptedEngine
 
     asyncio.run(main())
     assert texts(spans) == ["Hello there"] * 4
+
+
+# -- and without any http client of ours: `patch_openai` ------------------------------------------------------------
+
+
+def ask_langchain() -> str:
+    langchain = pytest.importorskip("langchain_openai")
+    return str(langchain.ChatOpenAI(model="gpt-4o", api_key="x").invoke("Hi").text)
+
+
+def ask_agents() -> str:
+    agents = pytest.importorskip("agents")
+    config = agents.RunConfig(model_provider=agents.OpenAIProvider(api_key="x"), tracing_disabled=True)
+    return str(asyncio.run(agents.Runner.run(agents.Agent(name="A"), "Hi", run_config=config)).final_output)
+
+
+def ask_litellm() -> str:
+    litellm = pytest.importorskip("litellm")
+    litellm.cache = None  # which dspy turns on
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    return str(litellm.completion(model="openai/gpt-4o", api_key="x", messages=MESSAGES).choices[0].message.content)
+
+
+def ask_litellm_async() -> str:
+    litellm = pytest.importorskip("litellm")
+    litellm.cache = None
+    made = asyncio.run(litellm.acompletion(model="openai/gpt-4o", api_key="x", messages=MESSAGES))
+    return str(made.choices[0].message.content)
+
+
+def ask_dspy() -> str:
+    dspy = pytest.importorskip("dspy")
+    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False)("Hi")[0])
+
+
+def ask_crewai() -> str:
+    crewai = pytest.importorskip("crewai")
+    return str(crewai.LLM(model="gpt-4o", provider="openai", api_key="x").call("Hi"))
+
+
+@pytest.mark.parametrize("ask", [ask_langchain, ask_agents, ask_litellm, ask_litellm_async, ask_dspy, ask_crewai])
+def test_clients_that_frameworks_make_are_patched(engine: ScriptedEngine, ask: Any) -> None:
+    with patch_openai(LocalOpenAI(engine=engine)):
+        assert ask() == "Hello there"
+    assert len(engine.requests) == 1

@@ -76,6 +76,9 @@ class CassetteEngine(ScriptedEngine):
             for index, each in enumerate(prepared.requests)
         ]
         _present(prepared.assembler, played)
+        if prepared.run is not None:  # it has been queued
+            for queued in (prepared.run.queued, *prepared.run.events):
+                _sign(queued, played)
         return prepared
 
 

@@ -74,11 +74,12 @@ def _of_delta(delta: Any) -> Iterator[Json]:
         raise CassetteError("answers that refuse cannot be recorded")
     yield from _named("reasoning", getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None))
     yield from _named("content", delta.content)
-    calls = [(call.index, call.function or call.custom) for call in delta.tool_calls or ()]
+    calls = [(call.index, call.function or getattr(call, "custom", None)) for call in delta.tool_calls or ()]
     for index, call in [*calls, *([(0, delta.function_call)] if delta.function_call else [])]:
-        if call is not None and call.name:
-            yield {"call": index, "name": call.name}
-        text = getattr(call, "arguments", None) or getattr(call, "input", None)
+        fields = call if isinstance(call, dict) else call.to_dict() if call is not None else {}
+        if fields.get("name"):
+            yield {"call": index, "name": fields["name"]}
+        text = fields.get("arguments") or fields.get("input")
         if text:
             yield {"call": index, "arguments": text}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine
@@ -21,7 +23,10 @@ ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
 TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 FLAT: Any = [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}]
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "ü\\n<think>"}}\n</tool_call>'
+CUSTOM: Any = {"type": "custom", "custom": {"name": "shell"}}
 SAYS = {
+    "Schema": '{"name": "Ada"}',
+    "Custom": '<tool_call>\n{"name": "shell", "arguments": {"input": "ls \\"x\\"\\nü"}}\n</tool_call>',
     "Say tags": "a <think> b </tool_call> c",
     "Think": "<think>\nHm, hm.\n</think>\n\nYes.",
     "Call": f"Well.{CALL}\n{CALL}",
@@ -63,12 +68,27 @@ def message(text: str) -> Any:
     return {**ASK, "messages": [{"role": "user", "content": text}]}
 
 
+class Person(BaseModel):
+    name: str
+
+
+def finished(client: Any, job: Any) -> Any:
+    *_, last = client.responses.retrieve(job.id, stream=True)
+    return last.response
+
+
 CALLS: dict[str, Any] = {
     "chat": lambda c: c.chat.completions.create(**ASK, max_tokens=2),
     "choices": lambda c: c.chat.completions.create(**ASK, n=2),
     "reasoning": lambda c: c.chat.completions.create(**message("Think")),
     "markers": lambda c: c.chat.completions.create(**message("Say tags")),
     "calls": lambda c: c.chat.completions.create(**message("Call"), tools=TOOLS),
+    "parsed": lambda c: (
+        c.chat.completions.parse(**message("Schema"), response_format=Person).choices[0].message.parsed.name
+    ),
+    "forced call": lambda c: c.chat.completions.create(**message("Call"), tools=TOOLS, tool_choice="required"),
+    "custom call": lambda c: c.chat.completions.create(**message("Custom"), tools=[CUSTOM]),
+    "background": lambda c: finished(c, c.responses.create(model="m", input="Think", background=True)),
     "completion": lambda c: c.completions.create(model="m", prompt="Hi"),
     "response": lambda c: c.responses.create(model="m", input="Hi"),
     "response, reasoning": lambda c: c.responses.create(model="m", input="Think"),
@@ -157,6 +177,20 @@ def test_what_an_answer_continues_is_part_of_the_request(source: LocalOpenAI, pa
         assert story(client, "Ada") == told
     with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match=r"'I am Ada\.', now 'I am Bob\.'"):
         story(client, "Bob")
+
+
+def test_threads_ask_at_once(source: LocalOpenAI, path: Path) -> None:
+    def ask(client: LocalOpenAI) -> list[Any]:
+        texts = ["Think", "Call", "Hi"] * 4
+        with ThreadPoolExecutor(6) as pool:
+            made = pool.map(lambda text: client.responses.create(model="m", input=text).output_text, texts)
+            return list(made)
+
+    with play_cassette(path, record_mode="once", source=source) as client:
+        recorded = ask(client)
+    assert len(read_cassette(path)) == 12
+    with play_cassette(path) as client:
+        assert ask(client) == recorded
 
 
 # -- what is not there ----------------------------------------------------------------------------------------------
