@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
     from .content import image, input_image
-    from .types import VERSION as __version__
     from .types import BackendMissingError
+
+    __version__: str
 
 __all__ = [
     "AsyncLocalOpenAI",
