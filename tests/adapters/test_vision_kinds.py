@@ -11,7 +11,7 @@ from localai_shim.adapters.vision import VisionModel
 from localai_shim.adapters.vision_processor import _resampled
 from localai_shim.media import Media, MediaKind
 from localai_shim.types import Prompt
-from tests.adapters.test_vision import CHUNK, QUESTION, WHOLE, compare, generate, load, poison, prepared
+from tests.adapters.seeing import CHUNK, QUESTION, WHOLE, compare, generate, load, poison, prepared
 from tests.vision import film, picture, sound, user
 
 SWEPT = ("qwen2_5_vl", "gemma4")

@@ -19,7 +19,7 @@ from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import TextModel
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.types import ModelLoadError
-from tests.adapters.test_vision import load
+from tests.adapters.seeing import load
 from tests.tiny import tiny
 from tests.vision import FAMILIES, families, make_model, picture, tiny_vision
 

@@ -11,7 +11,7 @@ from localai_shim.adapters.vision import VisionModel
 from localai_shim.adapters.vision_positions import RowPositions, StepPositions
 from localai_shim.engine import kv
 from localai_shim.types import Prompt
-from tests.adapters.test_vision import CHUNK, TOKENS, WHOLE, generate, load, pictures, poison, prefilled, prompt_of
+from tests.adapters.seeing import CHUNK, TOKENS, WHOLE, generate, load, pictures, poison, prefilled, prompt_of
 from tests.vision import FAMILIES, families
 
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from localai_shim.adapters.numpy_processor import without_mlx
-from tests.adapters.test_vision import load, poison
+from tests.adapters.seeing import load, poison
 from tests.vision import ID, picture, tiny_vision
 
 

@@ -22,7 +22,7 @@ from PIL import Image
 from localai_shim.errors import BadRequest
 from localai_shim.prompt.media.pictures import decode_picture
 from localai_shim.prompt.media.sounds import decode_sound
-from tests.prompt.media.test_sounds import SINE, flac, mp3, wav
+from tests.prompt.media.files import SINE, flac, mp3, wav
 
 PATH = "input[0].content[0].image_url"
 Decode = Callable[[bytes, str], object]

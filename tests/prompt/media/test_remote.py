@@ -18,7 +18,7 @@ from localai_shim.errors import BadRequest
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import remote, sources
 from localai_shim.prompt.media.remote import fetch, is_public
-from tests.prompt.media.test_sources import DATA
+from tests.prompt.media.files import DATA
 
 PATH = "messages[0].content[0].image_url.url"
 PUBLIC = "93.184.216.34"

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import urllib.parse
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from localai_shim.errors import BadRequest
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import sources
 from localai_shim.prompt.media.sources import read_source
+from tests.prompt.media.files import DATA
 
 PATH = "input[0].content[0].image_url"
 NOTHING = MediaRules()
 
 
-def png() -> bytes:
-    out = io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 256, (7, 9), np.uint8)
-    Image.fromarray(noise).save(out, "PNG")
-    data = out.getvalue()
-    return data + bytes(-len(data) % 3) + b"\xfb\xef\xbe\xff"  # so that its base64 has all that there is: ++++/w==
-
-
-DATA = png()
 DIGITS = base64.b64encode(DATA).decode()
 assert DIGITS.endswith("=")
 assert {"+", "/"} <= set(DIGITS)
