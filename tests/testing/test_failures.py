@@ -289,6 +289,24 @@ def test_time_does_not_run_backwards(wrong: float) -> None:
         Clock("frozen")  # type: ignore[arg-type]
 
 
+def test_threads_may_advance_a_clock_together_and_it_never_goes_back() -> None:
+    clock, seen = Clock("instant"), [0.0]
+
+    def work() -> None:
+        for _ in range(200):
+            clock.advance(1)
+            clock.sleep(0)
+            clock.reach(clock.now - 5)
+            seen.append(clock.now)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert clock.now == max(seen) == 1600
+
+
 # -- what is left -----------------------------------------------------------------------------------------------------
 
 
