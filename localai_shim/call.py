@@ -177,5 +177,6 @@ def _request_error(error: Exception) -> RequestError:
         return BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
     if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
         return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
-    known = isinstance(error, EngineError | StoreError)
-    return RequestError(f"{error}" if known else f"localai_shim failed: {error!r}")
+    if isinstance(error, EngineError | StoreError):
+        return RequestError(f"{error}")
+    return RequestError(f"localai_shim failed: {error!r}", headers={"x-should-retry": "false"})

@@ -24,7 +24,7 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing import ScriptedEngine
+from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)
 takes_sdk: openai.OpenAI = client
@@ -43,6 +43,23 @@ async def main() -> None:
             await asynchronous.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}]),
             ChatCompletion,
         )
+
+
+def test_mine(local_openai: ScriptedOpenAI) -> None:
+    async def decide(request: Request) -> str:
+        return request.user
+
+    assert_type(local_openai.script("a", [tool_call("f", a=1), "b"], {"c": 2}, rate_limit(3), decide), ScriptedOpenAI)
+    local_openai.when(user="x", predicate=lambda request: request.stream).reply(timed("a", first_token=1)).times(2)
+    takes_ours: LocalOpenAI = local_openai
+    assert_type(local_openai.calls, list[Request])
+    assert_type(local_openai.responses.create(model="m", input="x").output_text, str)
+    with scripted("a", clock="manual") as made:
+        assert_type(made, ScriptedOpenAI)
+    local_openai.script(3)  # E: no reply
+    local_openai.when(usr="x")  # E: no criterion
+    scripted(clock="slow")  # E: no such clock
+    scripted(modl="x")  # E: no such setting
 
 
 client.chat.completions.create(model=3)  # E: a wrong call is still a type error

@@ -222,8 +222,8 @@ def cut(*parts: Part, tokens: int | None = None) -> Answer:
 
 # -- what may stand in a script ---------------------------------------------------------------------------------------
 
-Scripted = Part | Sequence[Part] | Sequence[Piece] | Reply | Answer | Trouble | Exception
-"""What a request may be answered with."""
+Scripted = Part | Sequence[Part | Piece] | Reply | Answer | Trouble | Exception
+"""What a request may be answered with; a sequence of nothing but pieces is the tokens of an answer."""
 ScriptedReply = Scripted | Callable[["Request"], Scripted | Awaitable[Scripted]]
 """The same, or a function of the request that returns it."""
 

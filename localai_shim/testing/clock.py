@@ -45,7 +45,7 @@ class Clock:
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"time passes by 0 seconds or more, not {seconds}")
-        self._move(self._offset + seconds)
+        self._move(by=seconds)
 
     def sleep(self, seconds: float) -> None:
         """Wait, as before a retry."""
@@ -83,7 +83,7 @@ class Clock:
     def reach(self, due: float) -> None:
         """Let an `instant` clock move on to a time, if that is still to come."""
         if self.mode == "instant" and self.now < due < math.inf:
-            self._move(due)
+            self._move(to=due)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have a function called after each move of the clock, on the thread that moved it."""
@@ -105,9 +105,11 @@ class Clock:
                 finally:
                     self.waiting -= 1
 
-    def _move(self, offset: float) -> None:
-        self._offset = offset
-        self._notify()
+    def _move(self, *, by: float = 0.0, to: float = 0.0) -> None:
+        """Move on by so many seconds, or up to a time that may have passed by now."""
+        with self._changed:
+            self._offset = max(self._offset + by, to)
+            self._changed.notify_all()
         for listener in self._listeners:
             listener()
 

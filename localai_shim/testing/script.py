@@ -94,7 +94,7 @@ class Script:
     """All replies of one client, in the order in which they are tried: rules, then what is left of the ordered ones."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a predicate may ask the client itself
         self.ordered: deque[ScriptedReply] = deque()
         self.played = 0
         self.rules: list[Rule] = []

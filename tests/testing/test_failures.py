@@ -28,6 +28,7 @@ from localai_shim.testing import (
     timed,
     timeout,
 )
+from localai_shim.testing.patching import patch_openai
 from tests.engine.harness import eventually
 from tests.testing.asking import ask, contents
 
@@ -288,6 +289,24 @@ def test_time_does_not_run_backwards(wrong: float) -> None:
         Clock("frozen")  # type: ignore[arg-type]
 
 
+def test_threads_may_advance_a_clock_together_and_it_never_goes_back() -> None:
+    clock, seen = Clock("instant"), [0.0]
+
+    def work() -> None:
+        for _ in range(200):
+            clock.advance(1)
+            clock.sleep(0)
+            clock.reach(clock.now - 5)
+            seen.append(clock.now)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert clock.now == max(seen) == 1600
+
+
 # -- what is left -----------------------------------------------------------------------------------------------------
 
 
@@ -335,3 +354,20 @@ async def test_many_tasks_share_a_script_and_each_gets_its_reply() -> None:
         for i in range(30):
             tasks.start_soon(one, f"{i}")
     assert answers == {f"{i}": f"{i}" for i in range(30)}
+
+
+def test_what_a_script_cannot_answer_is_not_asked_again() -> None:
+    """Also where the SDK itself retries, in a client that code under test made."""
+    with scripted("one", assert_complete=False) as client, patch_openai(client):
+        stock = openai.OpenAI(api_key="unused", max_retries=3)
+        assert ask(stock).choices[0].message.content == "one"
+        with pytest.raises(openai.InternalServerError, match="no reply is scripted"):
+            ask(stock)
+        assert len(client.calls) == 2
+
+
+def test_a_prompt_that_is_longer_than_the_context_is_refused() -> None:
+    with scripted("one", context_length=30, assert_complete=False) as client:
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model="m", input="This is longer than thirty characters.")
+        assert caught.value.code == "context_length_exceeded"

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from localai_shim import testing
-from localai_shim.testing import cases, patching  # noqa: F401 (what a suite imports first is dropped with it)
+from localai_shim.testing import cases, patching, tiny  # noqa: F401 (what a suite imports first is dropped with it)
 
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = [
+    *re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL),
+    *(snippet for snippet in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "local_openai" in snippet),
+]
 
 
 def test_every_snippet_is_run_and_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
