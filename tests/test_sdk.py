@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncStream, Stream
 from openai.types.chat import ChatCompletionChunk
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk, stock
 
 
 @pytest.mark.parametrize("base", [openai.OpenAI, openai.AsyncOpenAI])
@@ -27,6 +27,16 @@ def test_the_methods_that_we_override_or_call_are_there_with_these_parameters(ba
     assert parameters("_should_retry") == {"self", "response"}
     assert parameters("_calculate_retry_timeout") == {"self", "remaining_retries", "options", "response_headers"}
     assert {"http_client", "_extra_kwargs", "timeout", "max_retries"} <= parameters("copy")
+
+
+@pytest.mark.parametrize("base", [openai.OpenAI, openai.AsyncOpenAI])
+def test_what_is_patched_for_code_under_test_is_there(base: Any) -> None:
+    assert not stock.is_wrapped(base.request) and "request" not in vars(base)
+    assert {"retries_taken", "options", "response"} <= set(inspect.signature(getattr(base, stock.SLEEP)).parameters)
+    assert {"api_key", "http_client", "provider", "workload_identity", "websocket_base_url"} <= set(
+        inspect.signature(base.__init__).parameters
+    )
+    assert {"_client", "api_key", "api_type", "http_client"} <= set(stock.module_settings())
 
 
 @pytest.mark.parametrize("base", [Stream, AsyncStream])

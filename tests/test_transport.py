@@ -159,6 +159,19 @@ def test_the_address_does_not_matter(base_url: str, http: Any) -> None:
     assert client.models.retrieve("scripted").id == "scripted"
 
 
+def test_no_proxy_stands_between(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with http_client(engine=engine) as http:
+        assert openai.OpenAI(api_key="x", http_client=http).models.list().data
+
+
+def test_a_client_of_ours_answers_its_own_address_only(local: LocalOpenAI) -> None:
+    assert local._client.get(f"{sdk.BASE_URL}models").json()["data"][0]["id"] == "scripted"
+    with pytest.raises(sdk.httpx.ConnectError, match="never uses the network"):
+        local._client.get("http://localhost:1/v1/models")
+
+
 def test_azure_s_client_is_served(http: Any) -> None:
     options: dict[str, Any] = {"api_key": "x", "azure_endpoint": "https://me.azure.example", "http_client": http}
     client = openai.AzureOpenAI(**options, api_version="2024-10-21")

@@ -105,7 +105,10 @@ _KINDS = (sdk.LocalHttpClient, sdk.LocalAsyncHttpClient)
 
 def _current() -> Any:
     """The client that counts here; None: nothing is patched."""
-    return None if _passes.get() or not _active else _active[-1]
+    try:
+        return None if _passes.get() else _active[-1]
+    except IndexError:
+        return None
 
 
 def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], None]:
