@@ -385,18 +385,14 @@ def config_of(name: str, **changes: Any) -> dict[str, Any]:
     return {**outer, "text_config": {**text, **changes}}
 
 
-def make(name: str, **changes: Any) -> Any:
-    """A model with random weights, the same each time. To be made on the thread that runs it."""
+def randomise(model: Any) -> None:
+    """Weights wider than the initialisation, so that greedy tokens differ from prompt to prompt and do not tie."""
     import mlx.core as mx
     from mlx.utils import tree_map
 
-    module = importlib.import_module(f"mlx_lm.models.{name}")
-    mx.random.seed(0)  # biases keep what they begin with
-    model = module.Model(module.ModelArgs.from_dict(config_of(name, **changes)))
     numbers = np.random.default_rng(0)
 
     def random(array: Any) -> Any:
-        """Wider than the initialisation, so that greedy tokens differ from prompt to prompt and ties do not happen."""
         if not mx.issubdtype(array.dtype, mx.floating):
             return array
         drawn = mx.array(numbers.standard_normal(array.shape, dtype=np.float32))
@@ -405,6 +401,16 @@ def make(name: str, **changes: Any) -> Any:
     model.update(tree_map(random, model.parameters()))
     model.eval()
     mx.eval(model.parameters())
+
+
+def make(name: str, **changes: Any) -> Any:
+    """A model with random weights, the same each time. To be made on the thread that runs it."""
+    import mlx.core as mx
+
+    module = importlib.import_module(f"mlx_lm.models.{name}")
+    mx.random.seed(0)  # biases keep what they begin with
+    model = module.Model(module.ModelArgs.from_dict(config_of(name, **changes)))
+    randomise(model)
     return model
 
 

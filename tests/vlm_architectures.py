@@ -13,9 +13,7 @@ from typing import Any
 from unittest import mock
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
-from mlx.utils import tree_map
 from mlx_vlm.models.cache import make_prompt_cache
 
 from localai_shim.adapters.attention import batch_attention
@@ -23,7 +21,7 @@ from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.options import LoadOptions
-from tests.architectures import COMMON, GATED_DELTA, SPECIAL, WINDOW, tokenizer
+from tests.architectures import COMMON, GATED_DELTA, SPECIAL, WINDOW, randomise, tokenizer
 from tests.engine.harness import quantised_by
 from tests.tiny import VOCABULARY, tiny
 
@@ -270,18 +268,7 @@ def make(name: str, **changes: Any) -> Any:
         model._vision_config = config
     if name == "jina_vlm":  # its head is made where its tower is
         model.lm_head = nn.Linear(its.hidden_size, its.vocab_size, bias=False)
-    numbers = np.random.default_rng(0)
-
-    def random(array: Any) -> Any:
-        """Wide enough for greedy tokens to differ from prompt to prompt."""
-        if not mx.issubdtype(array.dtype, mx.floating):
-            return array
-        drawn = mx.array(numbers.standard_normal(array.shape, dtype=np.float32))
-        return (0.15 * drawn if array.ndim > 1 else array + 0.05 * drawn).astype(array.dtype)
-
-    model.update(tree_map(random, model.parameters()))
-    model.eval()
-    mx.eval(model.parameters())
+    randomise(model)
     return model
 
 

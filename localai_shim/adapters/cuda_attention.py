@@ -103,27 +103,13 @@ def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
 _upstream: Attention = base.scaled_dot_product_attention
 
 
-def attend(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    cache: Any,
-    scale: float,
-    mask: mx.array | str | None,
-    sinks: mx.array | None = None,
-) -> mx.array:
+def _attending(upstream: Attention) -> Attention:
     """Upstream's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
-    Batches in mlx-lm's own caches, which are padded on the left, are left to it: they are somebody else's.
+    Batches in upstream's own caches, which are padded on the left, are left to it: they are somebody else's.
     """
-    fast = _attend(queries, keys, values, cache, scale, mask, sinks)
-    return _upstream(queries, keys, values, cache, scale, mask, sinks) if fast is None else fast
 
-
-def _attending(upstream: Attention) -> Attention:
-    """As `attend`, for modules that call another function of upstream's."""
-
-    def attend_or(
+    def attend(
         queries: mx.array,
         keys: mx.array,
         values: mx.array,
@@ -135,7 +121,10 @@ def _attending(upstream: Attention) -> Attention:
         fast = _attend(queries, keys, values, cache, scale, mask, sinks)
         return upstream(queries, keys, values, cache, scale, mask, sinks) if fast is None else fast
 
-    return attend_or
+    return attend
+
+
+attend = _attending(lambda *given: _upstream(*given))
 
 
 def _attend(

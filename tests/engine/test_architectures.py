@@ -6,6 +6,7 @@ docs/models.md says how each runs; this is what it is held against.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,13 @@ import pytest
 
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.types import ModelLoadError
-from tests.architectures import WINDOW, Alone, architectures, engine_of
+from tests.architectures import Alone, architectures, engine_of
 from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, request
-from tests.tiny import VOCABULARY
+from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 
-TOKENS = 8
 USUAL = ["afm7", "bitnet", "gemma2", "gemma3n", "gpt_bigcode", "llama", "olmo"]
 """What the ordinary run tries."""
-LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 
@@ -54,27 +53,11 @@ def test_the_document_names_what_is_loaded_as_another() -> None:
     assert dict(rows) == mlx_lm.utils.MODEL_REMAPPING
 
 
-def tokens(n: int, seed: int) -> list[int]:
-    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
-
-
 @pytest.mark.parametrize("name", named("batched", "one row at a time"))
 def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
-    engine = engine_of(name)
-    try:
-        alone = Alone(name)
-        turns = [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
-        for _ in range(2):
-            running = [Running(engine, request(turn, max_tokens=TOKENS + 5 * i)) for i, turn in enumerate(turns)]
-            for i, (turn, row) in enumerate(zip(turns, running, strict=True)):
-                said = alone.tokens(tuple(turn), TOKENS + 5 * i)
-                assert row.finish() == [said]
-                turns[i] = [*turn, *said, *tokens(7, 20 + i)]
-        stats = engine.stats()
+    with closing(engine_of(name)) as engine:
+        stats = take_two_turns(engine, Alone(name).tokens)
         assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
-        assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0), "second turns go on from the first"
-    finally:
-        engine.close()
 
 
 @pytest.mark.parametrize("name", named("batched"))

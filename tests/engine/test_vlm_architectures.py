@@ -7,6 +7,7 @@ see tests/adapters/test_vision.py.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,14 @@ import pytest
 from localai_shim.adapters.vision_families import refuse
 from localai_shim.engine.kv import RowCache
 from localai_shim.types import ModelLoadError
-from tests.architectures import WINDOW
 from tests.engine.harness import Running, request
-from tests.tiny import VOCABULARY
+from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
 
-TOKENS = 8
 USUAL = ["gemma3n", "jina_vlm", "llama4", "mllama", "qwen2_5_vl", "qwen3_5", "qwen3_vl_moe", "siglip"]
 """What the ordinary run tries."""
 CUT = ["deepseek_v4", "hy_v4"]
 """Their answers depend on how a prompt is cut, and the oracle does not cut."""
-LENGTHS = [5, WINDOW - 9, WINDOW + 9, 2 * WINDOW + 6]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 
@@ -63,29 +61,13 @@ def test_the_document_names_every_family_and_what_it_reads() -> None:
     assert hows == {"batched", "one row at a time", "refused", "not tried"}
 
 
-def tokens(n: int, seed: int) -> list[int]:
-    return [(17 * seed + 7 * i + 11 * seed * i * i) % (VOCABULARY - 3) + 3 for i in range(n)]
-
-
 @pytest.mark.parametrize("name", [n for n in named("batched", "one row at a time") if n.values[0] not in CUT])
 def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
-    engine = engine_of(name)
-    try:
-        alone = Alone(name)
-        turns = [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]
-        for _ in range(2):
-            running = [Running(engine, request(turn, max_tokens=TOKENS + 5 * i)) for i, turn in enumerate(turns)]
-            for i, (turn, row) in enumerate(zip(turns, running, strict=True)):
-                said = alone.tokens(tuple(turn), TOKENS + 5 * i)
-                assert row.finish() == [said]
-                turns[i] = [*turn, *said, *tokens(7, 20 + i)]
-        stats = engine.stats()
+    with closing(engine_of(name)) as engine:
+        stats = take_two_turns(engine, Alone(name).tokens)
         how, kinds, _ = documented()[name]
         assert how == ("batched" if stats.max_rows > 1 else "one row at a time")
         assert kinds == kinds_of(text_model(name).new_cache())
-        assert stats.cache_hits >= (len(turns) - 1 if stats.cache_bytes else 0)
-    finally:
-        engine.close()
 
 
 @pytest.mark.exhaustive
