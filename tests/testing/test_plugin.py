@@ -348,6 +348,8 @@ def test_a_suite_under_xdist_that_never_sees_numpy_nor_mlx(
 ) -> None:
     """A run in processes of its own, with the plugin found by name."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
     pytester.makepyfile(ASK + textwrap.dedent("""
         import sys
         @pytest.mark.parametrize("i", range(8))
@@ -360,7 +362,7 @@ def test_a_suite_under_xdist_that_never_sees_numpy_nor_mlx(
         def test_left(local_openai):
             local_openai.script("one")
     """))  # fmt: skip
-    result = pytester.runpytest_subprocess("-p", PLUGIN, "-p", "no:logfire", "-n", "2")
+    result = pytester.runpytest_subprocess("-p", PLUGIN, "-p", "xdist.plugin", "-n", "2")
     result.assert_outcomes(passed=8, failed=1)
     result.stdout.fnmatch_lines(["the script of test_left is not complete:"])
 
