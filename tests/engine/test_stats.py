@@ -35,6 +35,8 @@ def is_typed(stats: EngineStats) -> None:
             assert value.p50 <= value.p90 <= value.p99 <= value.max
         elif declared is str:
             assert type(value) is str
+        elif name == "drafts":
+            assert all(0 <= counts.accepted <= counts.drafted for counts in value.values())
         elif name == "modalities":
             assert value == () or (value[0] == "text" and set(value) <= {"text", "image", "video", "audio"})
         else:
