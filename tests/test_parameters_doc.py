@@ -174,7 +174,6 @@ ACCEPTED: dict[str, list[Any]] = {
     "metadata": [{}, {"topic": "tests"}],
     "modalities": [["text"]],
     "personality": ["friendly"],
-    "prediction": [{"type": "content", "content": "Hello"}],
     "prompt_cache_key": ["key"],
     "prompt_cache_options": [{"mode": "explicit"}],
     "prompt_cache_retention": ["in_memory", "24h"],

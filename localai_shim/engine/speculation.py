@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from ..stats import DraftCounts
 from .drafts import Drafter, ForcedTokens, PredictedText, PromptLookup
@@ -20,13 +22,12 @@ log = logging.getLogger("localai_shim")
 
 DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
-COST_WEIGHT = 0.2  # of the latest step in what steps of its kind cost
+BASE_STEPS, SEVERAL_STEPS = 15, 7  # that medians are of
+MIN_STEPS = 3  # that have to be measured before they count
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
-MAX_OUTLIER = 3.0  # a step that took more than so many times what was expected counts as if it had taken that
-FORGET = 0.998  # what is left of a measured cost each time that it speaks against drafts: it may have changed
-MIN_BASE_STEPS = 2  # ordinary steps that are measured first
+FORGET_EVERY = 64  # refusals of drafts, after which a measurement that spoke against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
 
 
@@ -75,48 +76,46 @@ class _Guess:
 
 
 class StepCosts:
-    """What steps take, in seconds."""
+    """What steps take: medians of the last ones, as some take far longer than others for reasons of their own."""
 
     def __init__(self) -> None:
-        self._base: dict[int, tuple[int, float]] = {}
-        """By rows: steps measured, and their mean, the latest weighing most."""
-        self._several: dict[tuple[int, int], float] = {}
-        """By rows and `_size`: in units of an ordinary step."""
+        self._base: dict[int, deque[float]] = {}
+        """By rows: seconds of ordinary steps."""
+        self._several: dict[tuple[int, int], deque[float]] = {}
+        """By rows and `_size`: seconds of steps of several tokens."""
+        self._refused = 0
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Measured: a step of so many tokens per row."""
-        if tokens > 1:
-            expected = self.relative(rows, tokens)
-            if expected is not None and rows in self._base:
-                measured = min(seconds / self._base[rows][1], MAX_OUTLIER * expected)
-                key = (rows, _size(tokens))
-                weight = COST_WEIGHT if key in self._several else 1.0
-                self._several[key] = (1 - weight) * expected + weight * measured
-            return
-        count, mean = self._base.get(rows, (0, seconds))
-        weight = max(COST_WEIGHT, 1 / (count + 1))
-        self._base[rows] = (count + 1, mean + weight * (min(seconds, MAX_OUTLIER * mean) - mean))
+        if tokens == 1:
+            self._base.setdefault(rows, deque(maxlen=BASE_STEPS)).append(seconds)
+        else:
+            self._several.setdefault((rows, _size(tokens)), deque(maxlen=SEVERAL_STEPS)).append(seconds)
 
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None while these are not known."""
-        if self._base.get(rows, (0, 0.0))[0] < MIN_BASE_STEPS:
+        base = self._base.get(rows, ())
+        if len(base) < MIN_STEPS:
             return None
-        size = _size(tokens)
-        known = self._several.get((rows, size))
-        if known is not None:
-            return known
-        near = [(abs(other - size), other) for other in range(len(DRAFT_CAPS)) if (rows, other) in self._several]
-        if not near:
+        size, ordinary = _size(tokens), median(base)
+        known = {other: its for other in range(len(DRAFT_CAPS)) if (its := self._several.get((rows, other)))}
+        if not known:
             return 1 + FIRST_TOKEN_COST * (tokens - 1)
-        other = min(near)[1]
-        return 1 + max(0.0, self._several[rows, other] - 1) * DRAFT_CAPS[size] / DRAFT_CAPS[other]
+        other = min(known, key=lambda other: abs(other - size))
+        # GPUs prepare for what is new to them: the first steps of a size are no measure.
+        measured = known[other]
+        cost = (min(measured) if len(measured) < MIN_STEPS else median(measured)) / ordinary
+        if len(measured) < MIN_STEPS:
+            cost = min(cost, 1 + FIRST_TOKEN_COST * DRAFT_CAPS[other])
+        return max(1.0, 1 + (cost - 1) * DRAFT_CAPS[size] / DRAFT_CAPS[other]) if other != size else cost
 
-    def forget(self, rows: int) -> None:
-        """Believe a little less that steps of several tokens are dear."""
-        for size in range(len(DRAFT_CAPS)):
-            known = self._several.get((rows, size))
-            if known is not None and known > 1:
-                self._several[rows, size] = 1 + (known - 1) * FORGET
+    def refuse(self, rows: int) -> None:
+        """Take note that drafts were not worth their cost: from time to time that is measured anew."""
+        self._refused += 1
+        if self._refused % FORGET_EVERY == 0:
+            for (its, _), measured in self._several.items():
+                if its == rows and measured:
+                    measured.popleft()
 
 
 def _size(tokens: int) -> int:
@@ -221,10 +220,10 @@ class Speculation:
             if cost is None:
                 return 0
             gain = (len(rows) + sum(g.trust.expected(min(cap, len(g.tokens))) for g, _ in some)) / cost
-            if gain > best and cost <= MAX_COST:
+            if gain > best and (cost <= MAX_COST or len(some) == len(rows)):
                 best, chosen = gain, cap
             if all(len(guess.tokens) <= cap for guess, _ in some):
                 break
         if not chosen:
-            self.costs.forget(len(rows))
+            self.costs.refuse(len(rows))
         return chosen
