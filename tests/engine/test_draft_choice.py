@@ -1,0 +1,143 @@
+"""Which drafts are run: those that are measured to pay, by sources that were right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
+from localai_shim.engine.row import Row
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.speculation import DRAFT_CAPS, FORGET_EVERY, MIN_STEPS, Speculation, StepCosts
+from localai_shim.types import SamplingParams
+from tests.architectures import text_model
+from tests.engine.constraints import Only
+from tests.engine.harness import request
+
+
+def row(tokens: Sequence[int], output: Sequence[int] = (), max_tokens: int = 100, **more: object) -> Row:
+    made = Row(request(tokens, SamplingParams(), max_tokens, **more), SyncSink(), 0, text_model("qwen3"))
+    for token in output:
+        made.advance(token, frozenset())
+    return made
+
+
+def measured(rows: int, costs: dict[int, float]) -> StepCosts:
+    """Costs of steps by their tokens, in ordinary steps."""
+    out = StepCosts()
+    for _ in range(MIN_STEPS):
+        out.note(rows, 1, 1.0)
+        for tokens, cost in costs.items():
+            out.note(rows, tokens, cost)
+    return out
+
+
+class Says:
+    """Always has these drafts."""
+
+    source = "test"
+
+    def __init__(self, trust: float, tokens: Sequence[int] = (7,) * 15) -> None:
+        self.trust, self.tokens, self.asked = trust, list(tokens), 0
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
+        self.asked += len(rows)
+        return [self.tokens[:n] for n in most]
+
+
+def test_nothing_is_run_before_ordinary_steps_were_measured() -> None:
+    speculation, rows = Speculation([Says(0.99)]), [row([5, 6])]
+    assert speculation.drafts(rows) is None and not speculation.expects(rows)
+    for _ in range(MIN_STEPS):
+        speculation.costs.note(1, 1, 0.01)
+    assert speculation.expects(rows) and speculation.drafts(rows)
+
+
+@pytest.mark.parametrize(
+    ("trust", "costs", "drafts"),
+    [
+        (0.95, {2: 1.0, 3: 1.0, 5: 1.1, 9: 1.2, 16: 1.3}, 15),
+        (0.6, {2: 1.0, 3: 1.05, 5: 1.3, 9: 2.0, 16: 3.0}, 2),
+        (0.1, {2: 1.1, 3: 1.2, 5: 1.3, 9: 2.0, 16: 3.0}, 0),
+        (0.9, {2: 2.5, 3: 3.5, 5: 6.0, 9: 11.0, 16: 19.0}, 0),
+    ],
+)
+def test_as_many_are_run_as_give_most_tokens_per_second(trust: float, costs: dict[int, float], drafts: int) -> None:
+    speculation = Speculation([Says(trust)], costs=measured(1, costs))
+    chosen = speculation.drafts([row([5, 6])])
+    assert len(chosen[0] if chosen else []) == drafts
+
+
+def test_rows_without_drafts_do_not_wait_for_long() -> None:
+    costs = measured(2, dict.fromkeys((2, 3, 5, 9, 16), 5.0))
+    lone, both = Says(0.99), [row([5, 6]), row([5, 6], speculation=False)]
+    assert Speculation([lone], costs=costs).drafts(both) is None
+    assert Speculation([lone], costs=costs).drafts([row([5, 6]), row([8, 9])]) is not None
+
+
+def test_a_source_that_was_wrong_is_not_run_any_more_until_it_is_right() -> None:
+    says, one = Says(0.9), row([5, 6], max_tokens=300)
+    speculation = Speculation([says], costs=measured(1, {2: 1.1, 3: 1.2, 5: 1.4, 9: 1.8, 16: 2.5}))
+    for _ in range(40):
+        speculation.expects([one])
+        one.advance(3, frozenset())
+    assert not speculation.expects([one])
+    asked = says.asked
+    for _ in range(10):
+        speculation.expects([one])
+        one.advance(3, frozenset())
+    assert says.asked < asked + 5, "nor is it asked each time"
+    for _ in range(60):
+        speculation.expects([one])
+        one.advance(7, frozenset())
+    assert speculation.expects([one])
+
+
+def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
+    speculation = Speculation([Says(0.9)], costs=measured(1, {tokens + 1: 30.0 for tokens in DRAFT_CAPS}))
+    one = row([5, 6])
+    refused = [speculation.drafts([one]) is None for _ in range(2 * FORGET_EVERY)]
+    assert all(refused[: FORGET_EVERY - 1]) and not all(refused)
+
+
+def test_drafts_end_where_the_row_does() -> None:
+    speculation = Speculation([Says(0.99)], costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6], max_tokens=4)]) == [[7, 7, 7]]
+    assert speculation.drafts([row([5, 6], max_tokens=1)]) is None
+
+
+def test_few_sizes_are_those_that_were_weighed() -> None:
+    speculation = Speculation([Says(0.99, (7,) * 6)], few_sizes=True, costs=measured(1, {16: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[7] * 4]
+
+
+def test_the_surest_source_goes_first() -> None:
+    speculation = Speculation([Says(0.5, ()), Says(0.9, (4, 4)), Says(0.99, (9,))], costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[4, 4]]
+
+
+def test_lookup_says_what_followed_the_last_tokens() -> None:
+    lookup = PromptLookup()
+    one = row([1, 2, 3, 4, 5, 6, 9, 1, 2, 3])
+    assert lookup.draft([one], [4]) == [[4, 5, 6, 9]]
+    one.advance(4, frozenset())
+    one.advance(8, frozenset())
+    assert lookup.draft([one], [4]) == [()]
+    for token in (2, 3, 4):
+        one.advance(token, frozenset())
+    assert list(lookup.draft([one], [3])[0]) == [8, 2, 3], "the latest place counts, and the output is a place"
+
+
+def test_lookup_goes_on_with_what_repeats_itself() -> None:
+    assert list(PromptLookup().draft([row([1, 2, 1, 2, 1, 2])], [5])[0]) == [1, 2, 1, 2, 1]
+
+
+def test_predictions_and_grammars_have_drafts_for_rows_that_have_them() -> None:
+    class Forcing(Only):
+        def forced(self) -> list[int]:
+            return [8, 9]
+
+    rows = [row([5], prediction=(1, 2, 3)), row([5], constraint=Forcing([8])), row([5])]
+    assert [list(some) for some in PredictedText().draft(rows, [2, 2, 2])] == [[1, 2], [], []]
+    assert [list(some) for some in ForcedTokens().draft(rows, [1, 1, 1])] == [[], [8], []]
