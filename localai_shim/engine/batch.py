@@ -79,6 +79,7 @@ class Batch:
         self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
+        self._timed: tuple[list[Row], int, float] | None = None  # rows of the last step, tokens of each, its beginning
         self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
@@ -108,7 +109,9 @@ class Batch:
         Args:
             ahead: build the step after the next one, too. Rows that join have to wait until it has run.
         """
-        start, rows = time.perf_counter(), self.rows
+        start, rows, (timed, self._timed) = time.perf_counter(), self.rows, (self._timed, None)
+        if timed is not None and self._speculation is not None and timed[0] is rows:  # nobody has joined or left
+            self._speculation.costs.note(len(rows), timed[1], start - timed[2])
         ordinary = self._in_flight and ahead and not self._new and not self._held
         if self._in_flight:
             self._finish()
@@ -120,7 +123,8 @@ class Batch:
         if not self._in_flight:
             if self._cache.wants_compaction:
                 self._compact()
-            if self._speculation is not None and self._run_several(self._speculation):
+            if self._speculation is not None and (tokens := self._run_several(self._speculation)):
+                self._timed = (rows, tokens, start) if ahead else None
                 return
             self._launch()
         self._prepare()
@@ -128,8 +132,7 @@ class Batch:
         self._held = speculation is not None and ahead and not self._new and speculation.expects(self.rows)
         if ahead and not self._new and not self._held:
             self._build()
-        if speculation is not None and ordinary and self.rows is rows:
-            speculation.costs.note(len(rows), 1, time.perf_counter() - start)
+        self._timed = (rows, 1, start) if ordinary else None
         self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
@@ -223,21 +226,24 @@ class Batch:
             view = np.array(tokens, copy=False)
             self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
 
-    def _run_several(self, speculation: Speculation) -> bool:
-        """Run the drafts that there are behind the rows' last tokens, with nothing in flight; False: there are none."""
+    def _run_several(self, speculation: Speculation) -> int:
+        """Run the drafts that there are behind the rows' last tokens, with nothing in flight.
+
+        Returns:
+            The most tokens that it ran of a row; 0: there are no drafts.
+        """
         drafts = speculation.drafts(self.rows)
         if drafts is None:
-            return False
+            return 0
         if not self._new:
             self.keep_prompts()
         rows, self._new = self.rows, False
         if self._sampler is not None:
             self._sampler.retire()
             self._sampler = None
-        start = time.perf_counter()
         positions, tokens = verify.run(self._model, self._cache, self._places, rows, drafts)
         done = verify.Verifier(rows, drafts, positions, self._model, self._emit).verify()
-        speculation.verified(rows, drafts, done.emitted, time.perf_counter() - start, tokens)
+        speculation.verified(drafts, done.emitted)
         verify.settle(self._cache, self._places, rows, done)
         self._inputs = mx.array([row.last_token for row in rows], dtype=mx.int32)
         if done.ended and self._prefixes is not None:
@@ -247,7 +253,7 @@ class Batch:
         self.drop({*done.ended, *done.failed})
         if self._sampler is None and self.rows:
             self._renew_sampler()
-        return True
+        return tokens
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, emit."""

@@ -76,46 +76,58 @@ class _Guess:
 
 
 class StepCosts:
-    """What steps take: medians of the last ones, as some take far longer than others for reasons of their own."""
+    """What steps take, from the beginning of one to that of the next.
+
+    Medians of the last ones, as some take far longer than others for reasons of their own.
+    """
 
     def __init__(self) -> None:
         self._base: dict[int, deque[float]] = {}
         """By rows: seconds of ordinary steps."""
         self._several: dict[tuple[int, int], deque[float]] = {}
-        """By rows and `_size`: seconds of steps of several tokens."""
+        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows."""
         self._refused = 0
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Measured: a step of so many tokens per row."""
+        base = self._base.setdefault(rows, deque(maxlen=BASE_STEPS))
         if tokens == 1:
-            self._base.setdefault(rows, deque(maxlen=BASE_STEPS)).append(seconds)
-        else:
-            self._several.setdefault((rows, _size(tokens)), deque(maxlen=SEVERAL_STEPS)).append(seconds)
+            base.append(seconds)
+        elif base:
+            measured = self._several.setdefault((_group(rows), _size(tokens)), deque(maxlen=SEVERAL_STEPS))
+            measured.append(seconds / median(base))
 
     def relative(self, rows: int, tokens: int) -> float | None:
-        """What a step of so many tokens per row takes, in ordinary ones; None while these are not known."""
-        base = self._base.get(rows, ())
-        if len(base) < MIN_STEPS:
+        """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
+
+        A few steps make a measurement: GPUs prepare for what is new to them. What nobody has measured is taken to cost
+        half as much more as its tokens are more.
+        """
+        if len(self._base.get(rows, ())) < MIN_STEPS:
             return None
-        size, ordinary = _size(tokens), median(base)
-        known = {other: its for other in range(len(DRAFT_CAPS)) if (its := self._several.get((rows, other)))}
+        group, size = _group(rows), _size(tokens)
+        known = {
+            other: median(measured)
+            for other in range(len(DRAFT_CAPS))
+            if len(measured := self._several.get((group, other), ())) >= MIN_STEPS
+        }
         if not known:
-            return 1 + FIRST_TOKEN_COST * (tokens - 1)
+            return 1 + FIRST_TOKEN_COST if size == 0 else None
         other = min(known, key=lambda other: abs(other - size))
-        # GPUs prepare for what is new to them: the first steps of a size are no measure.
-        measured = known[other]
-        cost = (min(measured) if len(measured) < MIN_STEPS else median(measured)) / ordinary
-        if len(measured) < MIN_STEPS:
-            cost = min(cost, 1 + FIRST_TOKEN_COST * DRAFT_CAPS[other])
-        return max(1.0, 1 + (cost - 1) * DRAFT_CAPS[size] / DRAFT_CAPS[other]) if other != size else cost
+        return 1 + (known[other] - 1) * (0.5 + 0.5 * DRAFT_CAPS[size] / DRAFT_CAPS[other])
 
     def refuse(self, rows: int) -> None:
         """Take note that drafts were not worth their cost: from time to time that is measured anew."""
         self._refused += 1
         if self._refused % FORGET_EVERY == 0:
-            for (its, _), measured in self._several.items():
-                if its == rows and measured:
+            for (group, _), measured in self._several.items():
+                if group == _group(rows) and measured:
                     measured.popleft()
+
+
+def _group(rows: int) -> int:
+    """Numbers of rows that are measured together: 1, 2, 3 to 4, 5 to 8, ..."""
+    return (rows - 1).bit_length()
 
 
 def _size(tokens: int) -> int:
@@ -155,11 +167,8 @@ class Speculation:
         self._run = [None if guess is None or not most else guess for guess in guesses]
         return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
 
-    def verified(
-        self, rows: Sequence[Row], drafts: Sequence[Sequence[int]], emitted: Sequence[int], seconds: float, tokens: int
-    ) -> None:
-        """These drafts were run, in a step of so many tokens per row."""
-        self.costs.note(len(rows), tokens, seconds)
+    def verified(self, drafts: Sequence[Sequence[int]], emitted: Sequence[int]) -> None:
+        """The drafts were run, and so many tokens of each row emitted."""
         for guess, some, count in zip(self._run, drafts, emitted, strict=True):
             if guess is not None and some:
                 name = guess.source.source
@@ -218,7 +227,7 @@ class Speculation:
             tokens = max(replay + 1 + min(cap, len(guess.tokens)) for guess, replay in some)
             cost = self.costs.relative(len(rows), tokens)
             if cost is None:
-                return 0
+                break
             gain = (len(rows) + sum(g.trust.expected(min(cap, len(g.tokens))) for g, _ in some)) / cost
             if gain > best and (cost <= MAX_COST or len(some) == len(rows)):
                 best, chosen = gain, cap
