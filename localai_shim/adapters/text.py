@@ -130,6 +130,7 @@ class TextModel:
         generation_defaults: the model's generation_config.json, or {}.
         text: what makes prompts for it.
         one_row: its code is known to answer wrongly beside longer rows.
+        one_token: rows that decode take one token per step, whatever a trial with text says.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
@@ -148,6 +149,7 @@ class TextModel:
         self._mx = mx
         batch_attention(model)
         self.one_row = takes_ends_for_positions(model)
+        self.one_token = False
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = read_json(path / "generation_config.json")

@@ -65,6 +65,7 @@ class VisionModel(TextModel):
         # In both directions, if it is not "vision" alone.
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
         self._whole_prompts = whole or not _chunks(model, {})
+        self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
@@ -183,7 +184,8 @@ class VisionModel(TextModel):
 def _within(step: StepInput, k: int) -> bool:
     """Whether a pass is of a whole prompt's own tokens."""
     prompt = step.state[0] if step.state else None
-    return isinstance(prompt, WholePrompt) and int(step.layers[0].offset) + k <= prompt.length
+    offset = step.layers[0].offset  # an array for rows of a batch, which are behind their prompts
+    return isinstance(prompt, WholePrompt) and isinstance(offset, int) and offset + k <= prompt.length
 
 
 def _end_of_images(spans: Sequence[MediaSpan]) -> int:

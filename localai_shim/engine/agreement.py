@@ -71,7 +71,7 @@ def takes_several(model: Model) -> bool:
     """Whether rows get the logits of one token at a time in steps of several, which not all count or stay."""
     if model.fingerprint not in _several:
         found = False
-        if kv.fits_slots(model.new_cache()):
+        if kv.fits_slots(model.new_cache()) and not model.one_token:
             alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
             allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
             found = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))

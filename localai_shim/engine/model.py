@@ -33,6 +33,11 @@ class Model(LoadedModel, Protocol):
         """Rows never share a pass, whatever a trial with short ones says."""
         ...
 
+    @property
+    def one_token(self) -> bool:
+        """Rows that decode take one token per step, whatever a trial with text says."""
+        ...
+
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
         ...

@@ -18,6 +18,7 @@ from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.media import Media, MediaSpan, media_keys
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import GREEDY, Running, generate
 from tests.samples import only
 from tests.vision import FAMILIES, FIRST_ID, picture, tiny_vision, user
@@ -173,6 +174,17 @@ def test_three_turns(kind: str, prefix_cache: int) -> None:
             said = [token for token in said if token < FIRST_ID]  # mlx-vlm takes any placeholder for one of a picture
             asked = asked.going_on(said, ask(kind, "And now? " * (1 + turn), *pictures))
         assert engine.stats().tower_runs == min(2, FAMILIES[kind].images)
+
+
+@pytest.mark.parametrize("kind", only(["qwen3_5", "gemma4_bidirectional"], FAMILIES))
+def test_drafts_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = mixed(kind)
+    want = [asked.alone(16) for asked in prompts]
+    known = {(*asked.prompt.tokens, 0): said for asked, said in zip(prompts, want, strict=True)}
+    speculate(monkeypatch, Oracle(0.7, known))
+    with engine_of(kind, EngineOptions(speculation="auto", prefix_cache_bytes=0)) as engine:
+        going = [Running(engine, asked.again().request(16)) for asked in prompts]
+        assert [run.finish()[0] for run in going] == want
 
 
 @families
