@@ -67,19 +67,22 @@ def agreement(model: Model) -> Agreement:
     return known
 
 
-def takes_several(model: Model) -> bool:
-    """Whether rows get the logits of one token at a time in steps of several, which not all count or stay."""
+def takes_several(model: Model) -> int:
+    """Whether rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
+    the vocabulary if they do, else 0.
+    """
     if model.fingerprint not in _several:
-        found = False
+        found = 0
         if kv.fits_slots(model.new_cache()) and not model.one_token:
             alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
             allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-            found = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
+            agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
+            found = alone.shape[-1] if agrees else 0
         _several[model.fingerprint] = found
     return _several[model.fingerprint]
 
 
-_several: dict[str, bool] = {}
+_several: dict[str, int] = {}
 """By fingerprint."""
 
 

@@ -248,8 +248,10 @@ class Loop(Generic[ModelT]):
         self._features = FeatureCache(
             int(FEATURES_SHARE * default_budget(model.weight_bytes)) if wanted is None else wanted
         )
-        if options.get("speculation", SPECULATION) != "off" and found.together and takes_several(model):
-            self._speculation = speculation.Speculation(speculation.own_drafters(), few_sizes=model.samples_on_device)
+        if options.get("speculation", SPECULATION) != "off" and found.together and (vocabulary := takes_several(model)):
+            self._speculation = speculation.Speculation(
+                speculation.own_drafters(), few_sizes=model.samples_on_device, vocabulary=vocabulary
+            )
         self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation)
         self._scheduler = Scheduler(
             model,

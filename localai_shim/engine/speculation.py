@@ -141,12 +141,15 @@ class Speculation:
 
     Attributes:
         drafters: the first that has a guess for a row is the one that counts.
+        vocabulary: the model's; a tokenizer may know more tokens, which no draft may have: what is behind a row's last
+            token is masked, and what comes of such a token may be no number.
         few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
         counts: by source.
     """
 
     drafters: Sequence[Drafter]
     few_sizes: bool = False
+    vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: StepCosts = field(default_factory=StepCosts)
     _run: list[_Guess | None] = field(default_factory=list)
@@ -210,7 +213,8 @@ class Speculation:
 
     def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         try:
-            return [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
+            found = [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
+            return [tokens if max(tokens, default=0) < self.vocabulary else () for tokens in found]
         except Exception:
             log.exception("drafts by '%s' failed; its rows go on without", drafter.source)
             for row in rows:

@@ -141,3 +141,8 @@ def test_predictions_and_grammars_have_drafts_for_rows_that_have_them() -> None:
     rows = [row([5], prediction=(1, 2, 3)), row([5], constraint=Forcing([8])), row([5])]
     assert [list(some) for some in PredictedText().draft(rows, [2, 2, 2])] == [[1, 2], [], []]
     assert [list(some) for some in ForcedTokens().draft(rows, [1, 1, 1])] == [[], [8], []]
+
+
+def test_tokens_that_the_model_does_not_have_are_no_drafts() -> None:
+    speculation = Speculation([Says(0.9, (4, 400)), Says(0.9, (5,))], vocabulary=400, costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[5]]
