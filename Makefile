@@ -69,6 +69,7 @@ $(VENV)/.dev: $(VENV)/.installed
 
 # The public JSON-Schema-Test-Suite, which the source distribution of jsonschema carries and its wheel does not.
 $(SUITE): $(VENV)/.dev
+	rm -rf $@ $@.part
 	mkdir -p $@.part
 	$(BIN)/python -m pip download -q --no-deps --no-binary :all: jsonschema==4.26.0 -d $@.part
 	tar -xzf $@.part/jsonschema-*.tar.gz -C $@.part --strip-components=1
