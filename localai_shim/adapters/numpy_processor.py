@@ -62,7 +62,14 @@ def _without_mlx(kind: type[Any]) -> type[Any]:
         if base.__module__.startswith(_PACKAGE):
             own = _globals(base.__module__)
             members |= {name: _member(value, own) for name, value in vars(base).items() if _is_code(value)}
+    if "to_mlx" in members:
+        members["to_mlx"] = _channels_first
     return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
+
+
+def _channels_first(_: Any, image: Any) -> Any:
+    """In the place of `to_mlx` of some image processors, which makes a Python object of each pixel."""
+    return np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / np.float32(255)
 
 
 def _is_code(value: object) -> bool:

@@ -64,11 +64,13 @@ def test_processors_make_arrays_of_mlx(kind: str) -> None:
     assert isinstance(again(images=[shown()], text=[text])["pixel_values"], mx.array)
 
 
-def test_numpy_computes_what_mlx_would() -> None:
-    load("internvl_chat")
-    processor = processor_of("internvl_chat")
-    theirs = np.array(processor(images=[shown()], text=["<image>"])["pixel_values"])
-    ours = without_mlx(processor)(images=[shown()], text=["<image>"], return_tensors="np")["pixel_values"]
+@pytest.mark.filterwarnings("ignore:.*getdata:DeprecationWarning")  # which theirs calls
+@pytest.mark.parametrize(("kind", "text"), [("internvl_chat", "<image>"), ("kimi_vl", "<|media_pad|>")])
+def test_numpy_computes_what_mlx_would(kind: str, text: str) -> None:
+    load(kind)
+    processor = processor_of(kind)
+    theirs = np.array(processor(images=[shown()], text=[text])["pixel_values"])
+    ours = without_mlx(processor)(images=[shown()], text=[text], return_tensors="np")["pixel_values"]
     assert ours.dtype == theirs.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ PICTURE_SECONDS = 20.0
 _MAX_RLE_PIXELS = 4_000_000
 # A progressive JPEG goes over all of its pixels once per scan. Encoders write about ten.
 _MAX_JPEG_SCANS = 64
-_STRIP_PIXELS = 1 << 20
+_STRIP_PIXELS = 1 << 18
 _ORIENTATION = 0x0112
 _TIFF_TILE_SIDES = (322, 323)
 _TURNS = {
@@ -152,34 +152,47 @@ def array_pixels(array: npt.NDArray[Any], path: str) -> Pixels:
 def _upright_pixels(image: Image.Image) -> Pixels:
     image.load()
     turn = _TURNS.get(_orientation(image))
-    image = _rgb(image)
     if turn is not None:
         image = image.transpose(turn)
     width, height = image.size
     pixels = np.empty((height, width, 3), np.uint8)
-    rows = max(1, _STRIP_PIXELS // width)
-    for top in range(0, height, rows):  # other threads run between strips, and there is no second copy of all
-        strip = image.crop((0, top, width, min(top + rows, height)))
-        pixels[top : top + rows] = np.frombuffer(strip.tobytes(), np.uint8).reshape(-1, width, 3)
+    scale = _float_scale(image) if image.mode == "F" else 1.0
+    for top, strip in _strips(image):  # other threads run between strips, and there is no second copy of all
+        pixels[top : top + strip.height] = np.asarray(_rgb(strip, scale))
     pixels.flags.writeable = False
     return pixels
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    """Pieces of some rows each, with the first row's number."""
+    width, height = image.size
+    rows = max(1, _STRIP_PIXELS // width)
+    for top in range(0, height, rows):
+        yield top, image.crop((0, top, width, min(top + rows, height)))
+
+
+def _rgb(image: Image.Image, scale: float) -> Image.Image:
     if image.mode.startswith("I;16"):  # PIL would cut off what is above 255
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "I":  # what PIL makes of 16 bits, too
         return Image.fromarray((np.asarray(image).clip(0, 0xFFFF) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
-        values = np.nan_to_num(np.asarray(image), posinf=255.0)
-        scale = 255.0 if values.max() <= 1 else 1.0
-        return Image.fromarray((values * scale).clip(0, 255).astype(np.uint8)).convert("RGB")
+        return Image.fromarray((_finite(image) * scale).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
         image = image if image.mode == "RGBA" else image.convert("RGBA")
         white = Image.new("RGB", image.size, "white")
         white.paste(image, mask=image.getchannel("A"))
         return white
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _float_scale(image: Image.Image) -> float:
+    """Of pixels that are floats: they go to 1 or to 255."""
+    return 255.0 if max(_finite(strip).max() for _, strip in _strips(image)) <= 1 else 1.0
+
+
+def _finite(image: Image.Image) -> npt.NDArray[np.floating[Any]]:
+    return np.nan_to_num(np.asarray(image), posinf=255.0)
 
 
 def _orientation(image: Image.Image) -> int:
