@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
+
+from ..errors import BadRequest
 
 _BASE64_BYTES = 3 * 2**18  # at a time: it holds the GIL
 _TYPES = {
@@ -61,10 +63,11 @@ def with_data_urls(value: Any, path: str) -> Any:
 def _data_urls(value: Any, path: str) -> str | list[str]:
     """One, or those of the frames where it is an array of several."""
     if isinstance(value, PurePath):
+        from .media.sources import read_file
+
         try:
-            with open(value, "rb") as file:
-                return _data_url(file.read())
-        except OSError:
+            return _data_url(read_file(Path(value), path, "video"))  # whose files may be the largest
+        except BadRequest:
             return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return _data_url(value)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openai
 import pydantic
 import pytest
 from PIL import Image
@@ -230,3 +232,13 @@ def test_a_url_stays_as_it_was_sent(seen: Seen) -> None:
     response = client.responses.create(model="any", input=[user_item(input_image(url))])
     [item] = client.responses.input_items.list(response.id).data
     assert item.to_dict()["content"][0]["image_url"] == url  # type: ignore[index]
+
+
+def test_a_pipe_holds_nobody_up_who_looks_at_the_request(seen: Seen, tmp_path: Path) -> None:
+    client, _, _ = seen
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    with pytest.raises(openai.BadRequestError, match="not a regular file") as caught:
+        client.chat.completions.with_raw_response.create(model="any", messages=[user(image_url(pipe))])
+    [part] = json.loads(caught.value.request.content)["messages"][0]["content"]
+    assert part["image_url"]["url"] == str(pipe)

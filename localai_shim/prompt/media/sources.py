@@ -23,6 +23,8 @@ MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "v
 
 _PIECE_CHARACTERS = 1 << 19
 _TAIL_CHARACTERS = 1 << 10
+_LONGEST_PATH = 4096  # characters
+_SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _KNOWN = {"image": is_picture, "audio": is_sound, "video": is_video}
@@ -43,7 +45,7 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
     if isinstance(value, bytes | bytearray | memoryview):
         return _limited(bytes(value), path, kind)
     if isinstance(value, Path):
-        return _file(value, path, kind)
+        return read_file(value, path, kind)
     if not isinstance(value, str):
         raise BadRequest.wrong_type(path, "a string", value)
     text = value.strip()
@@ -60,7 +62,7 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
         return fetch(text, path, MAX_FILE_BYTES[kind], code=_INVALID_URL.get(kind, "invalid_value"))
     if scheme not in ("", "file"):
         raise _refuse(path, kind, f"{scheme}: URLs are not read; send a data: URL")
-    data = _raw_base64(text, kind) if not scheme else None
+    data = None if scheme else _raw_base64(text, kind, rules)
     return _allowed_file(text, path, kind, rules) if data is None else _limited(data, path, kind)
 
 
@@ -81,10 +83,11 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
     return _limited(data, path, kind)
 
 
-def _raw_base64(text: str, kind: MediaKind) -> bytes | None:
-    """The content, if the text is base64 of a format that is known; then it is no path."""
+def _raw_base64(text: str, kind: MediaKind, rules: MediaRules) -> bytes | None:
+    """The content, if the text is base64 of a format that is known, or can be no path; None if it may be one."""
     beginning = _decoded("".join(text[:64].split())[:40])
-    return _decoded(text) if beginning is not None and _KNOWN[kind](beginning) else None
+    no_path = rules.folder is None and (kind == "audio" or len(text) > _LONGEST_PATH)  # `input_audio` takes no URLs
+    return _decoded(text) if no_path or (beginning is not None and _KNOWN[kind](beginning)) else None
 
 
 def _decoded(text: str, start: int = 0) -> bytes | None:
@@ -124,7 +127,7 @@ def _allowed_file(text: str, path: str, kind: MediaKind, rules: MediaRules) -> b
         raise _refuse(path, kind, "it is no path of a file") from None
     if not found.is_relative_to(root):
         raise _refuse(path, kind, "the file is not below the folder that the client has as allow_local_files")
-    return _file(found, path, kind)
+    return read_file(found, path, kind)
 
 
 def _url_path(url: str) -> str:
@@ -134,18 +137,24 @@ def _url_path(url: str) -> str:
     return urllib.request.url2pathname(parts.path)
 
 
-def _file(file: Path, path: str, kind: MediaKind) -> bytes:
+def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        BadRequest: it is none, cannot be read, or is longer than `MAX_FILE_BYTES`.
+    """
     missing = "image_file_not_found" if kind == "image" else "invalid_value"
+    name = file.name[:_SHOWN_CHARACTERS]
     try:
         # A pipe would block, and what is no regular file has no length.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise BadRequest(f"Invalid '{path}': {file.name!r} is not a regular file.", param=path, code=missing)
+                raise BadRequest(f"Invalid '{path}': {name!r} is not a regular file.", param=path, code=missing)
             return _limited(opened.read(MAX_FILE_BYTES[kind] + 1), path, kind)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        text = f"Invalid '{path}': the file {file.name!r} cannot be read: {why}."
+        text = f"Invalid '{path}': the file {name!r} cannot be read: {why}."
         raise BadRequest(text, param=path, code=missing) from None
 
 

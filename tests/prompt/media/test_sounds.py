@@ -143,3 +143,10 @@ def test_parts(prefix: str, data: bytes) -> None:
         media = read_media(part, "messages[0].content[0]", MediaRules(), frozenset(("audio",)))
         assert (media.kind, media.path) == ("audio", PATH)
         assert media.rate == decode_sound(data, PATH)[1]
+
+
+def test_base64_that_is_no_sound_is_said_to_be_none() -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "T2dnUwAAAAA=", "format": "wav"}}
+    with pytest.raises(BadRequest, match="neither WAV nor MP3 nor FLAC") as caught:
+        read_media(part, "messages[0].content[0]", MediaRules(), frozenset(("audio",)))
+    assert caught.value.param == PATH

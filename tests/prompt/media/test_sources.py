@@ -164,3 +164,14 @@ def test_a_pipe_holds_nobody_up(folder: Path) -> None:
     os.mkfifo(folder / "pipe.png")
     assert "regular" in refusal("pipe.png", MediaRules(folder=str(folder))).message
     assert "regular" in refusal(folder / "pipe.png").message
+
+
+def test_base64_of_an_unknown_format_is_no_path(folder: Path) -> None:
+    """Where no files are read, what is longer than any path is base64, and so are sounds."""
+    webpage = base64.b64encode(b"<html>" + bytes(4000)).decode()
+    assert read(webpage) == read_source(webpage, PATH, "audio", NOTHING) == b"<html>" + bytes(4000)
+    assert "allow_local_files" in refusal("-!" * 3000).message
+    assert len(refusal(webpage, MediaRules(folder=str(folder))).message) < 300
+    assert read_source("aGVsbG8gd29ybGQ=", PATH, "audio", NOTHING) == b"hello world"
+    with pytest.raises(BadRequest, match="allow_local_files"):
+        read_source("sounds/hello.wav", PATH, "audio", NOTHING)
