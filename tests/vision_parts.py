@@ -29,8 +29,8 @@ TEMPLATE = """{%- macro render(content) -%}
 {%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {{ render(message.content) }}
-{%- for call in message.tool_calls or [] -%}{% set function = call.function %}
-<tool_call>{"name": "{{ function.name }}", "arguments": {{ function.arguments | tojson }}}</tool_call>
+{%- for call in message.tool_calls or [] -%}{% set tool_call = call.function %}
+<tool_call>{"name": "{{ tool_call.name }}", "arguments": {{ tool_call.arguments | tojson }}}</tool_call>
 {%- endfor -%}<|im_end|>
 {% endfor -%}
 {%- if add_generation_prompt -%}<|im_start|>assistant

@@ -195,9 +195,7 @@ RESPONSES: dict[str, tuple[dict[str, Any], str]] = {
     "instructor: a tool and a format": (
         {
             "input": [shown(INPUT_TEXT, item())],
-            "text": {
-                "format": {"type": "json_schema", "name": "D", "strict": True, "schema": FLAT_SEEN["parameters"]}
-            },
+            "text": {"format": {"type": "json_schema", "name": "D", "strict": True, "schema": FLAT_SEEN["parameters"]}},
             "tool_choice": {"type": "function", "name": "D"},
             "tools": [FLAT_SEEN],
         },
