@@ -110,7 +110,8 @@ def decode_picture(data: bytes, path: str) -> Pixels:
         _check_file(data, path)
         with reader(_File(data)) as image:
             _check_image(image, path)
-            return _upright_pixels(image)
+            decoded = _decoded_webp(image, data)
+            return _upright_pixels(image) if decoded is None else _upright_pixels(decoded, _orientation(image))
     except BadRequest:
         raise
     except Exception as error:  # of broken files PIL raises whatever its readers stumble over
@@ -149,9 +150,28 @@ def array_pixels(array: npt.NDArray[Any], path: str) -> Pixels:
     return pixels
 
 
-def _upright_pixels(image: Image.Image) -> Pixels:
+def _decoded_webp(image: Image.Image, data: bytes) -> Image.Image | None:
+    """A large WebP as OpenCV decodes it, through the same library as PIL, which holds the GIL all the while.
+
+    None for others, where OpenCV is missing, and where it has none, of which PIL says why.
+    """
+    if not isinstance(image, WebPImageFile) or image.is_animated or image.width * image.height < _STRIP_PIXELS:
+        return None
+    try:
+        import cv2
+
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except Exception:
+        return None
+    if pixels is None or pixels.shape[:2] != (image.height, image.width):
+        return None
+    order = cv2.COLOR_BGRA2RGBA if pixels.shape[2] == 4 else cv2.COLOR_BGR2RGBA
+    return Image.fromarray(cv2.cvtColor(pixels, order))  # of four channels it makes no copy
+
+
+def _upright_pixels(image: Image.Image, orientation: int | None = None) -> Pixels:
     image.load()
-    turn = _TURNS.get(_orientation(image))
+    turn = _TURNS.get(_orientation(image) if orientation is None else orientation)
     if turn is not None:
         image = image.transpose(turn)
     width, height = image.size
@@ -192,7 +212,8 @@ def _float_scale(image: Image.Image) -> float:
 
 
 def _finite(image: Image.Image) -> npt.NDArray[np.floating[Any]]:
-    return np.nan_to_num(np.asarray(image), posinf=255.0)
+    values: npt.NDArray[np.floating[Any]] = np.nan_to_num(np.asarray(image), posinf=255.0)
+    return values
 
 
 def _orientation(image: Image.Image) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import threading
 import zlib
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.WebPImagePlugin import WebPImageFile
 
 from localai_shim.errors import BadRequest
 from localai_shim.prompt.media import pictures
@@ -325,3 +327,28 @@ def test_a_picture_that_the_program_closed_is_a_400() -> None:
     image.close()
     with pytest.raises(BadRequest, match="cannot be decoded"):
         picture_pixels(image, PATH)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+@pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 60}], ids=["lossless", "lossy"])
+def test_a_large_webp_is_decoded_by_opencv_to_what_pil_makes_of_it(
+    mode: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cv2")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = quarters(mode).resize((700, 520), Image.Resampling.BICUBIC)
+    data = encoded(image, "WEBP", exif=exif, method=0, **options)
+    held: list[Any] = []
+    monkeypatch.setattr(WebPImageFile, "load", lambda self: held.append(self))
+    pixels = decode_picture(data, PATH)
+    assert not held, "PIL decodes it with the GIL in its hand"
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    np.testing.assert_array_equal(pixels, decode_picture(data, PATH))
+    assert pixels.shape == (700, 520, 3)
+
+
+def test_a_large_webp_that_is_broken_is_a_400() -> None:
+    whole = encoded(quarters().resize((700, 520)), "WEBP", lossless=True)
+    assert refusal(whole[: len(whole) // 2]).code == "image_parse_error"
