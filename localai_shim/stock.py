@@ -66,13 +66,14 @@ _API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1b
 def is_wrapped(request: object) -> bool:
     """Whether a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it.
 
-    What passes local clients on as they are says so with `stands_before`: what it has replaced itself.
+    What passes local clients on as they are says so with `stands_before`: itself, and what it has replaced. What
+    stands around it may show its attributes as its own.
     """
     function = request.__func__ if type(request) is MethodType else request
     if type(function) is FunctionType and function.__code__.co_filename == _base_client.__file__:
         return False
-    before = getattr(function, "stands_before", None)
-    return before is None or is_wrapped(before)
+    itself, before = getattr(function, "stands_before", (None, None))
+    return itself is not function or is_wrapped(before)
 
 
 def without_retries(options: sdk.RequestOptions) -> sdk.RequestOptions:

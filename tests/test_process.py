@@ -106,14 +106,14 @@ def test_importing_and_constructing_is_light() -> None:
     """No MLX, no transformers, no model is read, and no SSL context built."""
     done = run(
         """
-        import ssl, sys, localai_shim
+        import ssl, sys
+        from localai_shim import LocalOpenAI, AsyncLocalOpenAI
         heavy = {"mlx", "mlx_lm", "mlx_vlm", "transformers", "numpy", "jinja2", "torch"}
         print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
         def refuse(*args, **kwargs):
             raise AssertionError("an SSL context was built")
         ssl.create_default_context = refuse
         ssl.SSLContext.__init__ = refuse
-        from localai_shim import LocalOpenAI, AsyncLocalOpenAI
         LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)
         print("built")
         """

@@ -131,7 +131,7 @@ def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], 
             self._client = make_http(local._runtime, replaced)
         return request(self, *args, **more)
 
-    ask.stands_before = request  # type: ignore[attr-defined]
+    ask.stands_before = (ask, request)  # type: ignore[attr-defined]
     made = {"__init__": make, "request": ask, stock.SLEEP: _patient(getattr(base, stock.SLEEP))}
     before = {name: vars(base).get(name) for name in made}
     for name, function in made.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import types
@@ -169,6 +170,7 @@ def test_what_wraps_request_meanwhile_sees_requests_and_is_left_alone(
     with patch_openai(local):
         below = openai.OpenAI.request
 
+        @functools.wraps(below)
         def wrapper(self: Any, *args: Any, **more: Any) -> Any:
             seen.append(type(self))
             return below(self, *args, **more)
@@ -176,7 +178,7 @@ def test_what_wraps_request_meanwhile_sees_requests_and_is_left_alone(
         monkeypatch.setattr(openai.OpenAI, "request", wrapper)
         assert app.text(app.OpenAI()) == app.text(app.early) == "Hello"
     assert seen == [openai.OpenAI] * 2 and openai.OpenAI.request is wrapper
-    assert app.text(local) == "Hello"
+    assert app.text(local) == "Hello" and seen[2:] == [LocalOpenAI]
     monkeypatch.undo()
 
 
