@@ -15,7 +15,7 @@ from localai_shim import LocalOpenAI
 from tests.conftest import refused
 from tests.endpoints.pictures import BLUE, GREEN, RED, image_url, input_image, picture, user, user_item
 from tests.engine.harness import eventually
-from tests.prompt.media.test_sounds import SINE, wav
+from tests.prompt.media.files import SINE, wav
 from tests.vision import FAMILIES, families, tiny_vision
 
 ASK: dict[str, Any] = {"model": "any", "max_tokens": 4, "temperature": 0}
