@@ -83,6 +83,9 @@ KINDS: dict[str, tuple[str, MakeCache, bool]] = {
 }
 
 
+QUICK = [name for name in KINDS if not name.startswith("mlx-vlm's")] + ["mlx-vlm's: recurrent and dense"]
+"""Those of both libraries are held by the same code; slots differ where models read them."""
+
 # Tiny as they are, the models need heads of 32 where keys are quantised in groups of 32.
 CHANGES: dict[str, dict[str, Any]] = {
     "quantised": {"head_dim": 32},

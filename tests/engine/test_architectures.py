@@ -60,6 +60,7 @@ def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: st
         assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", named("batched"))
 def test_an_architecture_says_the_same_with_drafts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, turns = Alone(name), [tokens(length, 3 + i) for i, length in enumerate(LENGTHS)]

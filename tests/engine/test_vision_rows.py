@@ -27,8 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationW
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11)
 # Recurrent layers with positions of three numbers, and a first pass; rows for the first layers, and all of a prompt at
 # once: each kind of model in some test.
-mixed_families = pytest.mark.parametrize("kind", only(["qwen3_5", "gemma4_bidirectional"], FAMILIES))
-families = pytest.mark.parametrize("kind", only(["qwen3_vl", "paligemma"], FAMILIES))
+mixed_families = pytest.mark.parametrize("kind", only(["gemma4_bidirectional"], FAMILIES))
+families = pytest.mark.parametrize("kind", only(["qwen3_vl"], FAMILIES))
 
 
 class Asked:
@@ -176,7 +176,7 @@ def test_three_turns(kind: str, prefix_cache: int) -> None:
         assert engine.stats().tower_runs == min(2, FAMILIES[kind].images)
 
 
-@pytest.mark.parametrize("kind", only(["qwen3_5", "gemma4_bidirectional"], FAMILIES))
+@pytest.mark.parametrize("kind", only(["qwen2_vl"], FAMILIES))
 def test_drafts_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = mixed(kind)
     want = [asked.alone(16) for asked in prompts]

@@ -20,7 +20,7 @@ from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
 
-USUAL = ["gemma3n", "jina_vlm", "llama4", "mllama", "qwen2_5_vl", "qwen3_5", "qwen3_vl_moe", "siglip"]
+USUAL = ["jina_vlm", "llama4", "mllama", "qwen3_vl_moe", "siglip"]
 """What the ordinary run tries."""
 CUT = ["deepseek_v4", "hy_v4"]
 """Their answers depend on how a prompt is cut, and the oracle does not cut."""

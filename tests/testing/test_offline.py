@@ -148,6 +148,7 @@ def test_not_patched():
     run(suite, test, passed=2)
 
 
+@pytest.mark.exhaustive
 def test_under_xdist(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     suite.makepyfile(test_it=MARKED)
     run(suite, MARKED, "--record-mode=once", passed=3)

@@ -343,6 +343,7 @@ def test_collecting_imports_neither_the_sdk_nor_anything_heavy() -> None:
     assert python(code, PYDANTIC_DISABLE_PLUGINS="__all__") == "[]\n"
 
 
+@pytest.mark.exhaustive
 def test_a_suite_under_xdist_that_never_sees_numpy_nor_mlx(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
