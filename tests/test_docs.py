@@ -9,12 +9,13 @@ import pytest
 
 pytest_plugins = ["pytester"]
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("transport.md", "offline.md")
+PAGES = {"python": ("transport.md", "offline.md"), "python pytest": ("transport.md", "offline.md", "testing.md")}
+"""By kind. The other snippets of testing.md have a test beside that of the plugin."""
 
 
 def snippets(kind: str) -> list[str]:
     """The code of a kind in the pages."""
-    text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
+    text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES[kind])
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
