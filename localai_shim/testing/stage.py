@@ -195,6 +195,8 @@ class Stage(ScriptedEngine):
         written = call.text
         if call.name in asked.custom_tool_names:
             written = json.dumps({"input": call.text}, ensure_ascii=False)
+        elif _begins_with_json(written) and not isinstance(_loaded(written), dict):
+            written = json.dumps(written, ensure_ascii=False)  # what follows a whole value would be none of the call's
         start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
         # The parser takes text that is no JSON up to its end: a marker behind an open string would be part of it.
         rest = f"}}\n{end}" if _is_json(written) else f"\n{end}" * (not last)
@@ -227,6 +229,14 @@ def _loaded(text: str) -> Any:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _begins_with_json(text: str) -> bool:
+    try:
+        json.JSONDecoder().raw_decode(text)
     except ValueError:
         return False
     return True

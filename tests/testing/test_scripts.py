@@ -136,7 +136,9 @@ def test_one_answer_may_have_reasoning_text_and_several_calls(client: ScriptedOp
     assert [json.loads(call.function.arguments)["city"] for call in message.tool_calls] == ["Paris", "Rome"]
 
 
-@pytest.mark.parametrize("arguments", ['{"city": "Par', "not JSON", '["Paris"]', '{"town": 1}'])
+@pytest.mark.parametrize(
+    "arguments", ['{"city": "Par', "not JSON", '["Paris"]', '{"town": 1}', '{"a": 1}}', '"x"', "{} {}"]
+)
 def test_malformed_arguments_come_as_they_were_written(client: ScriptedOpenAI, arguments: str) -> None:
     client.script(tool_call("get_weather", arguments), tool_call("get_weather", arguments))
     assert chat(client, tools=CHAT_TOOLS).choices[0].message.tool_calls[0].function.arguments == arguments

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...types import GenerationRequest
+from .. import marks
+from ..answers import Mark
 from ..engine import ScriptedEngine
-from ..replies import Reply
+from ..replies import LIKELY_LOGPROB, Logprob, Reply
 from ..tokenizer import Piece, ScriptedTokenizer
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
-from .tape import Interaction, Json
+from .tape import Interaction, Json, spelling_bytes
 
 if TYPE_CHECKING:
     import openai
@@ -75,6 +77,9 @@ class CassetteEngine(ScriptedEngine):
             _RecordedRequest(each.prompt, each.sampling, _ENDLESS, reply=_reply(played, index, self.tokenizer))
             for index, each in enumerate(prepared.requests)
         ]
+        chosen = enumerate(prepared.requests)
+        marked: dict[int, Mark] = {index: mark for index, _ in chosen if (mark := _mark(played, index)) is not None}
+        marks.apply_marks(prepared.assembler, marked)
         _present(prepared.assembler, played)
         if prepared.run is not None:  # it has been queued
             for queued in (prepared.run.queued, *prepared.run.events):
@@ -121,8 +126,9 @@ def _item(item: Mapping[str, Any]) -> Json:
 def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Reply:
     """A choice's deltas in the model's markup; each is a token."""
     deltas = [delta for delta in played.deltas if delta.get("choice", 0) == choice]
-    ends = [delta["end"] for delta in deltas if "end" in delta]
+    scored = any("tokens" in delta for delta in deltas)
     pieces: list[Piece] = []
+    scores: dict[int, Logprob] = {}
     thinking = False
     for delta in deltas:
         if "reasoning" in delta and not thinking:
@@ -130,16 +136,29 @@ def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Re
         if "reasoning" not in delta and thinking:
             pieces.append(_marker(tokenizer.think_end))
         thinking = "reasoning" in delta
-        text = delta.get("reasoning") or delta.get("content")
+        text = delta.get("reasoning") or (not scored and (delta.get("content") or delta.get("refusal")))
         if text:
             pieces.append(text.encode())  # bytes are never a marker
+        for token in delta.get("tokens", ()):
+            piece = spelling_bytes(token["token"])
+            scores[len(pieces)] = {spelling_bytes(other): logprob for other, logprob in token["top"]} | {
+                piece: token["logprob"]
+            }
+            pieces.append(piece)
     if thinking:
         pieces.append(_marker(tokenizer.think_end))
     for index in dict.fromkeys(delta["call"] for delta in deltas if "call" in delta):
         pieces += _call([delta for delta in deltas if delta.get("call") == index], tokenizer)
-    if ends == ["length"]:
-        return Reply(pieces or [b""], finish_reason="length")
-    return Reply(pieces)
+    is_cut = played.end(choice) in ("length", "content_filter")
+    pieces = pieces or [b""] * is_cut
+    logprobs = [scores.get(i, LIKELY_LOGPROB) for i in range(len(pieces))] if scored else None
+    return Reply(pieces, finish_reason="length" if is_cut else "stop", logprobs=logprobs)
+
+
+def _mark(played: Interaction, choice: int) -> Mark | None:
+    if played.refuses(choice):
+        return "refusal"
+    return "content_filter" if played.end(choice) == "content_filter" else None
 
 
 def _marker(text: str | None) -> str:

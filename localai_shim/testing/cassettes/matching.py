@@ -11,9 +11,7 @@ Json = dict[str, Any]
 
 DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"})
 """How an answer is delivered, and what happens to it then."""
-_WITHOUT_EFFECT = frozenset(
-    {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "include"}
-)
+_WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
 _DEFAULTS: Json = {
     "temperature": 1,
     "top_p": 1,
@@ -32,8 +30,10 @@ _DEFAULTS: Json = {
     "logit_bias": {},
     "tools": [],
     "stop": [],
+    "include": [],
 }
 _ITEM_DEFAULTS: Json = {"type": "message", "status": "completed", "annotations": [], "logprobs": [], "strict": False}
+_LOGPROBS = "message.output_text.logprobs"
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens"}
 _GENERATED = frozenset({"id", "call_id", "tool_call_id", "item_id"})
 _CALLERS = frozenset({"arguments", "parameters", "schema", "json_schema", "format", "chat_template_kwargs"})
@@ -57,6 +57,7 @@ def meaning(api: str, request: Mapping[str, Any]) -> Json:
         }
     if made.get("tool_choice") == ("auto" if made.get("tools") else "none"):
         del made["tool_choice"]
+    made["include"] = [each for each in made.get("include", ()) if each == _LOGPROBS]
     for name, default in _DEFAULTS.items():
         if name in made and made[name] == default:
             del made[name]

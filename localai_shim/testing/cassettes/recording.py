@@ -13,7 +13,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client import LocalOpenAI
 from ..patching import unpatched
-from .tape import CassetteError, Interaction, Json
+from .tape import CassetteError, Interaction, Json, spelling_bytes
 
 _STREAMS: dict[str, tuple[str, Any, Any]] = {
     "chat.completions": ("/chat/completions", ChatCompletion, openai.Stream[ChatCompletionChunk]),
@@ -35,8 +35,8 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
         raise CassetteError(f"what is asked when a cassette is recorded is a client that is not async, not {source!r}")
     if api not in _STREAMS:
         raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)} can")
-    if request.get("logprobs") or request.get("top_logprobs"):
-        raise CassetteError("answers with logprobs cannot be recorded: leave 'logprobs' out")
+    if request.get("echo"):
+        raise CassetteError("answers that repeat their prompt cannot be recorded: leave 'echo' out")
     path, whole, stream_cls = _STREAMS[api]
     body = {**request, "stream": True}
     body |= {"store": False} if api == "responses" else {"stream_options": {"include_usage": True}}
@@ -47,6 +47,7 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
             deltas = _of_event(event, made) if api == "responses" else _of_chunk(event, made)
             at = round(time.monotonic() - began, 3)
             made.deltas += [{"at": at, **delta} for delta in deltas]
+    _check(made)
     if made.fingerprint is None and isinstance(source, LocalOpenAI):
         made.fingerprint = source._runtime.engine_of(request.get("model", "")).model.fingerprint
     return made
@@ -61,6 +62,8 @@ def _of_chunk(chunk: Any, made: Interaction) -> Iterator[Json]:
         where = {"choice": choice.index} if choice.index else {}
         for delta in _of_delta(choice.delta) if hasattr(choice, "delta") else _named("content", choice.text):
             yield {**where, **delta}
+        if choice.logprobs is not None and (tokens := _tokens(choice.logprobs)):
+            yield {**where, "tokens": tokens}
         if choice.finish_reason is not None:
             yield {**where, "end": choice.finish_reason}
 
@@ -70,8 +73,7 @@ def _named(name: str, text: str | None) -> list[Json]:
 
 
 def _of_delta(delta: Any) -> Iterator[Json]:
-    if delta.refusal:
-        raise CassetteError("answers that refuse cannot be recorded")
+    yield from _named("refusal", delta.refusal)
     yield from _named("reasoning", getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None))
     yield from _named("content", delta.content)
     calls = [(call.index, call.function or getattr(call, "custom", None)) for call in delta.tool_calls or ()]
@@ -86,10 +88,14 @@ def _of_delta(delta: Any) -> Iterator[Json]:
 
 def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
     """The deltas of an event of a response."""
-    if event.type in ("response.failed", "error", "response.refusal.delta"):
+    if event.type in ("response.failed", "error"):
         raise CassetteError(f"the answer has {event.type}, which cannot be recorded: {event.to_json(indent=None)}")
     if event.type == "response.output_text.delta":
         yield from _named("content", event.delta)
+        if event.logprobs:
+            yield {"tokens": [_scored(each) for each in event.logprobs]}
+    elif event.type == "response.refusal.delta":
+        yield from _named("refusal", event.delta)
     elif event.type in _REASONING:
         yield from _named("reasoning", event.delta)
     elif event.type in _ARGUMENTS:
@@ -99,4 +105,47 @@ def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
     elif event.type in ("response.completed", "response.incomplete"):
         made.model = event.response.model
         made.usage = event.response.usage.to_dict(mode="json") if event.response.usage else None
-        yield {"end": "stop" if event.type == "response.completed" else "length"}
+        cut = event.response.incomplete_details
+        yield {"end": "stop" if cut is None else "content_filter" if cut.reason == "content_filter" else "length"}
+
+
+def _tokens(logprobs: Any) -> list[Json]:
+    """The tokens of a chunk: of a chat, or in the older form of completions."""
+    if not hasattr(logprobs, "token_logprobs"):
+        return [_scored(each) for each in [*(logprobs.content or ()), *(logprobs.refusal or ())]]
+    likeliest = logprobs.top_logprobs or [None] * len(logprobs.tokens)
+    return [
+        {"token": token, "logprob": logprob, "top": list((top or {}).items())}
+        for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, likeliest, strict=True)
+    ]
+
+
+def _scored(token: Any) -> Json:
+    """A token, with its logprob and those of the likeliest ones."""
+    top = [(_spelling(each), each.logprob) for each in token.top_logprobs or ()]
+    return {"token": _spelling(token), "logprob": token.logprob, "top": top}
+
+
+def _spelling(token: Any) -> str | list[int]:
+    """Its text, or its bytes where they are none."""
+    written: list[int] | None = getattr(token, "bytes", None)
+    return token.token if written is None or bytes(written) == token.token.encode() else written
+
+
+def _check(made: Interaction) -> None:
+    """Whether all of it can be played again.
+
+    Raises:
+        CassetteError: it cannot.
+    """
+    for choice in {delta.get("choice", 0) for delta in made.deltas}:
+        deltas = [delta for delta in made.deltas if delta.get("choice", 0) == choice]
+        texts = {name: "".join(delta.get(name, "") for delta in deltas) for name in ("content", "refusal")}
+        if all(texts.values()):
+            raise CassetteError("an answer that has both content and a refusal cannot be recorded")
+        spelled = b"".join(spelling_bytes(each["token"]) for delta in deltas for each in delta.get("tokens", ()))
+        text = "".join(texts.values()).encode()
+        if any("reasoning" in delta or "call" in delta for delta in deltas):
+            spelled, text = spelled.strip(), text.strip()  # space between an answer's parts belongs to none of them
+        if spelled and spelled != text:
+            raise CassetteError("an answer whose logprobs are not those of its text cannot be recorded")

@@ -5,8 +5,9 @@
     {"at": 0.22, "end": "stop"}
     {"model": "gpt-4o-2024-08-06", "fingerprint": "fp_1", "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
 
-Times are seconds since the request. A delta has `content`, `reasoning`, or `call` (which of the answer's calls) with
-`name` or `arguments`; `choice` says which choice it belongs to, where it is not the first.
+Times are seconds since the request. A delta has `content`, `reasoning`, `refusal`, or `call` (which of the answer's
+calls) with `name` or `arguments`; `choice` says which choice it belongs to, where it is not the first. With logprobs
+`tokens` follow: each `token` is a text, or bytes where it is none, and `top` the likeliest ones in its place.
 """
 
 from __future__ import annotations
@@ -44,10 +45,19 @@ class Interaction:
         ends = (delta["end"] for delta in self.deltas if "end" in delta and delta.get("choice", 0) == choice)
         return next(ends, None)
 
+    def refuses(self, choice: int) -> bool:
+        """Whether a choice is a refusal."""
+        return any("refusal" in delta and delta.get("choice", 0) == choice for delta in self.deltas)
+
     def lines(self) -> list[Json]:
         """The lines of the file."""
         last = {"model": self.model, "fingerprint": self.fingerprint, "usage": self.usage}
         return [{"request": self.request, "api": self.api}, *self.deltas, last]
+
+
+def spelling_bytes(token: str | list[int]) -> bytes:
+    """The bytes of a token as it stands in a file."""
+    return token.encode() if isinstance(token, str) else bytes(token)
 
 
 def read_cassette(path: Path) -> list[Interaction]:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing import Reply, ScriptedEngine
+from localai_shim.testing import Reply, ScriptedEngine, content_filter, refusal, scripted
 from localai_shim.testing.cassettes.cassette import Cassette
 from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
 from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
@@ -23,6 +23,7 @@ ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
 TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 FLAT: Any = [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}]
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "ü\\n<think>"}}\n</tool_call>'
+LOGPROBS: Any = ["message.output_text.logprobs"]
 CUSTOM: Any = {"type": "custom", "custom": {"name": "shell"}}
 SAYS = {
     "Schema": '{"name": "Ada"}',
@@ -35,6 +36,8 @@ SAYS = {
 
 def decide(request: Any, prompt: str, before: int) -> Any:
     text = next((text for words, text in SAYS.items() if words in prompt), "Hello there, friend")
+    if "Broken" in prompt:
+        return [b"a", b"\xc3", b"\xbc", b"!"]  # a character of two tokens
     return [text.encode()] if "tags" in prompt else Reply(text)
 
 
@@ -91,6 +94,12 @@ CALLS: dict[str, Any] = {
     "custom call": lambda c: c.chat.completions.create(**message("Custom"), tools=[CUSTOM]),
     "background": lambda c: finished(c, c.responses.create(model="m", input="Think", background=True)),
     "completion": lambda c: c.completions.create(model="m", prompt="Hi"),
+    "logprobs": lambda c: c.chat.completions.create(**ASK, logprobs=True, top_logprobs=3),
+    "logprobs, streamed": lambda c: list(c.chat.completions.create(**message("Think"), logprobs=True, stream=True)),
+    "logprobs of choices": lambda c: c.chat.completions.create(**message("Broken"), logprobs=True, n=2),
+    "logprobs, calls": lambda c: c.chat.completions.create(**message("Call"), tools=TOOLS, logprobs=True),
+    "completion, logprobs": lambda c: c.completions.create(model="m", prompt="Hi", logprobs=2),
+    "response, logprobs": lambda c: c.responses.create(model="m", input="Hi", include=LOGPROBS, top_logprobs=2),
     "response": lambda c: c.responses.create(model="m", input="Hi"),
     "response, reasoning": lambda c: c.responses.create(model="m", input="Think"),
     "response, calls": lambda c: c.responses.create(model="m", input="Call", tools=FLAT),
@@ -255,10 +264,37 @@ def test_a_failure_of_the_source_is_its_own_and_not_recorded(path: Path) -> None
     assert not path.exists()
 
 
+REPLIES: dict[str, Any] = {"refusal": refusal("Not that."), "content filter": content_filter("One two")}
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+def test_refusals_and_what_a_filter_cut_are_recorded(reply: Any, path: Path) -> None:
+    def ask(client: Any) -> list[Any]:
+        chats = [client.chat.completions.create(**ASK), *client.chat.completions.create(**ASK, stream=True)]
+        return same([*chats, client.responses.create(model="m", input="Hi")])  # type: ignore[no-any-return]
+
+    with scripted(model="some-model") as source:
+        source.when().reply(reply).always()
+        expected = ask(source)
+        with play_cassette(path, record_mode="once", source=source) as client:
+            assert ask(client) == expected
+    with play_cassette(path) as client:
+        assert ask(client) == expected
+
+
+def test_a_request_for_logprobs_is_another_one(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        client.responses.create(model="m", input="Hi", include=["reasoning.encrypted_content"])
+    with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match=r"include.*is new"):
+        client.responses.create(model="m", input="Hi", include=LOGPROBS)
+    with play_cassette(path) as client:
+        assert client.responses.create(model="m", input="Hi").output_text
+
+
 def test_what_cannot_be_recorded_is_refused(source: LocalOpenAI, path: Path) -> None:
     with play_cassette(path, record_mode="once", source=source) as client:
-        with pytest.raises(openai.APIError, match="logprobs"):
-            client.chat.completions.create(**ASK, logprobs=True)
+        with pytest.raises(openai.BadRequestError, match="'echo'"):
+            client.completions.create(model="m", prompt="Hi", echo=True)
         with pytest.raises(openai.BadRequestError, match="temperature"):  # the endpoints look first
             client.chat.completions.create(**ASK, temperature=9)
 
