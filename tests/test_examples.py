@@ -1,0 +1,71 @@
+"""The examples run on what ships with the package, and do what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples"
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"examples.{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_agents_with_tools(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("agents")
+    asyncio.run(module.main())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(module.CITIES)
+    assert lines[0] == "What is the weather in Paris?  It is 15 degrees and sunny in Paris."
+
+
+def test_agents_that_share_a_system_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(example("shared_prompt").main())
+    *answers, last = capsys.readouterr().out.splitlines()
+    assert answers[:2] == ["1 + 5 = 6.", "2 + 5 = 7."] and len(answers) == 20
+    words = last.split()
+    assert int(words[words.index("tokens") - 1]) > int(words[words.index("which") - 2]) > 10_000
+
+
+def test_classification(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("classify")
+    asyncio.run(module.main())
+    lines = capsys.readouterr().out.splitlines()
+    topics = module.Label.model_json_schema()["properties"]["topic"]["enum"]
+    assert len(lines) == len(module.TEXTS) and all(line.split()[0] in topics for line in lines)
+
+
+def test_a_web_app_with_the_client_inside() -> None:
+    app = example("fastapi_app").app
+
+    async def ask(client: httpx.AsyncClient, question: str) -> Any:
+        return (await client.get("/ask", params={"question": question})).text
+
+    async def run() -> list[str]:
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://a") as web:
+            return await asyncio.gather(*(ask(web, f"What is {i} + 5?") for i in range(1, 4)))
+
+    assert asyncio.run(run()) == ["1 + 5 = 6.", "2 + 5 = 7.", "3 + 5 = 8."]
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    """`make demo` runs `demo`, test_vision_clients.py `vision`; `pytest_project` is a suite of its own."""
+    elsewhere = {"demo", "vision", "langgraph_agent"}  # the last in tests/frameworks
+    assert {path.stem for path in FOLDER.glob("*.py")} - elsewhere == {
+        "agents",
+        "classify",
+        "fastapi_app",
+        "shared_prompt",
+    }
