@@ -117,6 +117,9 @@ def _what_is_drawn_at_random_is_drawn_again_next_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(generation, "new_seed", lambda: numbers.getrandbits(generation.SEED_BITS))
 
 
+MOST_OBJECTS = 150_000  # that the garbage collector looks through
+
+
 class RecordingAssembler(ResponseAssembler):
     """Remembers the events of a response."""
 
@@ -274,3 +277,12 @@ def pytest_collection_finish() -> None:
 
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_was_imported_since_stays_as_well() -> Iterator[None]:
+    """A model that goes has the collector look through everything: with a million objects that takes half a second."""
+    yield
+    if len(gc.get_objects()) > MOST_OBJECTS:
+        gc.collect()
+        gc.freeze()
