@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .builtin import CHECKPOINT
+from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules, modalities
 from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, media_rules, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
@@ -76,6 +77,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     """
     from .adapters.backend import require_backend
 
+    follow_environment()
     options, rules = model_options(given), media_rules(given)
     models, engine = given.get("models"), given.get("engine")
     if sum(x is not None for x in (model, models, engine)) > 1:
