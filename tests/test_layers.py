@@ -58,6 +58,8 @@ MAY = {
     ),  # it patches clients
     "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "grammar": "output types",
+    "__main__": "cli",
+    "cli": "adapters client content engine options runtime stats types",  # runs models, and measures them bare
     "output": "types",
     "options": "media types",
     "state": "types",
@@ -94,6 +96,7 @@ PACKAGES = {
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "testing.cassettes": "openai",
+    "cli": "PIL mlx openai rich",
     "grammar": "llguidance numpy",
 }
 
