@@ -64,18 +64,17 @@ def _converse(chat: Chat, client: LocalOpenAI) -> None:
     while True:
         try:
             line = input(PROMPT).strip()
+            if line == "/quit":
+                return
+            if line.startswith("/"):
+                chat.command(*_split(line))
+            elif line:
+                chat.ask(line)
         except EOFError:
             chat.say("\n")
             return
         except KeyboardInterrupt:
             chat.say("\n/quit or Ctrl-D leaves.\n")
-            continue
-        if line == "/quit":
-            return
-        if line.startswith("/"):
-            chat.command(*_split(line))
-        elif line:
-            chat.ask(line)
 
 
 def _split(line: str) -> tuple[str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import glob
-import importlib.metadata
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -62,11 +60,14 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
     yield Finding("localai-shim", "ok", f"{VERSION}, Python {platform.python_version()}, {platform.platform()}")
     for name in LIBRARIES:
         try:
-            yield Finding(name, "ok", importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, "ok", version(name))
+        except PackageNotFoundError:
             yield Finding(name, "broken", f"is not installed: pip install {name}")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +52,8 @@ def measure(
     Raises:
         ModelLoadError: the model could not be loaded.
     """
+    import asyncio
+
     from ..adapters.bare import bare_rate
     from ..adapters.loading import load_model
     from ..client import AsyncLocalOpenAI
@@ -87,6 +87,8 @@ def measure(
 
 
 async def _level(client: AsyncLocalOpenAI, count: int, bare: float | None, seconds: float) -> Level:
+    from statistics import median
+
     began = time.perf_counter()
     await _streams(client, count, WARM_UP_TOKENS)
     step = (time.perf_counter() - began) / WARM_UP_TOKENS if bare is None else count / bare
@@ -109,6 +111,8 @@ class _Run:
 
 
 async def _streams(client: AsyncLocalOpenAI, count: int, tokens: int) -> list[_Run]:
+    import asyncio
+
     return list(await asyncio.gather(*(_stream(client, index, tokens) for index in range(count))))
 
 

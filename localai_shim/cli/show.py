@@ -19,14 +19,17 @@ def make_console(*, errors: bool = False) -> Console:
 
     stream = sys.stderr if errors else sys.stdout
     width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, width=width, highlight=False, markup=False)
 
 
 def write(console: Console, text: str, style: str | None = None) -> None:
     """Write a piece of text as it is, but for control characters on a terminal: models and files may say anything."""
     if console.is_terminal:
         text = text.translate(_CONTROLS)
-    console.print(text, style=style, end="", soft_wrap=True)
+    if style is None:
+        console.file.write(text)  # rich would turn tabs into spaces
+    else:
+        console.out(text, style=style, end="", highlight=False)
     console.file.flush()
 
 
@@ -40,4 +43,6 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
         table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    with console.capture() as shown:
+        console.print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in shown.get().splitlines()))
