@@ -18,6 +18,7 @@ from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .grammar import TooComplexError
 from .lazy_request import make_request
+from .request_log import record_of
 from .routes import Generation, find
 from .runtime import Runtime
 from .state.errors import StoreError
@@ -53,6 +54,7 @@ class Call:
         self._parts = (options.json_data, options.extra_json)
         self.body: dict[str, object] = {}
         self._generation: Generation | None = None
+        self._record = record_of(self.method, self.path, self.started)
 
     def local(self) -> Callable[[], object] | None:
         """What answers where no model has to run; it may read files. None for the other endpoints.
@@ -101,9 +103,14 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        served = self.runtime.served(engine)
+        prepared = self._generation.prepare(self.body, served, self.runtime.store)
         stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
-        return prepared if stage is None else stage(self, prepared)
+        if stage is not None:
+            prepared = stage(self, prepared)
+        if self._record is not None:
+            self._record.watch(prepared, served.name)
+        return prepared
 
     @staticmethod
     def followed(answer: object) -> tuple[Run | StoredEvents, int] | None:
@@ -119,6 +126,8 @@ class Call:
     def fail(self, error: BaseException) -> NoReturn:
         """Raise the SDK's exception for what went wrong; what is not ours is raised as it is."""
         failure = self._failure(error)
+        if self._record is not None:
+            self._record.fail(failure)
         try:
             if failure is error:
                 raise error
@@ -141,6 +150,8 @@ class Call:
 
     def whole(self, answer: object) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
+        if self._record is not None:
+            self._record.answered()
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
 
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:

@@ -162,6 +162,13 @@ class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
             "that."
         ),
     ]
+    progress: Annotated[
+        bool | None,
+        Option(
+            "Show a progress bar on stderr while a model is fetched and loaded: `True` or `False`. Absent: where "
+            "stderr is a terminal. `HF_HUB_DISABLE_PROGRESS_BARS` switches it off in any case."
+        ),
+    ]
     keep_alive: Annotated[
         float,
         Option(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .builtin import CHECKPOINT
+from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules, modalities
 from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, media_rules, model_options
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
@@ -33,6 +34,8 @@ class Source:
 
     path: str
     options: ModelOptions = field(default_factory=ModelOptions, hash=False)
+    progress: bool | None = field(default=None, compare=False)
+    """Whether a bar is shown while it is loaded; None: on a terminal."""
 
     @property
     def name(self) -> str:
@@ -76,12 +79,15 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     """
     from .adapters.backend import require_backend
 
+    follow_environment()
     options, rules = model_options(given), media_rules(given)
     models, engine = given.get("models"), given.get("engine")
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
     keep_alive, store = given.get("keep_alive", KEEP_ALIVE), given.get("store")
     check_number("keep_alive", keep_alive)
+    if (progress := given.get("progress")) not in (None, True, False):
+        raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     store_path = None if store is None else os.fspath(store)
     if engine is not None:
         for name, value in options.items():
@@ -92,7 +98,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         raise ValueError("`models` is empty: pass at least one name and path")
     require_backend()
     try:
-        sources = {name: Source(resolve_path(path), options) for name, path in (models or {"": model}).items()}
+        paths = models or {"": model}
+        sources = {name: Source(resolve_path(path), options, progress) for name, path in paths.items()}
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
     runtime = _with_store(
@@ -225,7 +232,7 @@ def _start(source: Source) -> Engine[TextModel]:
     from .engine.engine import Engine
 
     def start() -> TextModel:
-        model = load_model(source.path, source.options, source.name)
+        model = load_model(source.path, source.options, source.name, source.progress)
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NamedTuple
 
 
 class Percentiles(NamedTuple):
@@ -81,3 +81,47 @@ class EngineStats:
     """What computes: the device, and on a CPU the BLAS that was found."""
     modalities: tuple[str, ...] = ()
     """What the model reads: text, and image, video and audio where it does. Empty until it is loaded."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, numbers and strings, for `json.dumps`; the caller's own."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    def __str__(self) -> str:
+        """A small table: a line per field that says something, with units."""
+        shown = {
+            each.name: _shown(each.name, getattr(self, each.name))
+            for each in fields(self)
+            if each.default is MISSING or getattr(self, each.name) != each.default
+        }
+        width = max(map(len, shown))
+        return "\n".join(f"{name:{width}}  {text}" for name, text in shown.items() if text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return value._asdict() if hasattr(value, "_asdict") else list(value)
+    return value
+
+
+def _shown(name: str, value: object) -> str:
+    """A field's value as a person reads it; empty where there is nothing to say."""
+    if isinstance(value, Percentiles):
+        return ", ".join(f"{part} {seconds * 1000:.2f} ms" for part, seconds in value._asdict().items())
+    if isinstance(value, Mapping):
+        return ", ".join(f"{source}: {counts.accepted} of {counts.drafted} right" for source, counts in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    if isinstance(value, int) and ("bytes" in name or name.endswith("budget")):
+        return show_bytes(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def show_bytes(size: float) -> str:
+    """A size as a person reads it, such as '1.5 GB'."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"

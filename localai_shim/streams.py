@@ -149,6 +149,7 @@ class _Events(Generic[GenerationT]):
     def _drop(self) -> None:
         self._closed = True
         self._ready.clear()
+        self._assembler.left()
 
 
 class SyncEvents(_Events[SyncGeneration]):

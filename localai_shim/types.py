@@ -64,10 +64,11 @@ class Prompt:
 
     Attributes:
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
+        began: when its prefill began, in seconds of `time.monotonic`; the engine says so before the first event.
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("began", "boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class Prompt:
         self.top_logprobs = top_logprobs
         self.media = tuple(media)
         self.cached_tokens: int | None = None
+        self.began: float | None = None
         self.scores: list[TokenScore] | None = None
 
 

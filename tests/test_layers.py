@@ -28,13 +28,16 @@ MAY = {
     "client": "arguments call endpoints engine options routes runtime sdk stats stock streams transport types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
-    "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state types",
+    "call": "endpoints endpoints.responses errors grammar lazy_request request_log routes runtime sdk state types",
+    "request_log": "endpoints types",
     "arguments": "options sdk",
     "content": "media",
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
-    "runtime": "adapters builtin endpoints endpoints.responses engine grammar media options output prompt state types",
+    "runtime": (
+        "adapters builtin endpoints endpoints.responses engine grammar logs media options output prompt state types"
+    ),
     "streams": "endpoints engine errors types",
     "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
     "endpoints.responses": (
@@ -55,10 +58,13 @@ MAY = {
     ),  # it patches clients
     "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
     "grammar": "output types",
+    "__main__": "cli",
+    "cli": "adapters client content engine options runtime stats types",  # runs models, and measures them bare
     "output": "types",
     "options": "media types",
     "state": "types",
     "errors": "types",
+    "logs": "types",
     "types": "media stats",
     "stats": "",
     "media": "",
@@ -69,6 +75,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
+    "request_log": "openai",
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
     "arguments": "httpx2 openai",
@@ -89,6 +96,7 @@ PACKAGES = {
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "testing.cassettes": "openai",
+    "cli": "PIL mlx openai rich",
     "grammar": "llguidance numpy",
 }
 

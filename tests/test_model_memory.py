@@ -285,14 +285,14 @@ def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.Mon
     """Another thread may be importing transformers, which then shows half-made modules."""
     from localai_shim.adapters import text as adapter
 
-    fetch, failing = adapter._fetch, [True]
+    fetch, failing = adapter.fetch, [True]
 
-    def interrupted(path_or_id: str) -> Path:
+    def interrupted(path_or_id: str, progress: bool | None) -> Path:
         if failing:
             raise ImportError("cannot import name 'AutoTokenizer' from 'transformers'")
-        return fetch(path_or_id)
+        return fetch(path_or_id, progress)
 
-    monkeypatch.setattr(adapter, "_fetch", interrupted)
+    monkeypatch.setattr(adapter, "fetch", interrupted)
     with LocalOpenAI(path, keep_alive=0) as client:
         assert "AutoTokenizer" in fails(client)
         failing.clear()

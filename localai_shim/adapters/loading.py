@@ -10,18 +10,21 @@ from ..options import LoadOptions
 from .text import TextModel, load_as, read_json
 
 
-def load_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
-    """Load a folder or a hub id; on a terminal, a bar shows how far that is.
+def load_model(
+    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+) -> TextModel:
+    """Load a folder or a hub id; a bar shows how far that is.
 
     Args:
         path_or_id: the folder, or the hub id.
         options: see `LoadOptions`.
         name: what `response.model` will say; the folder's name or the hub id by default.
+        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
-    return load_as(lambda path: _kind(path, options), path_or_id, options, name)
+    return load_as(lambda path: _kind(path, options), path_or_id, options, name, progress)
 
 
 def _kind(path: Path, options: LoadOptions) -> type[TextModel]:

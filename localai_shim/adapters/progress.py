@@ -28,22 +28,42 @@ class Bar(hub_bar):
     """
 
     monitor_interval = 0
+    shown: bool | None = None
+    """None: on a terminal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         if options.get("unit") != "B" or str(options.get("name")).endswith(".transfer"):
             options["disable"] = True
+        elif self.shown is not None:
+            options["disable"] = not self.shown
         super().__init__(*args, **{"delay": BAR_DELAY_SECONDS, "leave": False, **options})  # type: ignore[no-untyped-call]
 
 
-def shows_bars() -> bool:
-    """Whether stderr is a terminal and bars are not switched off (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
+class _AnywhereBar(Bar):
+    shown = True
+
+
+class _NoBar(Bar):
+    shown = False
+
+
+def bar_class(progress: bool | None) -> type[Bar]:
+    """The bar for downloads; `progress` as the client's option."""
+    return Bar if progress is None else _AnywhereBar if progress else _NoBar
+
+
+def shows_bars(progress: bool | None = None) -> bool:
+    """Whether a bar is wanted, or else stderr is a terminal, and bars are not switched off
+    (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
     stream = sys.stderr
-    return stream is not None and stream.isatty() and not are_progress_bars_disabled()
+    if stream is None or are_progress_bars_disabled():
+        return False
+    return stream.isatty() if progress is None else progress
 
 
-def announce(name: str, path_or_id: str) -> None:
+def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
     """Log what is loaded, where no bar shows it."""
-    if shows_bars():
+    if shows_bars(progress):
         return
     folder = Path(path_or_id)
     if not folder.exists():
@@ -53,20 +73,26 @@ def announce(name: str, path_or_id: str) -> None:
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 
-def read_weights(name: str, arrays: Iterable[mx.array], evaluate: Callable[[list[mx.array]], object]) -> None:
+def read_weights(
+    name: str,
+    arrays: Iterable[mx.array],
+    evaluate: Callable[[list[mx.array]], object],
+    progress: bool | None = None,
+) -> None:
     """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
 
     Args:
         name: of the model.
         arrays: the weights.
         evaluate: such as `mx.eval`.
+        progress: whether a bar is shown; None: on a terminal.
     """
     waiting = list(arrays)
-    if not shows_bars():
+    if not shows_bars(progress):
         evaluate(waiting)
         return
     total = sum(array.nbytes for array in waiting)
-    with Bar(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
+    with bar_class(progress)(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
         piece: list[mx.array] = []
         size = 0
         for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):

@@ -21,6 +21,7 @@ from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, is_trimmable
+from .hub import fetch
 from .step_input import Features, StepInput
 
 if TYPE_CHECKING:
@@ -257,21 +258,28 @@ LOADING = threading.Lock()
 changes it."""
 
 
-def load_text_model(path_or_id: str, options: LoadOptions, name: str | None = None) -> TextModel:
+def load_text_model(
+    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+) -> TextModel:
     """As `loading.load_model`, always through mlx-lm's own loader."""
-    return load_as(lambda path: TextModel, path_or_id, options, name)
+    return load_as(lambda path: TextModel, path_or_id, options, name, progress)
 
 
 def load_as(
-    kind: Callable[[Path], type[TextModel]], path_or_id: str, options: LoadOptions, name: str | None = None
+    kind: Callable[[Path], type[TextModel]],
+    path_or_id: str,
+    options: LoadOptions,
+    name: str | None = None,
+    progress: bool | None = None,
 ) -> TextModel:
-    """Load a folder or a hub id; on a terminal, a bar shows how far that is.
+    """Load a folder or a hub id; a bar shows how far that is.
 
     Args:
         kind: what to load a folder as.
         path_or_id: the folder, or the hub id.
         options: see `LoadOptions`.
         name: what `response.model` will say; the folder's name or the hub id by default.
+        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         ModelLoadError: no such model, or it is broken.
@@ -287,8 +295,8 @@ def load_as(
     from .progress import announce, read_weights
     from .quantised import batch_quantised_layers
 
-    announce(name or Path(path_or_id).name, path_or_id)
-    path = _fetch(path_or_id)
+    announce(name or Path(path_or_id).name, path_or_id, progress)
+    path = fetch(path_or_id, progress)
     if not options.get("trust_remote_code") and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
         raise ModelLoadError(
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
@@ -297,7 +305,7 @@ def load_as(
     read_as = kind(path)
     try:
         model, tokenizer, config = read_as.read(path, options)
-        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval)
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
@@ -352,34 +360,6 @@ def _keeping_file_limits() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit = set_limit
-
-
-def _fetch(path_or_id: str) -> Path:
-    """The folder of a model, fetched from the hub where it is none yet.
-
-    Raises:
-        ModelLoadError: it cannot be had. That may change, unless the id is none.
-    """
-    import mlx_lm.utils
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    from .progress import Bar
-
-    try:
-        if Path(path_or_id).exists():
-            return Path(path_or_id)
-        return Path(
-            mlx_lm.utils.snapshot_download(
-                path_or_id, allow_patterns=mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, tqdm_class=Bar
-            )
-        )
-    except Exception as error:
-        raise ModelLoadError(
-            f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
-            f"the Hugging Face hub: {error}",
-            missing=isinstance(error, RepositoryNotFoundError | HFValidationError | LocalEntryNotFoundError),
-            transient=not isinstance(error, HFValidationError),
-        ) from error
 
 
 def _widen(model: nn.Module) -> None:

@@ -154,6 +154,8 @@ class Prefiller:
             return
         job.begun = True
         prefixes, prompt = self._prefixes, job.prompt
+        if prompt.began is None:
+            prompt.began = time.monotonic()
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
         self._set_state(job)

@@ -16,6 +16,7 @@ import pytest
 from huggingface_hub import _snapshot_download as hub_download
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
+from localai_shim import LocalOpenAI
 from localai_shim.adapters import progress
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from tests.tiny import tiny
@@ -167,3 +168,48 @@ def test_the_hub_names_its_bars_as_they_are_told_apart_here() -> None:
     source = inspect.getsource(hub_download)
     assert 'name="huggingface_hub.snapshot_download.transfer"' in source and 'unit="B"' in source
     assert "tqdm_class" in inspect.signature(huggingface_hub.snapshot_download).parameters
+
+
+# -- the client's option --------------------------------------------------------------------------------------------
+
+
+def test_a_bar_that_is_wanted_shows_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", plain)
+    monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 0)
+    with LocalOpenAI(tiny("qwen3"), progress=True, keep_alive=0) as client:
+        assert client._runtime.engine_of("").model
+    assert "Loading " in plain.getvalue() and not caplog.records
+
+
+def test_a_bar_that_is_not_wanted_does_not_show_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal = attach_terminal(monkeypatch)
+    with LocalOpenAI(tiny("qwen3"), progress=False, keep_alive=0) as client:
+        assert client._runtime.engine_of("").model
+    assert terminal.getvalue() == "" and [record.message for record in caplog.records if "loading" in record.message]
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [(True, True), (False, False), (None, False)])
+def test_a_download_shows_as_wanted(monkeypatch: pytest.MonkeyPatch, wanted: bool | None, shown: bool) -> None:
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", plain)
+    monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 0)
+    options: dict[str, Any] = {"total": 100, "unit": "B", "desc": "Disk", "name": "huggingface_hub.snapshot_download"}
+    with hub._create_progress_bar(cls=progress.bar_class(wanted), log_level=logging.WARNING, **options) as bar:
+        bar.update(1)
+        bar.refresh()
+    assert ("Disk" in plain.getvalue()) is shown
+
+
+def test_clients_that_differ_in_it_share_an_engine() -> None:
+    with LocalOpenAI(tiny("qwen3"), keep_alive=0) as one, LocalOpenAI(tiny("qwen3"), progress=False) as other:
+        assert one._runtime.engine_of("") is other._runtime.engine_of("")
+
+
+def test_what_is_neither_is_refused() -> None:
+    with pytest.raises(ValueError, match="`progress` must be True, False or None, not 'yes'"):
+        LocalOpenAI(tiny("qwen3"), progress="yes")  # type: ignore[arg-type]

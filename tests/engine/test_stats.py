@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from typing import Any, get_type_hints
 
@@ -12,7 +13,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
-from localai_shim.stats import EngineStats, Percentiles
+from localai_shim.stats import DraftCounts, EngineStats, Percentiles
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES
 from tests.engine.counting import counting, tokens
@@ -260,3 +261,61 @@ def test_scripted_engines_have_them_too() -> None:
         client.chat.completions.create(**ASK)
         is_typed(client.stats())
         assert (client.stats().running, client.stats().waiting) == (0, 0) and client.stats().steps > 0
+
+
+# -- how they are shown ----------------------------------------------------------------------------------------------
+
+SHOWN = EngineStats(
+    running=3,
+    waiting=0,
+    steps=12_345,
+    max_rows=64,
+    cache_bytes=1_500_000_000,
+    kv_bytes_per_token=512,
+    kv_budget=17_250_000_000,
+    active_bytes=999,
+    step_seconds=Percentiles(0.001, 0.002, 0.0035, 0.25),
+    drafts={"lookup": DraftCounts(10, 7)},
+    backend="gpu",
+    modalities=("text", "image"),
+)
+
+
+def test_stats_print_as_a_small_table_of_what_there_is_to_say() -> None:
+    assert str(SHOWN).splitlines() == [
+        "running             3",
+        "waiting             0",
+        "steps               12,345",
+        "max_rows            64",
+        "cache_bytes         1.5 GB",
+        "kv_bytes_per_token  512 B",
+        "kv_budget           17.2 GB",
+        "active_bytes        999 B",
+        "step_seconds        p50 1.00 ms, p90 2.00 ms, p99 3.50 ms, max 250.00 ms",
+        "drafts              lookup: 7 of 10 right",
+        "backend             gpu",
+        "modalities          text, image",
+    ]
+    assert len(str(EngineStats(0, 0, 0)).splitlines()) == 3
+
+
+def test_stats_become_a_dict_that_json_takes_and_that_is_the_callers_own() -> None:
+    found = SHOWN.to_dict()
+    assert list(found) == [each.name for each in dataclasses.fields(EngineStats)]
+    again = json.loads(json.dumps(found))
+    assert again == found
+    assert again["step_seconds"] == {"p50": 0.001, "p90": 0.002, "p99": 0.0035, "max": 0.25}
+    assert again["drafts"] == {"lookup": {"drafted": 10, "accepted": 7}} and again["modalities"] == ["text", "image"]
+    found["drafts"].clear()
+    assert SHOWN.drafts
+
+
+def test_the_repr_of_stats_is_what_makes_them_again() -> None:
+    assert eval(repr(SHOWN)) == SHOWN
+
+
+def test_an_engines_own_stats_print_too(client: LocalOpenAI) -> None:
+    client.chat.completions.create(**ASK)
+    stats = client.stats()
+    assert json.loads(json.dumps(stats.to_dict()))["max_rows"] == stats.max_rows
+    assert any(line.startswith("step_seconds ") and "p50" in line for line in str(stats).splitlines())

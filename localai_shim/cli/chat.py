@@ -1,0 +1,218 @@
+"""Chat with a model on the terminal; through a pipe, one question gets one answer."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .model_options import add_model, given_options
+from .show import make_console, write
+
+if TYPE_CHECKING:
+    import openai
+    from rich.console import Console
+
+    from ..client import LocalOpenAI
+
+HELP = """\
+/image PATH   show the model a picture with your next question
+/system TEXT  set the system message
+/save PATH    write the conversation to a file, as JSON
+/clear        forget the conversation, but for the system message
+/quit         leave, as does Ctrl-D; Ctrl-C stops an answer
+"""
+PROMPT = "> "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 for what is likeliest; the model's own else")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of an answer")
+    add_model(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask questions until there are no more; 1 if the only one had no answer."""
+    from ..client import LocalOpenAI
+
+    fields = {name: getattr(arguments, name) for name in ("temperature", "max_tokens")}
+    asked = {name: value for name, value in fields.items() if value is not None}
+    options = given_options(arguments)
+    options["keep_alive"] = 0
+    with LocalOpenAI(arguments.model, **options) as client:
+        chat = Chat(client, make_console(), asked)
+        if arguments.system is not None:
+            chat.set_system(arguments.system)
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return 0 if chat.ask(sys.stdin.read().strip()) else 1
+        _converse(chat, client)
+    return 0
+
+
+def _converse(chat: Chat, client: LocalOpenAI) -> None:
+    """Ask what a person types, until they leave."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  # gives `input` a history and keys for editing
+
+    model = client._runtime.engine_of("").model  # waits, beside the bar
+    chat.say(f"{model.name}. /help says what else you can type.\n")
+    while True:
+        try:
+            line = input(PROMPT).strip()
+            if line == "/quit":
+                return
+            if line.startswith("/"):
+                chat.command(*_split(line))
+            elif line:
+                chat.ask(line)
+        except EOFError:
+            chat.say("\n")
+            return
+        except KeyboardInterrupt:
+            chat.say("\n/quit or Ctrl-D leaves.\n")
+
+
+def _split(line: str) -> tuple[str, str]:
+    name, _, rest = line[1:].partition(" ")
+    return name, rest.strip()
+
+
+class Chat:
+    """A conversation, its pictures for the next question, and the terminal that shows it.
+
+    Args:
+        client: of the model.
+        console: where answers go.
+        fields: what each request asks for beside its messages.
+    """
+
+    def __init__(self, client: LocalOpenAI, console: Console, fields: dict[str, Any]) -> None:
+        self._client, self._console, self._fields = client, console, fields
+        self.messages: list[Any] = []
+        self._pictures: list[Path] = []
+
+    def say(self, text: str, style: str | None = "dim") -> None:
+        """Show something that is no answer, where a person looks."""
+        if self._console.is_terminal:
+            write(self._console, text, style)
+
+    def set_system(self, text: str) -> None:
+        """Set the system message, or take it away."""
+        self.messages = [message for message in self.messages if message["role"] != "system"]
+        if text:
+            self.messages.insert(0, {"role": "system", "content": text})
+
+    def command(self, name: str, rest: str) -> None:
+        """Do what a line that begins with a slash asks for."""
+        if name == "image":
+            self._add_picture(rest)
+        elif name == "system":
+            self.set_system(rest)
+        elif name == "save":
+            self._save(rest)
+        elif name == "clear":
+            self.messages = [message for message in self.messages if message["role"] == "system"]
+            self._pictures.clear()
+        else:
+            self.say(HELP if name == "help" else f"There is no command /{name}. These are:\n{HELP}")
+
+    def _add_picture(self, path: str) -> None:
+        picture = Path(path).expanduser()
+        if "image" not in self._client.stats().modalities:
+            self.say("This model reads no images.\n", "red")
+        elif not path or not picture.is_file():
+            self.say(f"There is no file '{path}'.\n", "red")
+        else:
+            self._pictures.append(picture.resolve())
+
+    def _save(self, path: str) -> None:
+        try:
+            with Path(path).expanduser().open("x", encoding="utf-8") as file:  # what is there stays
+                json.dump(self.messages, file, ensure_ascii=False, indent=2, default=str)
+        except OSError as error:
+            self.say(f"Not saved: {error.strerror or error}.\n", "red")
+
+    def ask(self, text: str) -> bool:
+        """Stream the answer to a question; whether there was one.
+
+        What Ctrl-C has stopped stays in the conversation as far as it came.
+        """
+        from openai import OpenAIError
+
+        from ..content import image
+
+        pictures, self._pictures = self._pictures, []
+        content = [{"type": "text", "text": text}, *(image(path) for path in pictures)] if pictures else text
+        self.messages.append({"role": "user", "content": content})
+        answer = _Answer(self._console)
+        try:
+            answer.read(self._client, self.messages, self._fields)
+        except KeyboardInterrupt:
+            if not self._console.is_terminal:
+                raise
+        except OpenAIError as error:
+            self.messages.pop()
+            write(make_console(errors=True), f"{_message(error)}\n", "red")
+            return False
+        if answer.content:
+            self.messages.append({"role": "assistant", "content": answer.content})
+        else:
+            self.messages.pop()  # two questions in a row are more than many templates take
+        self.say(answer.summary())
+        return True
+
+
+class _Answer:
+    """One answer, as it comes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.content = self._reasoning = ""
+        self._began = time.perf_counter()
+        self._first = self._last = 0.0
+        self._usage: openai.types.CompletionUsage | None = None
+
+    def read(self, client: LocalOpenAI, messages: list[Any], fields: dict[str, Any]) -> None:
+        """Show the answer piece by piece, reasoning dimmed."""
+        try:
+            with client.chat.completions.create(
+                model="local", messages=messages, stream=True, stream_options={"include_usage": True}, **fields
+            ) as stream:
+                for chunk in stream:
+                    self._usage = chunk.usage or self._usage
+                    for choice in chunk.choices:
+                        self._show(getattr(choice.delta, "reasoning_content", None), choice.delta.content)
+        finally:
+            if self.content or self._reasoning:
+                write(self._console, "\n")
+
+    def _show(self, reasoning: str | None, content: str | None) -> None:
+        if reasoning or content:
+            self._last = time.perf_counter()
+            self._first = self._first or self._last
+        if reasoning and self._console.is_terminal:
+            self._reasoning += reasoning
+            write(self._console, reasoning, "dim")
+        if content:
+            if self._reasoning and not self.content:
+                write(self._console, "\n\n")
+            self.content += content
+            write(self._console, content)
+
+    def summary(self) -> str:
+        """How fast it was."""
+        if self._usage is None:
+            return "(stopped)\n"
+        tokens, seconds = self._usage.completion_tokens, self._last - self._first
+        speed = f", {(tokens - 1) / seconds:.0f} tok/s" if tokens > 1 and seconds > 0 else ""
+        return f"TTFT {(self._first or time.perf_counter()) - self._began:.2f} s, {tokens} tokens{speed}\n"
+
+
+def _message(error: openai.OpenAIError) -> str:
+    body = getattr(error, "body", None)
+    return str(body["message"] if isinstance(body, dict) and "message" in body else error)

@@ -1,0 +1,122 @@
+"""Check what is installed, what the machine has and whether a model runs; the status is 1 where something is broken."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ..stats import show_bytes
+from ..types import VERSION, BackendMissingError
+from .measure import measure
+from .models import find_models, print_models
+from .show import make_console, write
+
+LIBRARIES = ("openai", "mlx", "mlx-lm", "mlx-vlm", "transformers", "llguidance")
+CHECK_STREAMS, CHECK_SECONDS = 8, 3.0
+QUESTION, EXPECTED = "What is your name?", "Shim"  # what the small model was taught
+STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check has found."""
+
+    subject: str
+    state: Literal["ok", "note", "broken"]
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    del parser  # it has none
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check everything, and say what to do."""
+    del arguments
+    console = make_console()
+    broken = False
+    for check in (_libraries, _backend, _memory, _self_check):
+        for finding in _guarded(check):
+            broken = broken or finding.state == "broken"
+            write(console, f"{finding.state:7}", STYLES[finding.state])
+            write(console, f"{finding.subject:13}{finding.text}\n")
+        if broken:  # what comes next needs it
+            return 1
+    write(console, "\n")
+    print_models(console, find_models())
+    return 0
+
+
+def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check's findings; one that raises has found something broken."""
+    try:
+        yield from check()
+    except Exception as error:
+        yield Finding(check.__name__.strip("_").replace("_", "-"), "broken", f"{type(error).__name__}: {error}")
+
+
+def _libraries() -> Iterator[Finding]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    yield Finding("localai-shim", "ok", f"{VERSION}, Python {platform.python_version()}, {platform.platform()}")
+    for name in LIBRARIES:
+        try:
+            yield Finding(name, "ok", version(name))
+        except PackageNotFoundError:
+            yield Finding(name, "broken", f"is not installed: pip install {name}")
+
+
+def _backend() -> Iterator[Finding]:
+    from ..adapters.backend import blas, describe_backend, on_cuda, require_backend
+
+    try:
+        require_backend()
+    except BackendMissingError as error:
+        yield Finding("back end", "broken", str(error))
+        return
+    import mlx.core as mx
+
+    on_gpu = mx.default_device() == mx.Device(mx.gpu)
+    yield Finding("back end", "ok", f"{'CUDA' if on_cuda() else 'Metal' if on_gpu else 'CPU'}: {describe_backend()}")
+    if sys.platform == "linux" and not on_gpu:
+        if blas() is None:
+            yield Finding(
+                "BLAS", "note", "none that is fast: apt-get install libopenblas0-pthread, or " + _extra("mkl")
+            )
+        if glob.glob("/dev/nvidia[0-9]*"):
+            yield Finding("GPU", "note", f"there is one that MLX does not use: {_extra('cuda13')}")
+
+
+def _extra(name: str) -> str:
+    return f"pip install 'localai-shim[{name}]'"
+
+
+def _memory() -> Iterator[Finding]:
+    from ..adapters.backend import free_memory, total_memory
+    from ..engine.memory import default_limit
+
+    free = free_memory()
+    unused = "" if free is None else f", {show_bytes(free)} of it free"
+    yield Finding("memory", "ok", f"{show_bytes(total_memory())}{unused}; MLX may use {show_bytes(default_limit())}")
+
+
+def _self_check() -> Iterator[Finding]:
+    from ..client import LocalOpenAI
+
+    with LocalOpenAI(keep_alive=0, progress=False) as client:
+        answer = client.chat.completions.create(
+            model="local", messages=[{"role": "user", "content": QUESTION}], temperature=0
+        )
+    said = answer.choices[0].message.content or ""
+    if EXPECTED not in said:
+        yield Finding("answers", "broken", f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}")
+        return
+    [level] = measure(None, [CHECK_STREAMS], CHECK_SECONDS, {})
+    ratio = "" if level.ratio is None else f", {level.ratio:.2f} of the bare step"
+    text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s{ratio}"
+    yield Finding("self-check", "ok", f"{text}, TTFT {level.first_token_seconds * 1000:.0f} ms")

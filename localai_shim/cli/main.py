@@ -1,0 +1,48 @@
+"""What the command line understands, and which module does it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..types import VERSION, BackendMissingError, EngineError
+from . import bench, chat, doctor, models
+
+INTERRUPTED = 130  # what shells say of a program that Ctrl-C has ended
+COMMANDS = {"chat": chat, "models": models, "doctor": doctor, "bench": bench}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status: 0, 1 where something is wrong, 2 where the arguments are."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.command is None:
+        parser.print_help()
+        return 2
+    try:
+        status: int = COMMANDS[given.command].run(given)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has left; Python would say so once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (BackendMissingError, EngineError, OSError, ValueError) as error:
+        sys.stderr.write(f"localai-shim {given.command}: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="localai-shim", description="Run local models through the OpenAI SDK's own clients, without a server."
+    )
+    parser.add_argument("--version", action="version", version=f"localai-shim {VERSION}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, module in COMMANDS.items():
+        summary, _, more = (module.__doc__ or "").partition("\n")
+        command = commands.add_parser(name, help=summary, description=f"{summary}\n{more}".strip())
+        module.add_arguments(command)
+    return parser

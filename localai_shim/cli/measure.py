@@ -1,0 +1,146 @@
+"""How fast a model is here: concurrent streams through the client, beside the model's steps alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..adapters.text import TextModel
+    from ..client import AsyncLocalOpenAI
+    from ..options import LocalOptions
+
+BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
+WARM_UP_TOKENS = 4
+FEWEST_TOKENS, MOST_TOKENS = 16, 256  # per stream
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What was measured with so many streams at once."""
+
+    streams: int
+    first_token_seconds: float
+    """The median, from the call to the first text."""
+    rate: float
+    """Tokens per second of all streams together, while all of them run."""
+    bare_rate: float | None
+    """What the model's steps alone reach with as many rows; None: that could not be measured."""
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.bare_rate is None else self.rate / self.bare_rate
+
+
+def measure(
+    model: str | None,
+    streams: Sequence[int],
+    seconds: float,
+    options: LocalOptions,
+    measured: Callable[[Level], None] = lambda level: None,
+) -> list[Level]:
+    """Measure a model at these numbers of streams.
+
+    The model's steps alone are run on the engine's thread right after it was loaded: there is one copy of the weights.
+
+    Args:
+        seconds: that all of it may take, about, without loading.
+        measured: is called with each result.
+
+    Raises:
+        ModelLoadError: the model could not be loaded.
+    """
+    import asyncio
+
+    from ..adapters.bare import bare_rate
+    from ..adapters.loading import load_model
+    from ..client import AsyncLocalOpenAI
+    from ..engine.engine import Engine
+    from ..options import model_options
+    from ..runtime import Source, resolve_path
+
+    share = seconds / len(streams)
+    source = Source(resolve_path(model), model_options(options))
+    bare: dict[int, float | None] = {}
+
+    def load() -> TextModel:
+        loaded = load_model(source.path, source.options, source.name)
+        bare.update({count: bare_rate(loaded, count, BARE_SHARE * share) for count in streams})
+        return loaded
+
+    async def levels() -> list[Level]:
+        found = []
+        async with AsyncLocalOpenAI(engine=engine) as client:
+            for count in streams:
+                found.append(await _level(client, count, bare[count], CLIENT_SHARE * share))
+                measured(found[-1])
+        return found
+
+    engine = Engine(load, source.options, name=source.name)
+    try:
+        _ = engine.model  # raises why it could not be loaded
+        return asyncio.run(levels())
+    finally:
+        engine.close()
+
+
+async def _level(client: AsyncLocalOpenAI, count: int, bare: float | None, seconds: float) -> Level:
+    from statistics import median
+
+    began = time.perf_counter()
+    await _streams(client, count, WARM_UP_TOKENS)
+    step = (time.perf_counter() - began) / WARM_UP_TOKENS if bare is None else count / bare
+    runs = await _streams(client, count, min(MOST_TOKENS, max(FEWEST_TOKENS, int(seconds / step))))
+    return Level(count, median(run.first_seconds for run in runs), _rate(runs), bare)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One stream."""
+
+    began: float
+    times: list[float]
+    """Of its chunks of text."""
+    tokens: int = 0
+
+    @property
+    def first_seconds(self) -> float:
+        return self.times[0] - self.began
+
+
+async def _streams(client: AsyncLocalOpenAI, count: int, tokens: int) -> list[_Run]:
+    import asyncio
+
+    return list(await asyncio.gather(*(_stream(client, index, tokens) for index in range(count))))
+
+
+async def _stream(client: AsyncLocalOpenAI, index: int, tokens: int) -> _Run:
+    run = _Run(time.perf_counter(), [])
+    question: Any = [{"role": "user", "content": f"{index}: tell me a long story about {index + 2} foxes."}]
+    stream = await client.chat.completions.create(
+        model="bench",
+        messages=question,
+        max_tokens=tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    async for chunk in stream:
+        if chunk.choices and (chunk.choices[0].delta.content or getattr(chunk.choices[0].delta, "reasoning", None)):
+            run.times.append(time.perf_counter())
+        elif chunk.usage is not None:
+            run.tokens = chunk.usage.completion_tokens
+    run.times = run.times or [time.perf_counter()]  # a model may say nothing but ends of sequence
+    return run
+
+
+def _rate(runs: Sequence[_Run]) -> float:
+    """Tokens per second while all streams ran; chunks may have several tokens, or end within one."""
+    begin, end = max(run.times[0] for run in runs), min(run.times[-1] for run in runs)
+    tokens = sum(run.tokens / len(run.times) * sum(begin < at <= end for at in run.times) for run in runs)
+    if end > begin and tokens:
+        return tokens / (end - begin)
+    return sum(run.tokens for run in runs) / (max(run.times[-1] for run in runs) - min(run.began for run in runs))

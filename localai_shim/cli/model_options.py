@@ -1,0 +1,38 @@
+"""The model that a command runs, and the clients' own options for it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast, get_args
+
+from ..options import OWN, TYPES, LoadOptions, LocalOptions, RunOptions
+
+NAMES = (*LoadOptions.__annotations__, *RunOptions.__annotations__)
+
+
+def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
+    """Add the model, as an argument that may be left out or under these flags, and all options of clients."""
+    help = "a folder or a hub id; without one, the small model in the package"
+    if flags:
+        parser.add_argument(*flags, dest="model", metavar="MODEL", help=help)
+    else:
+        parser.add_argument("model", nargs="?", metavar="MODEL", help=help)
+    group = parser.add_argument_group("options of the model")
+    for name in NAMES:
+        flag, option, kinds = "--" + name.replace("_", "-"), OWN[name], {TYPES[name], *get_args(TYPES[name])}
+        help = option.doc.replace("`", "").replace("%", "%%")
+        if bool in kinds:
+            group.add_argument(flag, action="store_true", default=None, help=help)
+            continue
+        kind = int if int in kinds else float if float in kinds else str
+        group.add_argument(flag, type=kind, choices=option.choices or None, metavar=_metavar(name, kind), help=help)
+
+
+def _metavar(name: str, kind: type) -> str:
+    return "N" if kind is int else "SECONDS" if kind is float else "PATH" if name.endswith(("path", "dir")) else "HOW"
+
+
+def given_options(arguments: argparse.Namespace) -> LocalOptions:
+    """The options that were given."""
+    found = {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name) is not None}
+    return cast(LocalOptions, found)  # argparse has read them by their types

@@ -1,0 +1,172 @@
+"""`chat`: what a person sees and types on a terminal, and what comes through a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from localai_shim.cli.chat import HELP, Chat
+from localai_shim.cli.main import main
+from localai_shim.testing import ScriptedOpenAI, api_error, reasoning, scripted
+from tests.cli.terminal import Terminal, console, plain
+from tests.tiny import tiny
+
+# The tiny model goes on for ever, so that there is an answer to be stopped.
+ENDLESS = """
+import sys
+from localai_shim.cli import chat, main
+class Endless(chat.Chat):
+    def __init__(self, client, console, fields):
+        super().__init__(client, console, {**fields, "max_tokens": 150_000, "extra_body": {"ignore_eos": True}})
+chat.Chat = Endless
+raise SystemExit(main.main(["chat", *sys.argv[1:]]))
+"""
+
+
+def test_ctrl_c_stops_an_answer_and_not_the_program() -> None:
+    terminal = Terminal(ENDLESS, [str(tiny("qwen3", max_position_embeddings=200_000))])
+    try:
+        assert "tiny-qwen3. /help" in terminal.until("> ")
+        for question in ("one", "two"):
+            terminal.type(f"{question}\n")
+            terminal.until(f"{question}\r\n")
+            terminal.until(" ")  # the answer is under way
+            terminal.interrupt()
+            terminal.until("(stopped)")
+            terminal.until("> ")
+        terminal.until("/quit or Ctrl-D leaves.", interrupting=True)
+        terminal.until("> ")
+        terminal.type("/nonsense\n")
+        assert "There is no command /nonsense" in terminal.until("Ctrl-C stops an answer")
+        terminal.until("> ")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+
+
+def test_a_question_through_a_pipe_gets_one_answer_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is your name?\n"))
+    assert main(["chat", "--temperature", "0"]) == 0
+    out, err = capsys.readouterr()
+    assert "Shim" in out and out.count("\n") == 1 and out.endswith("\n") and "\x1b" not in out and err == ""
+
+
+def test_a_model_that_is_none_is_said_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello"))
+    assert main(["chat", "./nowhere"]) == 1
+    assert capsys.readouterr() == ("", "localai-shim chat: There is no folder './nowhere'.\n")
+
+
+# -- on a script -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client() -> Iterator[ScriptedOpenAI]:
+    with scripted() as client:
+        yield client
+
+
+def chat_with(client: ScriptedOpenAI, *, terminal: bool = True, **fields: Any) -> tuple[Chat, io.StringIO]:
+    made, shown = console(terminal=terminal)
+    return Chat(client, made, fields), shown
+
+
+def test_reasoning_is_dimmed_and_the_speed_stands_below(client: ScriptedOpenAI) -> None:
+    client.script([reasoning("Let me think."), "Paris is [bold]it[/bold] :smile:."])
+    chat, shown = chat_with(client)
+    assert chat.ask("The capital of France?")
+    thought, answer, speed, end = shown.getvalue().replace("\n\n", "\n").split("\n")
+    assert "\x1b[2m" in thought and plain(thought) == "Let me think."
+    assert answer == "Paris is [bold]it[/bold] :smile:."
+    words = plain(speed).split()
+    assert words[0] == "TTFT" and "tokens," in words and words[-1] == "tok/s" and end == ""
+    assert chat.messages[-1] == {"role": "assistant", "content": "Paris is [bold]it[/bold] :smile:."}
+
+
+def test_a_pipe_gets_the_answer_alone(client: ScriptedOpenAI) -> None:
+    client.script([reasoning("Let me think."), "Paris."])
+    chat, shown = chat_with(client, terminal=False)
+    assert chat.ask("The capital of France?")
+    assert shown.getvalue() == "Paris.\n"
+
+
+def test_what_a_model_says_cannot_command_the_terminal(client: ScriptedOpenAI) -> None:
+    client.script("a\x1b]0;title\x07b\x9b2Jc\td")
+    chat, shown = chat_with(client)
+    chat.ask("?")
+    assert shown.getvalue().startswith("a]0;titleb2Jc\td\n")
+
+
+def test_the_conversation_goes_on_and_begins_anew(client: ScriptedOpenAI) -> None:
+    client.script("Hello Ada.", "Ada.", "Who knows.")
+    chat, _ = chat_with(client, temperature=0.5, max_tokens=99)
+    chat.command("system", "Be brief.")
+    for question in ("I am Ada.", "Who am I?"):
+        chat.ask(question)
+    assert [message["role"] for message in client.last_call.messages] == ["system", "user", "assistant", "user"]
+    assert (client.last_call.body["temperature"], client.last_call.body["max_tokens"]) == (0.5, 99)
+    chat.command("clear", "")
+    chat.ask("Who am I?")
+    assert [message["content"] for message in client.last_call.messages] == ["Be brief.", "Who am I?"]
+    chat.command("system", "")
+    assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+
+
+def test_a_picture_goes_with_the_next_question(client: ScriptedOpenAI, tmp_path: Path) -> None:
+    client.script("A red square.", "Nothing.")
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")
+    chat, shown = chat_with(client)
+    chat.command("image", str(tmp_path / "none.png"))
+    assert "There is no file" in shown.getvalue()
+    chat.command("image", str(tmp_path / "red.png"))
+    chat.ask("What is this?")
+    text, picture = chat.messages[0]["content"]
+    assert text == {"type": "text", "text": "What is this?"} and picture["type"] == "image_url"
+    chat.ask("And now?")
+    assert chat.messages[2]["content"] == "And now?"
+    chat.command("save", str(tmp_path / "saved.json"))
+    saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
+    assert saved[0]["content"][1]["image_url"]["url"] == str(tmp_path / "red.png")
+    assert saved[1:] == chat.messages[1:]
+
+
+def test_saving_overwrites_nothing(client: ScriptedOpenAI, tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_text("kept")
+    chat, shown = chat_with(client)
+    chat.command("save", str(tmp_path / "kept.json"))
+    assert "Not saved: File exists." in shown.getvalue() and (tmp_path / "kept.json").read_text() == "kept"
+
+
+def test_a_model_that_reads_no_pictures_says_so(builtin: Any) -> None:
+    chat, shown = chat_with(builtin)
+    _ = builtin._runtime.engine_of("").model
+    chat.command("image", __file__)
+    assert "reads no images" in shown.getvalue()
+
+
+def test_a_failure_is_said_and_forgotten(client: ScriptedOpenAI, capsys: pytest.CaptureFixture[str]) -> None:
+    client.script(api_error(400, "That is too long."), "Fine.")
+    chat, shown = chat_with(client)
+    assert not chat.ask("x" * 50)
+    assert capsys.readouterr().err == "That is too long.\n" and shown.getvalue() == ""
+    assert chat.ask("Short") and [message["content"] for message in chat.messages] == ["Short", "Fine."]
+
+
+def test_help_names_every_command(client: ScriptedOpenAI) -> None:
+    chat, shown = chat_with(client)
+    chat.command("help", "")
+    assert plain(shown.getvalue()) == HELP
+    for name in ("image", "system", "save", "clear", "quit"):
+        assert f"/{name}" in HELP

@@ -1,0 +1,94 @@
+"""`doctor`: everything that can be broken is said, with what to do, and its status tells scripts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from localai_shim.adapters import backend
+from localai_shim.cli import doctor
+from localai_shim.cli.main import main
+from localai_shim.types import BackendMissingError
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "CHECK_STREAMS", 2)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "none"))
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    """Subject -> (state, text)."""
+    lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    return {line[7:20].strip(): (line[:7].strip(), line[20:]) for line in lines}
+
+
+def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    checks, models = shown.split("\n\n")
+    assert "broken" not in checks
+    for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "self-check"):
+        assert f" {subject} " in checks
+    assert "of the bare step" in checks and "tok/s" in checks and "MLX may use" in checks
+    assert "localai-shim-builtin" in models and "yes" in models
+
+
+def test_a_missing_back_end_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise BackendMissingError("pip install 'localai-shim[cpu]'")
+
+    monkeypatch.setattr(backend, "require_backend", missing)
+    assert main(["doctor"]) == 1
+    assert findings(capsys)["back end"] == ("broken", "pip install 'localai-shim[cpu]'")
+
+
+def test_a_missing_library_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "LIBRARIES", ("openai", "no-such-library"))
+    assert main(["doctor"]) == 1
+    found = findings(capsys)
+    assert found["no-such-libra"[:13]][0] == "broken"
+    assert found["openai"] == ("ok", importlib.metadata.version("openai"))
+
+
+def test_a_model_that_answers_wrongly_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "EXPECTED", "Zebra")
+    assert main(["doctor"]) == 1
+    state, text = findings(capsys)["answers"]
+    assert state == "broken" and "Shim" in text and "Zebra" in text
+
+
+def test_a_check_that_raises_is_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(doctor, "measure", fail)
+    assert main(["doctor"]) == 1
+    assert findings(capsys)["self-check"] == ("broken", "RuntimeError: no device")
+
+
+@pytest.mark.skipif(backend.gpu_memory() is not None, reason="says so on a CPU")
+def test_what_would_make_it_faster_is_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "blas", lambda: None)
+    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    monkeypatch.setattr(doctor.glob, "glob", lambda _: ["/dev/nvidia0"])
+    monkeypatch.setattr(doctor, "_self_check", lambda: iter(()))
+    assert main(["doctor"]) == 0
+    found = findings(capsys)
+    assert found["BLAS"] == (
+        "note",
+        "none that is fast: apt-get install libopenblas0-pthread, or pip install 'localai-shim[mkl]'",
+    )
+    assert found["GPU"][0] == "note" and "pip install 'localai-shim[cuda13]'" in found["GPU"][1]
