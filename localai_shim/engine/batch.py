@@ -124,7 +124,7 @@ class Batch:
             if self._cache.wants_compaction:
                 self._compact()
             if self._speculation is not None and (tokens := self._run_several(self._speculation)):
-                self._timed = (rows, tokens, start) if ahead else None
+                self._timed = (rows, tokens, start + self._speculation.spent) if ahead else None
                 return
             self._launch()
         self._prepare()
@@ -387,7 +387,13 @@ class Batch:
         self._states = states if any(state is not None for state in states) else None
         if self._sampler is not None:
             self._sampler.retire()
+        self._tell()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
+
+    def _tell(self) -> None:
+        """Have drafters drop what they keep of rows that have left."""
+        if self._speculation is not None and self._speculation.costly is not None:
+            self._speculation.costly.keep(self.rows)
 
     def _new_cache(self) -> Buckets:
         return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
@@ -395,3 +401,4 @@ class Batch:
     def _forget(self) -> None:
         self._cache, self._places, self._unkept = self._new_cache(), [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
+        self._tell()

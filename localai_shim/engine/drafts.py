@@ -38,6 +38,27 @@ class Drafter(Protocol):
         ...
 
 
+class CostlyDrafter(Drafter, Protocol):
+    """One whose guesses take time: it is asked with nothing in flight, and only for what is to be run."""
+
+    @property
+    def most(self) -> int:
+        """Drafts of a row in one step."""
+        ...
+
+    def takes(self, row: Row) -> bool:
+        """Whether it may have drafts for a row, sooner or later."""
+        ...
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        """What so many drafts for each of so many rows take, in ordinary steps of so many seconds; None: not known."""
+        ...
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """These are running; what it has of others is to be dropped."""
+        ...
+
+
 class ForcedTokens:
     """What a row's grammar leaves no choice about."""
 

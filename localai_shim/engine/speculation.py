@@ -7,6 +7,7 @@ as far as its guesses were right: also those that were not run, as what a row em
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ..stats import DraftCounts
-from .drafts import Drafter, ForcedTokens, PredictedText, PromptLookup
+from .drafts import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 from .row import Row
 from .verify import MAX_STEP_TOKENS
 
@@ -29,6 +30,7 @@ MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 FORGET_EVERY = 64  # refusals of drafts, after which a measurement that spoke against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
+TRUST_EVERY, TRUST_AGAIN = 256, 0.7  # refusals of a costly source, after which it gets such a share once more
 
 
 def own_drafters() -> list[Drafter]:
@@ -97,6 +99,11 @@ class StepCosts:
             measured = self._several.setdefault((_group(rows), _size(tokens)), deque(maxlen=SEVERAL_STEPS))
             measured.append(seconds / median(base))
 
+    def seconds(self, rows: int) -> float | None:
+        """What an ordinary step takes; None: nobody has measured it."""
+        base = self._base.get(rows)
+        return median(base) if base else None
+
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
 
@@ -145,6 +152,8 @@ class Speculation:
             token is masked, and what comes of such a token may be no number.
         few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
         counts: by source.
+        costly: asked where no other has a better guess, and where that pays.
+        spent: seconds that it took for the latest drafts, which are no part of what a step costs.
     """
 
     drafters: Sequence[Drafter]
@@ -152,15 +161,22 @@ class Speculation:
     vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: StepCosts = field(default_factory=StepCosts)
+    costly: CostlyDrafter | None = None
+    spent: float = 0.0
+    _refused: int = 0
     _run: list[_Guess | None] = field(default_factory=list)
 
     def expects(self, rows: Sequence[Row]) -> bool:
         """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then."""
-        return bool(rows) and self._choose(rows, self._guess(rows)) > 0
+        if not rows:
+            return False
+        guesses = self._guess(rows)
+        return self._choose(rows, guesses) > 0 or self._plan(rows, guesses)[1] > 0
 
     def drafts(self, rows: Sequence[Row]) -> list[list[int]] | None:
         """The drafts to run, per row; None: an ordinary step."""
         guesses = self._guess(rows)
+        self._ask_costly(rows, guesses)
         most = self._choose(rows, guesses)
         if not most and not any(row.replay for row in rows):
             return None
@@ -183,7 +199,7 @@ class Speculation:
     def _guess(self, rows: Sequence[Row]) -> list[_Guess | None]:
         """Each row's drafts, by the first source that has some."""
         out: list[_Guess | None] = [None] * len(rows)
-        most = [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]
+        most = _room(rows)
         open_rows = [i for i, row in enumerate(rows) if most[i] > 0 and row.request.speculation]
         for drafter in self.drafters:
             asked = []
@@ -203,6 +219,52 @@ class Speculation:
                     out[i] = _Guess(drafter, trust, tokens)
             open_rows = [i for i in open_rows if out[i] is None]
         return out
+
+    def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> tuple[list[int], int]:
+        """The rows that the costly source should draft for, and how many tokens of each; 0: it does not pay."""
+        if (costly := self.costly) is None:
+            return [], 0
+        room = _room(rows)
+        which: list[tuple[int, _Trust]] = []
+        for i, row in enumerate(rows):
+            if room[i] > 0 and row.generated and row.request.speculation and costly.takes(row):
+                trust, guess = self._trust(row, costly), guesses[i]
+                if trust.guess:
+                    trust.learn(row)
+                if trust.resume <= row.generated and (guess is None or guess.trust.rate < trust.rate):
+                    which.append((i, trust))
+        best, chosen = MIN_GAIN * len(rows), 0
+        step = self.costs.seconds(len(rows)) if which else None
+        for cap in sorted({*DRAFT_CAPS, costly.most}) if which else ():
+            tokens = max(len(rows[i].replay) + 1 + min(cap, room[i]) for i, _ in which)
+            cost = self.costs.relative(len(rows), tokens)
+            if cost is None or cap > costly.most:
+                break
+            cost += costly.cost(len(which), cap, step)
+            gain = (len(rows) + sum(trust.expected(min(cap, room[i])) for i, trust in which)) / cost
+            if gain > best and (cost <= MAX_COST or len(which) == len(rows)):
+                best, chosen = gain, cap
+        if which and not chosen:
+            self._refused += 1
+            if self._refused % TRUST_EVERY == 0:
+                for _, trust in which:
+                    trust.rate = max(trust.rate, TRUST_AGAIN)
+        return [i for i, _ in which], chosen
+
+    def _ask_costly(self, rows: Sequence[Row], guesses: list[_Guess | None]) -> None:
+        """Put the costly source's drafts, where they pay, in the place of other guesses."""
+        self.spent = 0.0
+        which, most = self._plan(rows, guesses)
+        if self.costly is None or not most:
+            return
+        start, room = time.perf_counter(), _room(rows)
+        found = self._ask(self.costly, [rows[i] for i in which], [min(most, room[i]) for i in which])
+        for i, tokens in zip(which, found, strict=True):
+            if tokens:
+                trust = self._trust(rows[i], self.costly)
+                trust.since, trust.guess = rows[i].generated, tokens
+                guesses[i] = _Guess(self.costly, trust, tokens)
+        self.spent = time.perf_counter() - start
 
     def _trust(self, row: Row, drafter: Drafter) -> _Trust:
         key = (self, drafter)
@@ -240,3 +302,8 @@ class Speculation:
         if not chosen:
             self.costs.refuse(len(rows))
         return chosen
+
+
+def _room(rows: Sequence[Row]) -> list[int]:
+    """Most drafts of each row in the next step."""
+    return [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]
