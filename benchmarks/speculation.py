@@ -44,6 +44,9 @@ class Oracle:
         self.known: dict[tuple[int, ...], Sequence[int]] = {}
         self.random = random.Random(1)
 
+    def takes(self, row: Row) -> bool:
+        return True
+
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
         return [self._for(row, min(n, ORACLE_DRAFTS)) for row, n in zip(rows, most, strict=True)]
 

@@ -79,7 +79,7 @@ class Batch:
         self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
-        self._timed: tuple[list[Row], int, float] | None = None  # rows of the last step, tokens of each, its beginning
+        self._timed: tuple[list[Row], int, float] | None = None  # rows of the last step, tokens of each: 0 for one not built ahead; its beginning
         self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
@@ -112,9 +112,10 @@ class Batch:
         start, rows, (timed, self._timed) = time.perf_counter(), self.rows, (self._timed, None)
         if timed is not None and self._speculation is not None and timed[0] is rows:  # nobody has joined or left
             self._speculation.costs.note(len(rows), timed[1], start - timed[2])
-        ordinary = self._in_flight and ahead and not self._new and not self._held
+        usual, held, begin = self._in_flight and ahead and not self._new, self._held, start
         if self._in_flight:
             self._finish()
+            begin = time.perf_counter()
             if self._deliver is not None and not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
             self.keep_prompts()
@@ -123,8 +124,9 @@ class Batch:
         if not self._in_flight:
             if self._cache.wants_compaction:
                 self._compact()
+            rows = self.rows
             if self._speculation is not None and (tokens := self._run_several(self._speculation)):
-                self._timed = (rows, tokens, start + self._speculation.spent) if ahead else None
+                self._timed = (rows, tokens, begin + self._speculation.spent) if ahead else None
                 return
             self._launch()
         self._prepare()
@@ -132,7 +134,7 @@ class Batch:
         self._held = speculation is not None and ahead and not self._new and speculation.expects(self.rows)
         if ahead and not self._new and not self._held:
             self._build()
-        self._timed = (rows, 1, start) if ordinary else None
+        self._timed = (rows, 0 if held else 1, start) if usual else None
         self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
@@ -232,7 +234,7 @@ class Batch:
         Returns:
             The most tokens that it ran of a row; 0: there are no drafts.
         """
-        drafts = speculation.drafts(self.rows)
+        drafts = speculation.drafts(self.rows, wanted=not self._new)  # what joins has its first tokens soon
         if drafts is None:
             return 0
         if not self._new:
