@@ -79,7 +79,8 @@ class Batch:
         self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
-        self._timed: tuple[list[Row], int, float] | None = None  # rows of the last step, tokens of each: 0 for one not built ahead; its beginning
+        self._timed: tuple[list[Row], int, float] | None = None
+        """Rows of the last step, tokens of each (0: one, not built ahead), and when it began."""
         self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 

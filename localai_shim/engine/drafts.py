@@ -118,26 +118,36 @@ class _Seen:
     def __init__(self, prompt: Sequence[int]) -> None:
         self._tokens = np.array(prompt, dtype=np.int32)
         self._length, self._output = len(prompt), 0
+        self._at: int | None = None
+        """Behind what stood before: the output has gone on as that did, up to here."""
 
     def after(self, output: Sequence[int], most: int) -> Sequence[int]:
-        """What stood behind the present end when that came last, at most so many."""
-        self._append(output[self._output :])
+        """What stood behind the present end when that came before, at most so many."""
+        came = output[self._output :]
+        self._append(came)
         self._output = len(output)
         tokens, length = self._tokens, self._length
-        if length <= GRAM_TOKENS:
+        if self._at is not None and tokens[self._at : self._at + len(came)].tolist() == came:
+            self._at += len(came)
+        else:
+            self._at = self._search()
+        if self._at is None:
             return ()
-        end = tokens[length - GRAM_TOKENS : length].tolist()
-        # The places behind each occurrence of the last token; of these, those that the tokens before it agree with.
-        places = np.flatnonzero(tokens[GRAM_TOKENS - 1 : length - 1] == end[-1]) + GRAM_TOKENS
-        for back in range(2, GRAM_TOKENS + 1):
-            places = places[tokens[places - back] == end[-back]]
-        if not len(places):
-            return ()
-        start = int(places[-1])
-        found: list[int] = tokens[start : min(start + most, length)].tolist()
+        found: list[int] = tokens[self._at : min(self._at + most, length)].tolist()
         while len(found) < most:  # the output repeats itself at once: so it may go on
             found += found[: most - len(found)]
         return found
+
+    def _search(self) -> int | None:
+        """The latest place behind the tokens of the present end."""
+        tokens, length = self._tokens, self._length
+        if length <= GRAM_TOKENS:
+            return None
+        end = tokens[length - GRAM_TOKENS : length].tolist()
+        places = np.flatnonzero(tokens[GRAM_TOKENS - 1 : length - 1] == end[-1]) + GRAM_TOKENS
+        for back in range(2, GRAM_TOKENS + 1):
+            places = places[tokens[places - back] == end[-back]]
+        return int(places[-1]) if len(places) else None
 
     def _append(self, tokens: Sequence[int]) -> None:
         length = self._length + len(tokens)

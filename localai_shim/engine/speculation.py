@@ -99,8 +99,8 @@ class StepCosts:
         self._base: dict[int, deque[float]] = {}
         """By rows: seconds of ordinary steps."""
         self._several: dict[tuple[int, int], deque[float]] = {}
-        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows; size -1 is one token that
-        was not built ahead."""
+        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
+        built ahead."""
         self._seen: set[tuple[int, int]] = set()
         self._refused = 0
 
