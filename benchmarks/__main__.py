@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--repeats", type=int, help="runs of each method (default 3)")
     add("--servers", action="store_true", help="instead: compare with mlx_lm.server and mlx_vlm.server over HTTP")
     add("--soak", action="store_true", help="instead: memory over 10,000 requests of which many are cancelled")
-    add("--gpu", action="store_true", help="instead: a model of the shape of 8B ones, on a GPU")
+    add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation: its drafts")
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
     add("--profile", action="store_true", help="instead: show where 32 streams spend their time")
     add("--blas", action="store_true", help="instead: show what the BLAS that was found is worth (Linux, CPU)")
@@ -76,7 +76,8 @@ def main() -> None:
     elif options.soak:
         finish(options, {"soak": soak.measure(options.quick)}, {})
     elif options.gpu:
-        finish(options, {"gpu": gpu.measure(options.gpu_size, options.repeats, options.quick)}, {})
+        drafts = options.only == ["speculation"]
+        finish(options, {"gpu": gpu.measure(options.gpu_size, options.repeats, options.quick, drafts)}, {})
     else:
         with ExitStack() as stack:
             run_parts(options, stack)

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,9 @@ from localai_shim import AsyncLocalOpenAI
 from localai_shim.adapters.cuda_attention import use_attention
 from localai_shim.adapters.quantised import batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, TextModel
-from localai_shim.engine.engine import Engine
+from localai_shim.engine.engine import Engine, EngineOptions
 
-from . import batch_generator, gpu_shapes, models, report, throughput
+from . import batch_generator, gpu_drafts, gpu_shapes, models, report, throughput
 from .bare import BareModel
 from .figures import Figure, Section, print_figures, ratios, spread
 from .models import Size
@@ -50,13 +51,14 @@ class _Test(NamedTuple):
     client: AsyncLocalOpenAI
 
 
-def measure(name: str, repeats: int, quick: bool) -> Section:
+def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> Section:
     """bf16 and 4-bit: decoding at 1 and 32 streams, and the prefill of a long prompt.
 
     Args:
         name: one of `SIZES`; the 8B shape is measured on a GPU only.
         repeats: runs of each method.
         quick: shorter streams.
+        only_drafts: several tokens per step, and nothing else.
     """
     on_gpu = mx.default_device() == mx.Device(mx.gpu)
     section = Section()
@@ -71,12 +73,19 @@ def measure(name: str, repeats: int, quick: bool) -> Section:
         config = {**models.qwen3_config(size, size.vocabulary), "eos_token_id": end}
         model = models.new_model(config)
         models.randomise(model, size.vocabulary, quiet, mx.bfloat16 if on_gpu else mx.float32)
+        if only_drafts:
+            gpu_drafts.forget_context(model)
         for kind, bits in (("bf16", None), ("4-bit", 4)):
             if bits is not None:
                 _quantize(model, group_size=_GROUP, bits=bits)
                 mx.eval(model.parameters())
             for key, value in report.machine_facts(model, config).items():
                 print(f"{key}: {value}")
+            if only_drafts:
+                clients = partial(_client, folder, model, tokenizer, config, bits)
+                gpu_drafts.measure(section, kind, clients, tokenizer, repeats)
+                gpu_drafts.step_seconds(section, kind, _ours(folder, model, tokenizer, config, bits))
+                continue
             with _client(folder, model, tokenizer, config, bits) as client:
                 prompts = Prompts(tokenizer, size.prompt_tokens)
                 new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
@@ -94,7 +103,12 @@ def measure(name: str, repeats: int, quick: bool) -> Section:
 
 @contextmanager
 def _client(
-    folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    config: dict[str, Any],
+    bits: int | None,
+    options: EngineOptions | None = None,
 ) -> Iterator[AsyncLocalOpenAI]:
     """A client whose engine has a model of its own with the same weights: engines change the layers of theirs."""
 
@@ -103,7 +117,7 @@ def _client(
         loaded.warm_up()
         return loaded
 
-    engine = Engine(load)
+    engine = Engine(load, options)
     try:
         engine.wait()
         yield AsyncLocalOpenAI(engine=engine)

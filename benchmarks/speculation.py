@@ -44,6 +44,9 @@ class Oracle:
         self.known: dict[tuple[int, ...], Sequence[int]] = {}
         self.random = random.Random(1)
 
+    def takes(self, row: Row) -> bool:
+        return True
+
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
         return [self._for(row, min(n, ORACLE_DRAFTS)) for row, n in zip(rows, most, strict=True)]
 
@@ -67,17 +70,25 @@ def drafting(*drafters: Drafter) -> Iterator[None]:
 class Pair:
     """The same model with drafts and without."""
 
-    def __init__(self, model: Path, *drafters: Drafter) -> None:
-        self.off = AsyncLocalOpenAI(model=model, speculation="off", keep_alive=0)
+    def __init__(self, off: AsyncLocalOpenAI, on: AsyncLocalOpenAI) -> None:
+        self.off, self.on = off, on
+
+    @classmethod
+    def of(cls, model: Path, *drafters: Drafter) -> Pair:
+        """Two clients of a folder, the one with these drafters; none: with its own."""
+        off = AsyncLocalOpenAI(model=model, speculation="off", keep_alive=0)
         with drafting(*drafters):
-            self.on = AsyncLocalOpenAI(model=model, speculation="auto", keep_alive=0)
-            asyncio.run(_stream(self.on, {"messages": [{"role": "user", "content": "Hello"}]}, 4))
+            on = AsyncLocalOpenAI(model=model, speculation="auto", keep_alive=0)
+            asyncio.run(_stream(on, {"messages": [{"role": "user", "content": "Hello"}]}, 4))
+        return cls(off, on)
 
     def close(self) -> None:
         for client in (self.on, self.off):
             asyncio.run(client.close())
 
-    def compare(self, counts: Sequence[int], fields: Callable[[int], Fields], new_tokens: int, repeats: int) -> Found:
+    def compare(
+        self, counts: Sequence[int], fields: Callable[[int], Fields], new_tokens: int, repeats: int, close: bool = True
+    ) -> Found:
         """By number of streams, decode rates without and with drafts, in turns; then both clients are closed.
 
         Args:
@@ -95,7 +106,8 @@ class Pair:
                             its.append(rate)
                 found[count] = rates
         finally:
-            self.close()
+            if close:
+                self.close()
         return found
 
 
@@ -123,15 +135,20 @@ async def _stream(client: AsyncLocalOpenAI, fields: dict[str, Any], new_tokens: 
     return out, text
 
 
-async def _tokens(client: AsyncLocalOpenAI, fields: Fields, new_tokens: int) -> list[tuple[Any, Any]]:
-    """(tokens of the prompt, tokens of the answer) of each request."""
+def known_answers(client: AsyncLocalOpenAI, fields: Fields, new_tokens: int) -> dict[tuple[int, ...], Sequence[int]]:
+    """Tokens of the prompt -> tokens of the answer, for each request."""
     extra = {"ignore_eos": True, "return_token_ids": True}
-    made = [
-        client.chat.completions.create(model="bench", max_tokens=new_tokens, temperature=0, extra_body=extra, **each)
-        for each in fields
-    ]
-    found: list[Any] = list(await asyncio.gather(*made))
-    return [(tuple(each.prompt_token_ids), each.choices[0].token_ids) for each in found]
+
+    async def main() -> list[Any]:
+        made = [
+            client.chat.completions.create(
+                model="bench", max_tokens=new_tokens, temperature=0, extra_body=extra, **each
+            )
+            for each in fields
+        ]
+        return list(await asyncio.gather(*made))
+
+    return {tuple(each.prompt_token_ids): each.choices[0].token_ids for each in asyncio.run(main())}
 
 
 def edited(text: str) -> str:
@@ -169,7 +186,7 @@ def _questions(count: int, seed: int) -> list[dict[str, Any]]:
 
 def _predictions(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     """The shipped checkpoint says again what it said, but for the edits in the prediction."""
-    pair = Pair(CHECKPOINT)
+    pair = Pair.of(CHECKPOINT)
 
     def fields(count: int) -> Fields:
         questions = _questions(count, count)
@@ -193,7 +210,7 @@ def _forced(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     rows = {"type": "array", "items": record, "minItems": 1_000}
     schema = {"type": "object", "properties": {"rows": rows}, "required": ["rows"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "records", "strict": True, "schema": schema}}
-    pair = Pair(CHECKPOINT, ForcedTokens())
+    pair = Pair.of(CHECKPOINT, ForcedTokens())
     return pair.compare(
         counts,
         lambda count: [{**each, "response_format": form} for each in _questions(count, count)],
@@ -204,11 +221,11 @@ def _forced(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     oracle = Oracle()
-    pair = Pair(bench.folder, oracle)
+    pair = Pair.of(bench.folder, oracle)
 
     def fields(count: int) -> Fields:
         made = [{"messages": prompt.messages} for prompt in bench.prompts_of(64, seed=count).take(count)]
-        oracle.known |= dict(asyncio.run(_tokens(pair.off, made, new_tokens)))
+        oracle.known |= known_answers(pair.off, made, new_tokens)
         return made
 
     return pair.compare(counts, fields, new_tokens, bench.repeats)
@@ -216,7 +233,7 @@ def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     """Sampled tokens of a random model."""
-    pair = Pair(bench.folder)
+    pair = Pair.of(bench.folder)
     prompts = bench.prompts_of(64, seed=9)
 
     def fields(count: int) -> Fields:

@@ -4,7 +4,8 @@ What MLX 0.32.4 does there, measured on an H100 with a model of the shape of 8B 
 * For several queries it has cuDNN build a plan for each new pair of query and key lengths, which takes 70 to 90 ms, and
   the other products of a pass prepare for each new number of tokens. Prompts all differ in length. So passes are filled
   up to one of few lengths, and attention as well: `fill` and `attend`.
-* For one query per row a mask array leaves its fused attention: see `cuda_decode`.
+* For one query per row a mask array leaves its fused attention, and for a few its products prepare for each new number
+  of columns: see `cuda_decode`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from .contents import UPSTREAMS
 LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
 """Tokens that a pass is filled up to; beyond them, multiples of `_grain`."""
 
-FEW_QUERIES = 16
-"""Up to so many a row attention is computed by `attend_few`."""
+FEW_QUERIES = cuda_decode.MOST_QUERIES
+"""Up to so many a row attention is computed by `cuda_decode`; where that does not know the shapes, `attend_few`."""
 
 _PLANNED_DIM = 128  # cuDNN is used for heads up to this size, in half precision
 _HALF = (mx.bfloat16, mx.float16)
@@ -140,10 +141,10 @@ def _attend(
     array = mask if isinstance(mask, mx.array) else None
     theirs = array is not None and (array.dtype != mx.bool_ or getattr(cache, "left_padding", None) is not None)
     if not hasattr(cache, "bits") and not theirs:
-        if array is mask and cuda_decode.fits(queries, keys, values):
+        known = array is mask if queries.shape[2] == 1 else array is not None or mask == "causal"
+        if known and cuda_decode.fits(queries, keys, values):
             return cuda_decode.attend(queries, keys, values, array, scale, sinks)
-        few = 1 < queries.shape[2] <= FEW_QUERIES and (array is not None or mask == "causal")
-        if few and _has_plan(queries, values):
+        if known and 1 < queries.shape[2] <= FEW_QUERIES and _has_plan(queries, values):
             return attend_few(queries, keys, values, scale, array, sinks)
         if array is not None and _has_plan(queries, values):
             return attend_masked(queries, keys, values, scale, array, sinks)
@@ -199,7 +200,7 @@ def attend_few(
     rows, heads, tokens, dim = queries.shape
     key_heads, columns = keys.shape[1], keys.shape[2]
     if mask is None:
-        mask = mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
+        mask = cuda_decode.causal(tokens, columns)
     shape = (rows, key_heads, heads // key_heads, tokens, columns)
     scores = (queries * scale).reshape(rows, key_heads, -1, dim) @ keys.swapaxes(-1, -2)
     scores = mx.where(mask[..., None, :, :], scores.reshape(shape).astype(mx.float32), -mx.inf)

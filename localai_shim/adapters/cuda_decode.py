@@ -1,4 +1,4 @@
-"""A CUDA kernel for attention of one query per row to keys that a mask chooses.
+"""A CUDA kernel for attention of one query per row, or a few, to keys that a mask chooses.
 
 MLX's own kernels (0.32.4) take no mask for one query: a mask array leads to separate products over all keys, with
 scores in half precision; and without a mask cuDNN builds a plan for each new number of rows and capacity of the cache,
@@ -14,11 +14,13 @@ Relative error beside float32: 1.7e-3 (mask array: 4.6e-3); where scores reach h
 
 The keys of a row are split between blocks. In a block each warp goes over some of them with a running maximum and sum
 (online softmax, Milakov and Gimelshein 2018; split as in Flash-Decoding, Dao et al. 2023). Keys that the mask leaves
-out are not read. A second kernel joins the splits.
+out are not read. A second kernel joins the splits. Several queries of a row are as many more heads that share a key
+head; which of them see a key is a bit of a number, made once per step.
 """
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -29,6 +31,7 @@ _WARPS = 4  # of a block; 8 were no faster
 _KEYS_PER_SPLIT = 128  # at least
 _HEADS_PER_BLOCK = 8  # query heads that share a key head, and so one reading of it
 _KEYS_AHEAD = {True: 4, False: 2}  # keys that a lane group has in flight, with up to four heads and with more
+MOST_QUERIES = 16  # of a row
 _DIMS = (64, 80, 96, 128, 256)
 _TYPES = (mx.bfloat16, mx.float16)
 
@@ -37,12 +40,12 @@ def fits(queries: mx.array, keys: mx.array, values: mx.array) -> bool:
     """Whether the kernel knows these shapes and types.
 
     Args:
-        queries: `[rows, heads, 1, dim]`.
+        queries: `[rows, heads, tokens, dim]`.
         keys: `[rows, key heads, columns, dim]`.
         values: as the keys.
     """
     return (
-        queries.shape[2] == 1
+        queries.shape[2] <= MOST_QUERIES
         and queries.dtype in _TYPES
         and queries.dtype == keys.dtype == values.dtype
         and queries.shape[-1] in _DIMS
@@ -58,41 +61,70 @@ def attend(
     scale: float,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """`[rows, heads, 1, dim]`: what `mx.fast.scaled_dot_product_attention` computes of the same arguments.
+    """`[rows, heads, tokens, dim]`: what `mx.fast.scaled_dot_product_attention` computes of the same arguments.
 
     Args:
-        queries: `[rows, heads, 1, dim]`.
+        queries: `[rows, heads, tokens, dim]`.
         keys: `[rows, key heads, columns, dim]`, a slice of a larger buffer where that is at hand.
         values: as the keys.
-        mask: bool, to be broadcast to `[rows, 1, 1, columns]`; at least one column of each row counts. None: all do.
+        mask: bool, to be broadcast to `[rows, 1, tokens, columns]`; at least one column counts for each token. None: it
+            is causal, as for the last tokens.
         scale: of the scores.
         sinks: `[heads]` scores of a key without a value, or None.
     """
-    rows, heads, _, dim = queries.shape
+    rows, heads, tokens, dim = queries.shape
     key_heads, columns = keys.shape[1], keys.shape[2]
-    together = max(n for n in range(1, _HEADS_PER_BLOCK + 1) if heads // key_heads % n == 0)
-    groups = heads // together
+    sharing, together = heads // key_heads * tokens, _HEADS_PER_BLOCK  # one kernel for any number of several tokens
+    if tokens == 1:
+        together = max(n for n in range(1, _HEADS_PER_BLOCK + 1) if sharing % n == 0)
+    groups = key_heads * -(-sharing // together)
     splits = max(1, min(-(-_BLOCKS // (rows * groups)), -(-columns // _KEYS_PER_SPLIT)))
     template = [("T", queries.dtype), ("D", dim)]
-    chosen = mx.broadcast_to(mx.array(True) if mask is None else mask, (rows, 1, 1, columns))
+    seen = (mx.array(True) if mask is None else mask) if tokens == 1 else _seen_by(mask, tokens, columns)
     sums, stats = _partial(float(scale))(
-        inputs=[queries, keys, values, chosen],
-        template=[*template, ("G", together), ("WARPS", _WARPS), ("U", _KEYS_AHEAD[together <= 4])],
+        inputs=[queries, keys, values, mx.broadcast_to(seen, (rows, 1, 1, columns))],
+        template=[
+            *template,
+            ("G", together),
+            ("WARPS", _WARPS),
+            ("U", _KEYS_AHEAD[together <= 4]),
+            ("SEVERAL", tokens > 1),
+        ],
         grid=(splits * 32 * _WARPS, groups, rows),
         threadgroup=(32 * _WARPS, 1, 1),
-        output_shapes=[(rows, heads, splits, dim), (rows, heads, splits, 2)],
+        output_shapes=[(rows, heads * tokens, splits, dim), (rows, heads * tokens, splits, 2)],
         output_dtypes=[mx.float32, mx.float32],
     )
     out: mx.array
     [out] = _combine(sinks is not None)(
-        inputs=[sums, stats] if sinks is None else [sums, stats, sinks.astype(mx.float32)],
+        inputs=[sums, stats] if sinks is None else [sums, stats, mx.repeat(sinks.astype(mx.float32), tokens)],
         template=template,
-        grid=(rows * heads * dim, 1, 1),
+        grid=(rows * heads * tokens * dim, 1, 1),
         threadgroup=(dim, 1, 1),
-        output_shapes=[(rows, heads, 1, dim)],
+        output_shapes=[(rows, heads, tokens, dim)],
         output_dtypes=[queries.dtype],
     )
     return out
+
+
+_last = threading.local()
+"""By thread: what `_seen_by` was last asked for, and what it said; the layers of a step ask for the same."""
+
+
+def _seen_by(mask: mx.array | None, tokens: int, columns: int) -> mx.array:
+    """`[rows, 1, 1, columns]` or `[columns]` uint32: bit t says whether token t sees the column."""
+    known: tuple[object, object, mx.array] | None = getattr(_last, "known", None)
+    if known is None or known[0] != (tokens, columns) or known[1] is not mask:
+        wide = causal(tokens, columns) if mask is None else mask
+        bits = mx.array([1 << t for t in range(tokens)], mx.uint32)[:, None]
+        seen = mx.where(wide, bits, mx.array(0, mx.uint32)).sum(axis=-2, keepdims=wide.ndim > 2)
+        known = _last.known = (tokens, columns), mask, seen
+    return known[2]
+
+
+def causal(tokens: int, columns: int) -> mx.array:
+    """`[tokens, columns]` bool: what the last tokens of so many see."""
+    return mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
 
 
 @cache
@@ -123,8 +155,10 @@ _PARTIAL = r"""
   constexpr float LEAST = -1e30f;
   __shared__ float shared_m[WARPS][G], shared_l[WARPS][G], shared_acc[WARPS][G][D];
   const int split = blockIdx.x, splits = gridDim.x, row = blockIdx.z;
-  const int head0 = blockIdx.y * G, heads = gridDim.y * G;
-  const int key_head = head0 / (heads / int(k_shape[1]));
+  // A head here is a head and a token: all of a head's tokens, then the next head's.
+  const int queries = q_shape[2], heads = int(q_shape[1]) * queries, sharing = heads / int(k_shape[1]);
+  const int groups = gridDim.y / int(k_shape[1]);
+  const int key_head = blockIdx.y / groups, begin = blockIdx.y % groups * G, head0 = key_head * sharing + begin;
   const int columns = k_shape[2];
   const int share = (columns + splits - 1) / splits;
   const int first = split * share, last = min(columns, first + share);
@@ -133,25 +167,28 @@ _PARTIAL = r"""
   const bool active = part < USED;
   const T* kp = k + row * k_strides[0] + key_head * k_strides[1] + part * VEC;
   const T* vp = v + row * v_strides[0] + key_head * v_strides[1] + part * VEC;
-  const bool* mp = mask + row * mask_strides[0];
+  const auto* mp = mask + row * mask_strides[0];
   float qf[G][VEC], acc[G][VEC], m[G], l[G];
+  int bit[G];
   #pragma unroll
   for (int g = 0; g < G; g++) {
     m[g] = LEAST;
     l[g] = 0;
-    const T* qp = q + row * q_strides[0] + (head0 + g) * q_strides[1] + part * VEC;
+    bit[g] = SEVERAL ? (begin + g) % queries : 0;
+    const bool used = active && begin + g < sharing;
+    const T* qp = q + row * q_strides[0] + (head0 + g) / queries * q_strides[1] + bit[g] * q_strides[2] + part * VEC;
     #pragma unroll
     for (int i = 0; i < VEC; i++) {
       acc[g][i] = 0;
-      qf[g][i] = active ? float(qp[i]) * (SCALE * 1.44269504f) : 0.0f;
+      qf[g][i] = used ? float(qp[i]) * (SCALE * 1.44269504f) : 0.0f;
     }
   }
   for (int t0 = first + warp * TOK * U; t0 < last; t0 += STRIDE) {
-    bool on[U], any = false;
+    unsigned on[U], any = 0;
     #pragma unroll
     for (int u = 0; u < U; u++) {
       const int t = t0 + u * TOK + sub;
-      on[u] = t < last && mp[t * mask_strides[3]];
+      on[u] = t < last ? unsigned(mp[t * mask_strides[3]]) : 0;
       any |= on[u];
     }
     if (!__any_sync(ALL, any)) continue;
@@ -172,7 +209,7 @@ _PARTIAL = r"""
         for (int i = 0; i < VEC; i++) dot += qf[g][i] * float(x[i]);
         #pragma unroll
         for (int step = LANES / 2; step > 0; step /= 2) dot += __shfl_xor_sync(ALL, dot, step);
-        s[u][g] = on[u] ? dot : LEAST;
+        s[u][g] = on[u] >> bit[g] & 1 ? dot : LEAST;
       }
     }
     #pragma unroll
@@ -192,7 +229,7 @@ _PARTIAL = r"""
       for (int i = 0; i < VEC; i++) acc[g][i] *= shrink;
       #pragma unroll
       for (int u = 0; u < U; u++) {
-        s[u][g] = on[u] ? exp2f(s[u][g] - top) : 0.0f;
+        s[u][g] = on[u] >> bit[g] & 1 ? exp2f(s[u][g] - top) : 0.0f;
         l[g] += s[u][g];
       }
     }
@@ -230,6 +267,7 @@ _PARTIAL = r"""
   __syncthreads();
   for (int at = threadIdx.x; at < G * D; at += WARPS * 32) {
     const int g = at / D, d = at % D;
+    if (begin + g >= sharing) break;
     float top = LEAST, total = 0, weight = 0;
     #pragma unroll
     for (int w = 0; w < WARPS; w++) top = max(top, shared_m[w][g]);

@@ -79,7 +79,8 @@ class Batch:
         self._logits: Any = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
-        self._timed: tuple[list[Row], int, float] | None = None  # rows of the last step, tokens of each, its beginning
+        self._timed: tuple[list[Row], int, float] | None = None
+        """Rows of the last step, tokens of each (0: one, not built ahead), and when it began."""
         self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
 
@@ -112,9 +113,10 @@ class Batch:
         start, rows, (timed, self._timed) = time.perf_counter(), self.rows, (self._timed, None)
         if timed is not None and self._speculation is not None and timed[0] is rows:  # nobody has joined or left
             self._speculation.costs.note(len(rows), timed[1], start - timed[2])
-        ordinary = self._in_flight and ahead and not self._new and not self._held
+        usual, held, begin = self._in_flight and ahead and not self._new, self._held, start
         if self._in_flight:
             self._finish()
+            begin = time.perf_counter()
             if self._deliver is not None and not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
             self.keep_prompts()
@@ -123,8 +125,9 @@ class Batch:
         if not self._in_flight:
             if self._cache.wants_compaction:
                 self._compact()
+            rows = self.rows
             if self._speculation is not None and (tokens := self._run_several(self._speculation)):
-                self._timed = (rows, tokens, start) if ahead else None
+                self._timed = (rows, tokens, begin + self._speculation.spent) if ahead else None
                 return
             self._launch()
         self._prepare()
@@ -132,7 +135,7 @@ class Batch:
         self._held = speculation is not None and ahead and not self._new and speculation.expects(self.rows)
         if ahead and not self._new and not self._held:
             self._build()
-        self._timed = (rows, 1, start) if ordinary else None
+        self._timed = (rows, 0 if held else 1, start) if usual else None
         self._new = False
 
     def drop(self, gone: Collection[Row]) -> None:
@@ -232,7 +235,7 @@ class Batch:
         Returns:
             The most tokens that it ran of a row; 0: there are no drafts.
         """
-        drafts = speculation.drafts(self.rows)
+        drafts = speculation.drafts(self.rows, wanted=not self._new)  # what joins has its first tokens soon
         if drafts is None:
             return 0
         if not self._new:
@@ -387,7 +390,13 @@ class Batch:
         self._states = states if any(state is not None for state in states) else None
         if self._sampler is not None:
             self._sampler.retire()
+        self._tell()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
+
+    def _tell(self) -> None:
+        """Have drafters drop what they keep of rows that have left."""
+        if self._speculation is not None and self._speculation.costly is not None:
+            self._speculation.costly.keep(self.rows)
 
     def _new_cache(self) -> Buckets:
         return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
@@ -395,3 +404,4 @@ class Batch:
     def _forget(self) -> None:
         self._cache, self._places, self._unkept = self._new_cache(), [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
+        self._tell()

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
+import numpy as np
+
 from ..prediction import Follower
 from .row import Row
 
 GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
-MAX_INDEXED_TOKENS = 16_384  # of a prompt, from its end: an index of so many takes some milliseconds
+MAX_SEARCHED_TOKENS = 16_384  # of a prompt, from its end: a search of so many takes some ten microseconds
 
 
 class Drafter(Protocol):
@@ -30,6 +32,10 @@ class Drafter(Protocol):
         """The share of its tokens that is taken to be right before a row has shown how many are."""
         ...
 
+    def takes(self, row: Row) -> bool:
+        """Whether it may have drafts for a row, sooner or later; asked once."""
+        ...
+
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """Each row's tokens after its last one, at most so many; none where there is no guess.
 
@@ -38,10 +44,30 @@ class Drafter(Protocol):
         ...
 
 
+class CostlyDrafter(Drafter, Protocol):
+    """One whose guesses take time: it is asked with nothing in flight, and only for what is to be run."""
+
+    @property
+    def most(self) -> int:
+        """Drafts of a row in one step."""
+        ...
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        """What so many drafts for each of so many rows take, in ordinary steps of so many seconds; None: not known."""
+        ...
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """These are running; what it has of others is to be dropped."""
+        ...
+
+
 class ForcedTokens:
     """What a row's grammar leaves no choice about."""
 
     source, trust = "grammar", 0.95
+
+    def takes(self, row: Row) -> bool:
+        return row.constraint is not None
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         return [
@@ -53,6 +79,9 @@ class PredictedText:
     """The caller's prediction of the answer, followed by a pointer."""
 
     source, trust = "prediction", 0.8
+
+    def takes(self, row: Row) -> bool:
+        return bool(row.request.prediction)
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         return [self._follow(row, n) if row.request.prediction else [] for row, n in zip(rows, most, strict=True)]
@@ -70,37 +99,59 @@ class PromptLookup:
 
     source, trust = "lookup", 0.25
 
+    def takes(self, row: Row) -> bool:
+        return True
+
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         return [self._look(row, n) for row, n in zip(rows, most, strict=True)]
 
     def _look(self, row: Row, most: int) -> Sequence[int]:
         seen: _Seen | None = row.drafting.get(self)
         if seen is None:
-            seen = row.drafting[self] = _Seen(row.prompt_tokens[-MAX_INDEXED_TOKENS:])
+            seen = row.drafting[self] = _Seen(row.prompt_tokens[-MAX_SEARCHED_TOKENS:])
         return seen.after(row.output_tokens, most)
 
 
 class _Seen:
-    """A row's tokens, and where each run of `GRAM_TOKENS` of them ended last."""
+    """A row's tokens, to be searched: an index of many would take longer to make than all searches do."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
-        self._tokens = list(prompt)
-        self._output = 0
-        grams = zip(*(islice(prompt, i, None) for i in range(GRAM_TOKENS)), strict=False)
-        # The last one has no token behind it yet.
-        self._ends = dict(zip(grams, range(GRAM_TOKENS, len(prompt)), strict=False))
+        self._tokens = np.array(prompt, dtype=np.int32)
+        self._length, self._output = len(prompt), 0
+        self._at: int | None = None
+        """Behind what stood before: the output has gone on as that did, up to here."""
 
     def after(self, output: Sequence[int], most: int) -> Sequence[int]:
-        """What stood behind the present end before, at most so many; the output has grown since the last call."""
-        tokens, ends = self._tokens, self._ends
-        for i in range(self._output, len(output)):
-            ends[tuple(tokens[-GRAM_TOKENS:])] = len(tokens)
-            tokens.append(output[i])
+        """What stood behind the present end when that came before, at most so many."""
+        came = output[self._output :]
+        self._append(came)
         self._output = len(output)
-        start = ends.get(tuple(tokens[-GRAM_TOKENS:]))
-        if start is None:
+        tokens, length = self._tokens, self._length
+        if self._at is not None and tokens[self._at : self._at + len(came)].tolist() == came:
+            self._at += len(came)
+        else:
+            self._at = self._search()
+        if self._at is None:
             return ()
-        found = tokens[start : start + most]
+        found: list[int] = tokens[self._at : min(self._at + most, length)].tolist()
         while len(found) < most:  # the output repeats itself at once: so it may go on
             found += found[: most - len(found)]
         return found
+
+    def _search(self) -> int | None:
+        """The latest place behind the tokens of the present end."""
+        tokens, length = self._tokens, self._length
+        if length <= GRAM_TOKENS:
+            return None
+        end = tokens[length - GRAM_TOKENS : length].tolist()
+        places = np.flatnonzero(tokens[GRAM_TOKENS - 1 : length - 1] == end[-1]) + GRAM_TOKENS
+        for back in range(2, GRAM_TOKENS + 1):
+            places = places[tokens[places - back] == end[-back]]
+        return int(places[-1]) if len(places) else None
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        length = self._length + len(tokens)
+        if length > len(self._tokens):
+            self._tokens = np.resize(self._tokens, 2 * length)
+        self._tokens[self._length : length] = tokens
+        self._length = length

@@ -16,6 +16,7 @@ class Row:
 
     __slots__ = (
         "arrival",
+        "asks",
         "constraint",
         "counts",
         "drafting",
@@ -54,6 +55,8 @@ class Row:
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
         """Tokens before the last one that the row's caches have to run once more: see `Batch._run_several`."""
+        self.asks: float = 0
+        """Sources of drafts are asked again when it has generated so many tokens."""
         self.drafting: dict[object, Any] = {}
         """What drafters, and what chooses among them, know of it, by who does."""
         constraint = request.constraint

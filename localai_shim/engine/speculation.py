@@ -7,14 +7,16 @@ as far as its guesses were right: also those that were not run, as what a row em
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, prod
 from statistics import median
 
 from ..stats import DraftCounts
-from .drafts import Drafter, ForcedTokens, PredictedText, PromptLookup
+from .drafts import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 from .row import Row
 from .verify import MAX_STEP_TOKENS
 
@@ -23,12 +25,17 @@ log = logging.getLogger("localai_shim")
 DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
 BASE_STEPS, SEVERAL_STEPS = 15, 7  # that medians are of
-MIN_STEPS = 3  # that have to be measured before they count
+MIN_STEPS = 4  # that have to be run before they count
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
+LOOSE_COST = 1.15  # ordinary steps, that one is taken to cost which could not be built ahead, before that was measured
 FORGET_EVERY = 64  # refusals of drafts, after which a measurement that spoke against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
+IDLE_TOKENS = 8  # most between two questions to a source that has no guess
+SURE, SURE_IDLE_TOKENS = 0.5, 2  # a source that is trusted so much is asked sooner
+REFUSED_STEPS = 4  # in a row with guesses that were not worth running, after which rows are asked less often by a token
+TRUST_EVERY, TRUST_AGAIN = 256, 0.7  # refusals of a costly source, after which it gets such a share once more
 
 
 def own_drafters() -> list[Drafter]:
@@ -45,6 +52,8 @@ class _Trust:
     resume: float = 0
     """The source is asked again when the row has generated so many tokens."""
     wait: int = 1
+    idle: int = 1
+    """Tokens until it is asked again if it has no guess."""
     since: int = 0
     """Tokens that the row had generated before `guess`."""
     guess: Sequence[int] = ()
@@ -62,10 +71,15 @@ class _Trust:
         self.wait = 1 if right or self.rate > LOW_RATE else min(2 * self.wait, MAX_WAIT_TOKENS)
         self.resume = row.generated + self.wait - 1
 
-    def expected(self, drafts: int) -> float:
-        """How many of so many drafts are probably right."""
+    def expected(self, drafts: int, flying: int = 0) -> float:
+        """How many of so many drafts are probably right, behind so many tokens that are guessed, too."""
         rate = min(self.rate, 0.99)
-        return rate * (1 - rate**drafts) / (1 - rate)
+        return rate**flying * rate * (1 - rate**drafts) / (1 - rate)
+
+    def rest(self, row: Row, most: int) -> None:
+        """It has no guess: ask again later, and ever later up to so many tokens."""
+        self.resume = max(self.resume, row.generated + self.idle)
+        self.idle = min(2 * self.idle, most)
 
 
 @dataclass(slots=True)
@@ -85,23 +99,40 @@ class StepCosts:
         self._base: dict[int, deque[float]] = {}
         """By rows: seconds of ordinary steps."""
         self._several: dict[tuple[int, int], deque[float]] = {}
-        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows."""
+        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
+        built ahead."""
+        self._seen: set[tuple[int, int]] = set()
         self._refused = 0
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Measured: a step of so many tokens per row."""
-        base = self._base.setdefault(rows, deque(maxlen=BASE_STEPS))
+        """Measured: a step of so many tokens per row; 0: of one that was not built ahead.
+
+        The first of its kind does not count: GPUs prepare for what is new to them.
+        """
+        base, size = self._base.setdefault(rows, deque(maxlen=BASE_STEPS)), _size(tokens) if tokens else -1
         if tokens == 1:
             base.append(seconds)
+        elif (rows, size) not in self._seen:
+            self._seen.add((rows, size))
         elif base:
-            measured = self._several.setdefault((_group(rows), _size(tokens)), deque(maxlen=SEVERAL_STEPS))
+            measured = self._several.setdefault((_group(rows), size), deque(maxlen=SEVERAL_STEPS))
             measured.append(seconds / median(base))
+
+    def loose(self, rows: int) -> float:
+        """What a step takes that could not be built ahead, in ordinary ones."""
+        measured = self._several.get((_group(rows), -1), ())
+        return max(1.0, median(measured)) if len(measured) >= MIN_STEPS - 1 else LOOSE_COST
+
+    def seconds(self, rows: int) -> float | None:
+        """What an ordinary step takes; None: nobody has measured it."""
+        base = self._base.get(rows)
+        return median(base) if base else None
 
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
 
-        A few steps make a measurement: GPUs prepare for what is new to them. What nobody has measured is taken to cost
-        half as much more as its tokens are more.
+        A few steps make a measurement. What nobody has measured is taken to cost half as much more as its tokens are
+        more.
         """
         if len(self._base.get(rows, ())) < MIN_STEPS:
             return None
@@ -109,7 +140,7 @@ class StepCosts:
         known = {
             other: median(measured)
             for other in range(len(DRAFT_CAPS))
-            if len(measured := self._several.get((group, other), ())) >= MIN_STEPS
+            if len(measured := self._several.get((group, other), ())) >= MIN_STEPS - 1
         }
         if not known:
             return 1 + FIRST_TOKEN_COST if size == 0 else None
@@ -145,6 +176,8 @@ class Speculation:
             token is masked, and what comes of such a token may be no number.
         few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
         counts: by source.
+        costly: asked where no other has a better guess, and where that pays.
+        spent: seconds that it took for the latest drafts, which are no part of what a step costs.
     """
 
     drafters: Sequence[Drafter]
@@ -152,16 +185,34 @@ class Speculation:
     vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: StepCosts = field(default_factory=StepCosts)
+    costly: CostlyDrafter | None = None
+    spent: float = 0.0
+    _refused_costly: int = 0
+    _refused: int = 0
     _run: list[_Guess | None] = field(default_factory=list)
 
     def expects(self, rows: Sequence[Row]) -> bool:
-        """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then."""
-        return bool(rows) and self._choose(rows, self._guess(rows)) > 0
+        """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then.
 
-    def drafts(self, rows: Sequence[Row]) -> list[list[int]] | None:
-        """The drafts to run, per row; None: an ordinary step."""
-        guesses = self._guess(rows)
-        most = self._choose(rows, guesses)
+        Where nothing repeats this is called at each step, and asks hardly anybody.
+        """
+        due = [i for i, row in enumerate(rows) if row.asks <= row.generated]
+        if not due and self.costly is None:
+            return False
+        guesses = self._guess(rows, due)
+        return self._choose(rows, guesses, flying=1) > 0 or self._plan(rows, guesses)[1] > 0
+
+    def drafts(self, rows: Sequence[Row], *, wanted: bool = True) -> list[list[int]] | None:
+        """The drafts to run, per row; None: an ordinary step.
+
+        Args:
+            rows: all that run.
+            wanted: False: none are, but there may be tokens to be run once more.
+        """
+        most, guesses = 0, self._guess(rows, [i for i, row in enumerate(rows) if wanted and row.asks <= row.generated])
+        if wanted:
+            self._ask_costly(rows, guesses)
+            most = self._choose(rows, guesses)
         if not most and not any(row.replay for row in rows):
             return None
         if most and self.few_sizes:
@@ -180,11 +231,12 @@ class Speculation:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _guess(self, rows: Sequence[Row]) -> list[_Guess | None]:
-        """Each row's drafts, by the first source that has some."""
+    def _guess(self, rows: Sequence[Row], due: Sequence[int]) -> list[_Guess | None]:
+        """Each row's drafts, by the first source that has some; only these rows' sources are asked."""
         out: list[_Guess | None] = [None] * len(rows)
-        most = [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]
-        open_rows = [i for i, row in enumerate(rows) if most[i] > 0 and row.request.speculation]
+        due = [i for i in due if rows[i].request.speculation]
+        room = dict(zip(due, _room([rows[i] for i in due]), strict=True))
+        open_rows = [i for i in due if room[i] > 0]
         for drafter in self.drafters:
             asked = []
             for i in open_rows:
@@ -195,20 +247,73 @@ class Speculation:
                     asked.append(i)
             if not asked:
                 continue
-            found = self._ask(drafter, [rows[i] for i in asked], [most[i] for i in asked])
+            found = self._ask(drafter, [rows[i] for i in asked], [room[i] for i in asked])
             for i, tokens in zip(asked, found, strict=True):
+                trust = self._trust(rows[i], drafter)
                 if tokens:
-                    trust = self._trust(rows[i], drafter)
-                    trust.since, trust.guess = rows[i].generated, tokens
+                    trust.since, trust.guess, trust.idle = rows[i].generated, tokens, 1
                     out[i] = _Guess(drafter, trust, tokens)
+                else:
+                    trust.rest(rows[i], SURE_IDLE_TOKENS if drafter.trust > SURE else IDLE_TOKENS)
             open_rows = [i for i in open_rows if out[i] is None]
+        wait = min(self._refused // REFUSED_STEPS, IDLE_TOKENS)
+        for i in due:
+            row = rows[i]
+            resume = min((self._trust(row, drafter).resume for drafter in self.drafters), default=inf)
+            row.asks = row.generated + wait if out[i] is not None else max(resume, row.generated + 1)
         return out
+
+    def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> tuple[list[int], int]:
+        """The rows that the costly source should draft for, and how many tokens of each; 0: it does not pay."""
+        if (costly := self.costly) is None:
+            return [], 0
+        room = _room(rows)
+        which: list[tuple[int, _Trust]] = []
+        for i, row in enumerate(rows):
+            if room[i] > 0 and row.generated and row.request.speculation and costly.takes(row):
+                trust, guess = self._trust(row, costly), guesses[i]
+                if trust.guess:
+                    trust.learn(row)
+                if trust.resume <= row.generated and (guess is None or guess.trust.rate < trust.rate):
+                    which.append((i, trust))
+        best, chosen = MIN_GAIN * len(rows), 0
+        step = self.costs.seconds(len(rows)) if which else None
+        for cap in sorted({*DRAFT_CAPS, costly.most}) if which else ():
+            tokens = max(len(rows[i].replay) + 1 + min(cap, room[i]) for i, _ in which)
+            cost = self.costs.relative(len(rows), tokens)
+            if cost is None or cap > costly.most:
+                break
+            cost += costly.cost(len(which), cap, step)
+            gain = (len(rows) + sum(trust.expected(min(cap, room[i])) for i, trust in which)) / cost
+            if gain > best and (cost <= MAX_COST or len(which) == len(rows)):
+                best, chosen = gain, cap
+        if which and not chosen:
+            self._refused_costly += 1
+            if self._refused_costly % TRUST_EVERY == 0:
+                for _, trust in which:
+                    trust.rate = max(trust.rate, TRUST_AGAIN)
+        return [i for i, _ in which], chosen
+
+    def _ask_costly(self, rows: Sequence[Row], guesses: list[_Guess | None]) -> None:
+        """Put the costly source's drafts, where they pay, in the place of other guesses."""
+        self.spent = 0.0
+        which, most = self._plan(rows, guesses)
+        if self.costly is None or not most:
+            return
+        start, room = time.perf_counter(), _room(rows)
+        found = self._ask(self.costly, [rows[i] for i in which], [min(most, room[i]) for i in which])
+        for i, tokens in zip(which, found, strict=True):
+            if tokens:
+                trust = self._trust(rows[i], self.costly)
+                trust.since, trust.guess = rows[i].generated, tokens
+                guesses[i] = _Guess(self.costly, trust, tokens)
+        self.spent = time.perf_counter() - start
 
     def _trust(self, row: Row, drafter: Drafter) -> _Trust:
         key = (self, drafter)
         trust: _Trust | None = row.drafting.get(key)
         if trust is None:
-            trust = row.drafting[key] = _Trust(drafter.trust)
+            trust = row.drafting[key] = _Trust(drafter.trust, 0 if drafter.takes(row) else inf)
         return trust
 
     def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -221,22 +326,38 @@ class Speculation:
                 self._trust(row, drafter).resume = float("inf")
             return [()] * len(rows)
 
-    def _choose(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> int:
-        """The most drafts per row that give most tokens per second; 0: none do."""
+    def _choose(self, rows: Sequence[Row], guesses: Sequence[_Guess | None], flying: int = 0) -> int:
+        """The most drafts per row that give most tokens per second; 0: none do.
+
+        Args:
+            rows: all that run.
+            guesses: what is guessed for them, if anything.
+            flying: so many of the guessed tokens are in flight. Where none of them is right, one step has not been
+                built ahead for nothing.
+        """
         some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
         if not some:
             return 0
         best, chosen = MIN_GAIN * len(rows), 0
+        lost = prod(1 - guess.trust.rate for guess, _ in some) if flying else 0.0
         for cap in DRAFT_CAPS:
-            tokens = max(replay + 1 + min(cap, len(guess.tokens)) for guess, replay in some)
-            cost = self.costs.relative(len(rows), tokens)
+            counts = [min(cap, len(guess.tokens) - flying) for guess, _ in some]
+            tokens = max(replay + 1 + count for (_, replay), count in zip(some, counts, strict=True))
+            cost = self.costs.relative(len(rows), tokens) if tokens > 1 else None
             if cost is None:
                 break
-            gain = (len(rows) + sum(g.trust.expected(min(cap, len(g.tokens))) for g, _ in some)) / cost
+            right = sum(guess.trust.expected(n, flying) for (guess, _), n in zip(some, counts, strict=True))
+            gain = (len(rows) + right) / (cost + lost * (self.costs.loose(len(rows)) - cost))
             if gain > best and (cost <= MAX_COST or len(some) == len(rows)):
                 best, chosen = gain, cap
             if all(len(guess.tokens) <= cap for guess, _ in some):
                 break
+        self._refused = 0 if chosen else self._refused + 1
         if not chosen:
             self.costs.refuse(len(rows))
         return chosen
+
+
+def _room(rows: Sequence[Row]) -> list[int]:
+    """Most drafts of each row in the next step."""
+    return [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]

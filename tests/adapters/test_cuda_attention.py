@@ -235,6 +235,43 @@ def test_the_kernel_attends_as_float32_does(dtype: Any, heads: int, key_heads: i
 
 
 @only_on_cuda
+@pytest.mark.parametrize("sinks", [False, True], ids=["", "sinks"])
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+@pytest.mark.parametrize(("heads", "key_heads"), [(8, 8), (32, 8), (7, 1)])
+@pytest.mark.parametrize("tokens", [2, 3, 5, 9, 16])
+def test_the_kernel_attends_for_a_few_tokens(tokens: int, heads: int, key_heads: int, dim: int, sinks: bool) -> None:
+    for rows, columns in ((1, 16), (3, 70), (2, 1_029)):
+        mx.random.seed(rows)
+        q = mx.random.normal((rows, tokens, heads, dim)).astype(mx.bfloat16).swapaxes(1, 2)
+        buffers = [mx.random.normal((rows + 1, key_heads, columns + 11, dim)).astype(mx.bfloat16) for _ in range(2)]
+        k, v = (buffer[:rows, :, :columns] for buffer in buffers)
+        first = mx.random.randint(0, columns - tokens + 1, (rows,))
+        extra = mx.random.normal((heads,)) if sinks else None
+        wide = [array.astype(mx.float32) for array in (q, k, v)]
+        position = mx.arange(columns)
+        each = first[:, None, None, None] + mx.arange(tokens)[:, None]
+        for mask in (None, position <= each, (position <= each) & (position > each - 40)):
+            chosen = cuda_decode.causal(tokens, columns) if mask is None else mask
+            expected = mx.fast.scaled_dot_product_attention(*wide, scale=dim**-0.5, mask=chosen, sinks=extra)
+            assert cuda_decode.fits(q, k, v)
+            got = cuda_decode.attend(q, k, v, mask, dim**-0.5, extra)
+            assert got.shape == expected.shape and distance(got, expected) < 4e-3
+
+
+def test_what_tokens_see_is_made_once_for_all_layers() -> None:
+    mask = mx.arange(7) <= (mx.array([2, 4])[:, None, None, None] + mx.arange(3)[:, None])
+    seen = cuda_decode._seen_by(mask, 3, 7)
+    assert seen.shape == (2, 1, 1, 7)
+    assert [[seen[row, 0, 0, c].item() for c in range(7)] for row in range(2)] == [
+        [0b111, 0b111, 0b111, 0b110, 0b100, 0, 0],
+        [0b111, 0b111, 0b111, 0b111, 0b111, 0b110, 0b100],
+    ]
+    assert cuda_decode._seen_by(mask, 3, 7) is seen
+    causal = cuda_decode._seen_by(None, 3, 5)
+    assert causal.tolist() == [7, 7, 7, 6, 4] and cuda_decode._seen_by(None, 3, 5) is causal
+
+
+@only_on_cuda
 def test_large_scores_are_not_rounded() -> None:
     """Some models' scores reach hundreds; MLX's products for masks round them to half precision (0.32.4)."""
     mx.random.seed(0)

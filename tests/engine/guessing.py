@@ -25,6 +25,9 @@ class Oracle:
         self.share, self.known, self.random = share, known, random.Random(seed)
         self.asked = 0
 
+    def takes(self, row: Row) -> bool:
+        return True
+
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
         return [self._for(row, n) for row, n in zip(rows, most, strict=True)]
 
@@ -42,6 +45,9 @@ class Failing:
 
     def __init__(self, after: int = 0) -> None:
         self.left, self.raised = after, 0
+
+    def takes(self, row: Row) -> bool:
+        return True
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
         if self.left:
