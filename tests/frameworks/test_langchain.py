@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from tests.frameworks.kit import PARIS, Answer, Behaviours, Weather, fill, framework, get_weather, run_snippet
+from tests.frameworks.kit import Answer, Behaviours, Weather, check_filled, fill, framework, get_weather, run_snippet
 
 langchain_openai = framework("langchain_openai")
 langchain_agents = framework("langchain.agents")
@@ -105,7 +105,7 @@ class TestGraph(TestAsyncChat):
 def test_other_ways_to_a_structured_answer(local_openai: Any, method: str) -> None:
     local_openai.script(fill)
     model = run_snippet("langchain", local_openai.stage).model.with_structured_output(Weather, method=method)
-    assert model.invoke("How is the weather in Paris? Answer in JSON.") == Weather(**PARIS)
+    check_filled(model.invoke("How is the weather in Paris? Answer in JSON."))
 
 
 def test_the_client_itself_is_not_what_client_means() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from localai_shim.testing import tool_call
 from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
 
 agents = framework("agents")
@@ -40,8 +41,6 @@ class TestResponses(Behaviours):
         return (await agents.Runner.run(agents.Agent(name="Assistant", output_type=Weather), text)).final_output
 
     def test_handing_over_to_another_agent(self, local_openai: Any) -> None:
-        from localai_shim.testing import tool_call
-
         tutor = agents.Agent(name="Math Tutor", handoff_description="Specialist agent for math questions")
         agent = agents.Agent(name="Triage", instructions="You route.", handoffs=[tutor])
         local_openai.script(tool_call("transfer_to_math_tutor"), "It is 2.")
