@@ -112,15 +112,15 @@ def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return asyncio.run(gather())
 
 
-def meet(count: int) -> Callable[[Any], Awaitable[str]]:
-    """A reply that echoes, as soon as so many requests are there."""
+def meet(count: int, says: Callable[[str], Any]) -> Callable[[Any], Awaitable[Any]]:
+    """A reply that echoes, as soon as so many requests are there; `says` is how the model writes a text."""
     there = threading.Barrier(count)
 
-    async def reply(request: Any) -> str:
+    async def reply(request: Any) -> Any:
         await anyio.to_thread.run_sync(partial(there.wait, WAIT_SECONDS))
         found = re.search(r"Question \d+", request.user)
         assert found, request.user
-        return f"Echo of {found[0]}"
+        return says(f"Echo of {found[0]}")
 
     return reply
 
@@ -131,9 +131,13 @@ class Behaviours:
     Attributes:
         snippet: the page's block to run.
         docs: what it defined.
+        ends: how the model ends after a tool's result: with a text, or with a tool of the framework's.
+        filled: how it gives a structured answer.
     """
 
     snippet: ClassVar[str]
+    ends: ClassVar[Any] = "It is sunny in Paris."
+    filled: ClassVar[Any] = staticmethod(fill)
     docs: Any
 
     @pytest.fixture(autouse=True)
@@ -152,6 +156,10 @@ class Behaviours:
 
     def finish(self) -> None:
         """Undo what the page's lines have set for the process."""
+
+    def says(self, text: str) -> Any:
+        """How the model writes a text."""
+        return text
 
     def ask(self, text: str) -> Any:
         """An `Answer` to a question."""
@@ -172,36 +180,36 @@ class Behaviours:
     # -- what holds for each ------------------------------------------------------------------------------------
 
     def test_an_answer(self, local_openai: Any) -> None:
-        local_openai.when(user="capital").reply("It is Paris, of course.")
+        local_openai.when(user="capital").reply(self.says("It is Paris, of course."))
         assert run(self.ask("What is the capital of France?")).text == "It is Paris, of course."
 
     def test_usage(self, local_openai: Any) -> None:
-        local_openai.when(user="capital").reply("It is Paris, of course.")
+        local_openai.when(user="capital").reply(self.says("It is Paris, of course."))
         answer = run(self.ask("What is the capital of France?"))
         assert answer.output_tokens == local_openai.last_call.completion_tokens > 0
         assert answer.input_tokens == local_openai.last_call.prompt_tokens > 0
 
     def test_a_stream_comes_in_pieces(self, local_openai: Any) -> None:
-        local_openai.when(user="story").reply("Once upon a time there was a hare.")
+        local_openai.when(user="story").reply(self.says("Once upon a time there was a hare."))
         pieces = [piece for piece in run(self.stream("Tell me a story.")) if piece]
         assert "".join(pieces) == "Once upon a time there was a hare."
         assert len(pieces) > 4
         assert local_openai.last_call.stream
 
     def test_a_tool_runs_and_its_result_comes_back(self, local_openai: Any) -> None:
-        local_openai.when(tool_result="sunny").reply("It is sunny in Paris.")
-        local_openai.when(user="weather", tool="get_weather").reply(tool_call("get_weather", city="Paris"))
+        local_openai.when(tool_result="sunny").reply(self.ends)
+        local_openai.when(tool="get_weather").reply(tool_call("get_weather", city="Paris"))
         assert run(self.use_tool("How is the weather in Paris?")) == "It is sunny in Paris."
         local_openai.assert_tool_called("get_weather", city="Paris")
         local_openai.assert_tool_result("sunny")
-        local_openai.assert_called(times=2)
+        local_openai.assert_called(times=2, tool="get_weather")
 
     def test_a_structured_answer(self, local_openai: Any) -> None:
-        local_openai.when(user="weather").reply(fill)
+        local_openai.when(user="weather").reply(self.filled)
         check_filled(run(self.fill_in("How is the weather in Paris?")))
 
     def test_eight_calls_are_in_flight_at_once(self, local_openai: Any) -> None:
-        local_openai.when(user="Question").reply(meet(AT_ONCE)).times(AT_ONCE)
+        local_openai.when(user="Question").reply(meet(AT_ONCE, self.says)).times(AT_ONCE)
         answers = run_all([partial(self.ask, f"Question {i}") for i in range(AT_ONCE)])
         assert [answer.text for answer in answers] == [f"Echo of Question {i}" for i in range(AT_ONCE)]
 
