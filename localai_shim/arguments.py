@@ -62,8 +62,8 @@ _WITHOUT_EFFECT = ("base_url", "websocket_base_url", "provider", "workload_ident
 def stock_arguments(given: Mapping[str, object], http_client: object) -> dict[str, Any]:
     """The SDK's constructor arguments, without those that could lead a request out of this process."""
     kept = {name: value for name, value in copy_arguments(given).items() if name not in OWN}
-    if kept.get("api_key") is None:
-        kept["api_key"] = "local"
+    if not kept.get("api_key"):  # openai-agents sends its traces with a client's key, where there is one
+        kept.update(api_key="", _enforce_credentials=False)
     kept.update(base_url=sdk.BASE_URL, http_client=http_client)
     return kept
 

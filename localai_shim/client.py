@@ -89,6 +89,9 @@ class _LocalClient:
 
         with_options = copy
 
+        def _validate_headers(self, headers, custom_headers):
+            """Nobody asks for credentials."""
+
         @property
         def user_agent(self):
             """The SDK's own, not this class's name."""

@@ -1,7 +1,7 @@
 """What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
-`_maybe_override_cast_to`, `_build_request`, `_make_status_error_from_response`, `_should_retry`,
+`_maybe_override_cast_to`, `_build_request`, `_validate_headers`, `_make_status_error_from_response`, `_should_retry`,
 `_calculate_retry_timeout`, and `Stream.__stream__`. stock.py has some more.
 """
 

@@ -143,7 +143,8 @@ class RecordingAssembler(ResponseAssembler):
         return self._noted(super().cancel())
 
     def _noted(self, events: list[Any]) -> list[Any]:
-        self.told.extend(events)
+        # Callers may do to an item what they like: LlamaIndex completes the one of a call.
+        self.told.extend(e.model_copy(deep=True) if e.type == "response.output_item.added" else e for e in events)
         return events
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -45,8 +46,29 @@ def test_no_environment_variable_changes_where_requests_go(path: str, monkeypatc
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")
     client = LocalOpenAI(path)
     assert str(client.base_url) == "http://localhost:0/v1/"
-    assert isinstance(client.api_key, str) and client.api_key
+    assert client.api_key == ""
     assert client.chat.completions.create(**ASK).choices[0].finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize("kind", [LocalOpenAI, AsyncLocalOpenAI])
+def test_there_is_no_key_that_anybody_could_sign_in_with(
+    kind: type[LocalOpenAI | AsyncLocalOpenAI], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """openai-agents sends prompts to OpenAI's traces with the key of the client that it is given, unless it is empty.
+
+    The SDK's own is empty, too, until a function has given it.
+    """
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
+    client = kind(path)
+    assert client.api_key == client.with_options(timeout=3).api_key == ""
+    assert kind(path, api_key="sk-1").with_options(timeout=3).api_key == "sk-1"
+    assert client.with_options(api_key="sk-2").api_key == "sk-2"
+
+
+def test_raw_responses_show_their_whole_request_without_a_key(client: LocalOpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(**ASK)
+    assert "authorization" not in raw.http_request.headers
+    assert json.loads(raw.http_request.content)["messages"] == ASK["messages"]
 
 
 def test_what_holds_the_http_client_cannot_reach_the_network(client: LocalOpenAI) -> None:

@@ -24,6 +24,7 @@ def test_the_methods_that_we_override_or_call_are_there_with_these_parameters(ba
     assert parameters("_process_response_data") == {"self", "data", "cast_to", "response"}
     assert parameters("_maybe_override_cast_to") == {"self", "cast_to", "options"}
     assert parameters("_make_status_error_from_response") == {"self", "response"}
+    assert parameters("_validate_headers") == {"self", "headers", "custom_headers"}
     assert parameters("_should_retry") == {"self", "response"}
     assert parameters("_calculate_retry_timeout") == {"self", "remaining_retries", "options", "response_headers"}
     assert {"http_client", "_extra_kwargs", "timeout", "max_retries"} <= parameters("copy")

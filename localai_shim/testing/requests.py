@@ -128,7 +128,7 @@ class Request:
                 found.append(_text(message))
             elif str(message.get("type", "")).endswith("_call_output"):
                 found.append(_text({"content": message.get("output")}))
-            else:
+            elif message.get("role") not in ("user", "system", "developer"):  # some agents say more behind a result
                 break
         return found[::-1]
 

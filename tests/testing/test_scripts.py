@@ -398,6 +398,19 @@ def test_a_tool_s_result_is_told_in_both_apis(client: ScriptedOpenAI) -> None:
     client.assert_complete()
 
 
+def test_a_tool_s_result_is_told_where_more_was_said_behind_it(client: ScriptedOpenAI) -> None:
+    """DSPy's agents end each request with instructions."""
+    client.script(tool_call("get_weather", city="Paris"), "Warm.", "Yes.")
+    asked = {"role": "user", "content": "Hi"}
+    call = chat(client, tools=CHAT_TOOLS).choices[0].message
+    result = {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "18 degrees"}
+    messages = [asked, call, result, {"role": "system", "content": "Go on."}, {"role": "user", "content": "Be brief."}]
+    assert said(client, messages=messages, tools=CHAT_TOOLS) == "Warm."
+    assert client.last_call.tool_results == ["18 degrees"]
+    said(client, messages=[*messages, {"role": "assistant", "content": "Warm."}, asked], tools=CHAT_TOOLS)
+    assert client.last_call.tool_results == []  # the model has spoken since
+
+
 def test_times_and_always_repeat_the_last_reply(client: ScriptedOpenAI) -> None:
     twice = client.when(user="twice").reply("a", "b").times(3)
     client.when(user="ever").reply("c").always()

@@ -1,0 +1,105 @@
+"""LiteLLM, with a client of ours and with its own around our http client, sync and async."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
+
+litellm = framework("litellm")
+pytestmark = pytest.mark.weekly
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+def user(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def answer(response: Any) -> Answer:
+    usage = response.usage
+    return Answer(response.choices[0].message.content, usage.prompt_tokens, usage.completion_tokens)
+
+
+def after_call(text: str, response: Any) -> list[Any]:
+    """The messages that bring the result of a call."""
+    message = response.choices[0].message
+    [call] = message.tool_calls
+    result = get_weather(**json.loads(call.function.arguments))
+    return [*user(text), message, {"role": "tool", "tool_call_id": call.id, "content": result}]
+
+
+class TestClient(Behaviours):
+    snippet = "litellm"
+
+    def prepare(self) -> None:
+        self.options: dict[str, Any] = {"client": self.docs.client}
+        self.async_options: dict[str, Any] = {"client": self.docs.async_client}
+
+    def complete(self, messages: list[Any], **more: Any) -> Any:
+        return litellm.completion("openai/gpt-4o", messages, api_key="unused", **self.options, **more)
+
+    async def acomplete(self, messages: list[Any], **more: Any) -> Any:
+        return await litellm.acompletion("openai/gpt-4o", messages, api_key="unused", **self.async_options, **more)
+
+    def ask(self, text: str) -> Any:
+        return answer(self.complete(user(text)))
+
+    def stream(self, text: str) -> Any:
+        return [chunk.choices[0].delta.content for chunk in self.complete(user(text), stream=True)]
+
+    def use_tool(self, text: str) -> Any:
+        called = self.complete(user(text), tools=[TOOL])
+        return self.complete(after_call(text, called), tools=[TOOL]).choices[0].message.content
+
+    def fill_in(self, text: str) -> Any:
+        response = self.complete(user(text), response_format=Weather)
+        return Weather.model_validate_json(response.choices[0].message.content)
+
+    def test_errors_are_litellm_s(self) -> None:
+        with pytest.raises(litellm.BadRequestError, match="temperature"):
+            self.complete(user("Hi"), temperature=9)
+
+
+class TestAsyncClient(TestClient):
+    async def ask(self, text: str) -> Answer:
+        return answer(await self.acomplete(user(text)))
+
+    async def stream(self, text: str) -> list[str]:
+        return [chunk.choices[0].delta.content async for chunk in await self.acomplete(user(text), stream=True)]
+
+    async def use_tool(self, text: str) -> str:
+        called = await self.acomplete(user(text), tools=[TOOL])
+        return (await self.acomplete(after_call(text, called), tools=[TOOL])).choices[0].message.content
+
+
+class Sessions:
+    """As the page's lines have it; what LiteLLM remembers of other tests is forgotten."""
+
+    snippet = "litellm-sessions"
+
+    def prepare(self) -> None:
+        self.options: dict[str, Any] = {}
+        self.async_options: dict[str, Any] = {}
+        litellm.in_memory_llm_clients_cache.flush_cache()
+
+    def finish(self) -> None:
+        litellm.client_session = litellm.aclient_session = None
+        litellm.in_memory_llm_clients_cache.flush_cache()
+
+
+class TestSessions(Sessions, TestClient):
+    pass
+
+
+class TestAsyncSessions(Sessions, TestAsyncClient):
+    pass
