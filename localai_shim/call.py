@@ -18,7 +18,7 @@ from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .grammar import TooComplexError
 from .lazy_request import make_request
-from .request_log import record_of
+from .observe import observe
 from .routes import Generation, find
 from .runtime import Runtime
 from .state.errors import StoreError
@@ -54,7 +54,7 @@ class Call:
         self._parts = (options.json_data, options.extra_json)
         self.body: dict[str, object] = {}
         self._generation: Generation | None = None
-        self._record = record_of(self.method, self.path, self.started)
+        self._observation = observe(self.method, self.path, self.body, self.started)
 
     def local(self) -> Callable[[], object] | None:
         """What answers where no model has to run; it may read files. None for the other endpoints.
@@ -103,21 +103,26 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        served = self.runtime.served(engine)
-        prepared = self._generation.prepare(self.body, served, self.runtime.store)
+        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
         stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
-        if stage is not None:
-            prepared = stage(self, prepared)
-        if self._record is not None:
-            self._record.watch(prepared, served.name)
+        prepared = prepared if stage is None else stage(self, prepared)
+        if self._observation is not None:
+            self._observation.prepared(engine, prepared)
         return prepared
 
-    @staticmethod
-    def followed(answer: object) -> tuple[Run | StoredEvents, int] | None:
+    def ended(self, error: BaseException | None = None) -> None:
+        """The request has ended: tell those who observe it. Only the first time counts."""
+        if self._observation is not None:
+            self._observation.end(None if error is None else self._failure(error))
+
+    def followed(self, answer: object) -> tuple[Run | StoredEvents, int] | None:
         """Where an answer is a stream of events to follow: whose, and after which."""
         from .endpoints.responses.stored import Followed
 
-        return (answer.source, answer.after) if isinstance(answer, Followed) else None
+        if not isinstance(answer, Followed):
+            return None
+        self.ended()
+        return answer.source, answer.after
 
     def remaining(self, since: float) -> float | None:
         """Seconds left for the whole answer."""
@@ -126,8 +131,8 @@ class Call:
     def fail(self, error: BaseException) -> NoReturn:
         """Raise the SDK's exception for what went wrong; what is not ours is raised as it is."""
         failure = self._failure(error)
-        if self._record is not None:
-            self._record.fail(failure)
+        if self._observation is not None:
+            self._observation.end(failure)
         try:
             if failure is error:
                 raise error
@@ -150,8 +155,8 @@ class Call:
 
     def whole(self, answer: object) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
-        if self._record is not None:
-            self._record.answered()
+        if self._observation is not None:
+            self._observation.answered()
         return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
 
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:

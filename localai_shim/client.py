@@ -148,7 +148,7 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
         since = time.monotonic()
         generation, assembler = SyncGeneration(engine, prepared.requests), prepared.assembler
         if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail))
+            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
         while not assembler.finished:
             assembler.collect(*generation.next(call.remaining(since)))
         assembler.save()
@@ -211,7 +211,7 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
         assert generation is not None
         since, assembler = time.monotonic(), prepared.assembler
         if prepared.stream:
-            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail))
+            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
         while not assembler.finished:
             assembler.collect(*await generation.next(call.remaining(since)))
         await save(assembler)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -24,6 +24,53 @@ class DraftCounts(NamedTuple):
 
     drafted: int = 0
     accepted: int = 0
+
+    def plus(self, drafted: int, accepted: int) -> DraftCounts:
+        """With so many more."""
+        return DraftCounts(self.drafted + drafted, self.accepted + accepted)
+
+
+NO_DRAFTS = DraftCounts()
+
+
+@dataclass(slots=True)
+class RowTimings:
+    """What became of one row, and when. The engine fills it in before the row's last event.
+
+    Times are seconds, as `time.monotonic` says; None: it did not come to that, or this engine does not say.
+    """
+
+    queued: float | None = None
+    """It was submitted."""
+    begun: float | None = None
+    """The first tokens of its prompt were run, or found in the prefix cache."""
+    prefilled: float | None = None
+    """It joined the batch."""
+    first_token: float | None = None
+    """Its first token was sampled."""
+    finished: float | None = None
+    """Its last token was, or it failed, or left."""
+    output: Sequence[int] = ()
+    """Its tokens so far. The engine's own list, which grows: to be counted, not kept."""
+    finish_reason: str | None = None
+    """As its last token's; None: it has none."""
+    batch_rows: float | None = None
+    """Rows that decoded together, itself included: the mean of the steps that it was in."""
+    drafts: DraftCounts = NO_DRAFTS
+    """Those that were run for it, and those that were right."""
+    _steps: tuple[int, int] | None = None
+    """The engine's steps, and rows times steps, when it joined."""
+
+    def join(self, now: float, steps: tuple[int, int]) -> None:
+        """Take note that the row joins the batch. One that was preempted does so again."""
+        if self.prefilled is None:
+            self.prefilled, self._steps = now, steps
+
+    def finish(self, now: float, steps: tuple[int, int]) -> None:
+        """Take note that the row leaves the engine."""
+        self.finished = now
+        if self._steps is not None and steps[0] > self._steps[0]:
+            self.batch_rows = (steps[1] - self._steps[1]) / (steps[0] - self._steps[0])
 
 
 @dataclass(frozen=True, slots=True)

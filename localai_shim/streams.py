@@ -23,6 +23,8 @@ from .types import EngineClosedError, EngineLike, Event, Failure, GenerationRequ
 AnyAssembler = Assembler[BaseModel]
 Fail = Callable[[BaseException], NoReturn]
 """Raises the SDK's exception for what went wrong."""
+Ended = Callable[[BaseException | None], None]
+"""Takes what went wrong, if something did."""
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
@@ -130,10 +132,14 @@ GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
 class _Events(Generic[GenerationT]):
-    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong."""
+    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong, and `ended` is told when the
+    answer is complete, has failed, or its reader has left."""
 
-    def __init__(self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail) -> None:
+    def __init__(
+        self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
+    ) -> None:
         self._generation: GenerationT = generation
+        self._ended = ended
         self._assembler, self._timeout, self._fail = assembler, timeout, fail
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
@@ -147,16 +153,18 @@ class _Events(Generic[GenerationT]):
         self._fail(error)
 
     def _drop(self) -> None:
+        self._ended(GeneratorExit())
         self._closed = True
         self._ready.clear()
-        self._assembler.left()
 
 
 class SyncEvents(_Events[SyncGeneration]):
     """Chunks of a streamed answer, for threads: those that share one take turns."""
 
-    def __init__(self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail) -> None:
-        super().__init__(generation, assembler, timeout, fail)
+    def __init__(
+        self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
+    ) -> None:
+        super().__init__(generation, assembler, timeout, fail, ended)
         self._turn = threading.Lock()
 
     def __iter__(self) -> SyncEvents:
@@ -175,7 +183,9 @@ class SyncEvents(_Events[SyncGeneration]):
                         return events[0]
                     if self._assembler.finished:
                         self._assembler.save()
+                        self._ended(None)
                 except BaseException as error:
+                    self._ended(error)
                     self.close()
                     events = self._last(error)
                     self._assembler.save()
@@ -219,8 +229,10 @@ class AsyncEvents(_Events[AsyncGeneration]):
                     return events[0]
                 if self._assembler.finished:
                     await save(self._assembler)
+                    self._ended(None)
             except BaseException as error:
                 self._waiting = False
+                self._ended(error)
                 self.close()
                 events = self._last(error)
                 await save(self._assembler)

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from .stats import RowTimings
+
 if TYPE_CHECKING:
     from .media import MediaSpan
     from .stats import EngineStats
@@ -64,11 +66,10 @@ class Prompt:
 
     Attributes:
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
-        began: when its prefill began, in seconds of `time.monotonic`; the engine says so before the first event.
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("began", "boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
 
     def __init__(
         self,
@@ -90,7 +91,6 @@ class Prompt:
         self.top_logprobs = top_logprobs
         self.media = tuple(media)
         self.cached_tokens: int | None = None
-        self.began: float | None = None
         self.scores: list[TokenScore] | None = None
 
 
@@ -177,6 +177,8 @@ class GenerationRequest:
     """Token ids that the output may have, in part or as a whole: they make it faster and change nothing."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
+    timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)
+    """The engine fills them in."""
 
 
 class Token(NamedTuple):

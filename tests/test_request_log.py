@@ -175,7 +175,7 @@ def test_requests_at_once_have_a_line_each(client: LocalOpenAI, caplog: pytest.L
 def test_nobody_counts_tokens_where_nobody_wants_to_see_the_line(
     client: LocalOpenAI, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localai_shim.request_log.RequestRecord", None)
+    monkeypatch.setattr("localai_shim.observe.Observation", None)
     caplog.set_level(logging.WARNING, "localai_shim")
     client.chat.completions.create(**ASK)
     assert not caplog.records

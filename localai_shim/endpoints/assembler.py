@@ -48,9 +48,6 @@ class Assembler(Generic[Answer]):
         """End a stream with an error; its last events, or None where the consumer gets an exception."""
         return None
 
-    def left(self) -> None:
-        """The consumer takes no more, or has all."""
-
     def result(self) -> Answer:
         """The whole answer, once `finished`."""
         raise NotImplementedError

@@ -83,6 +83,7 @@ class Batch:
         """Rows of the last step, tokens of each (0: one, not built ahead), and when it began."""
         self._held = False  # nothing was built ahead, as drafts are to be run next
         self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
+        self._waiting: list[Row] = []  # for the first token since they joined
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -103,6 +104,7 @@ class Batch:
         self._in_order_of_places()
         self._new = True
         self._unkept += unkept
+        self._waiting += [row for row, _ in joining]
 
     def step(self, *, ahead: bool = True) -> None:
         """Give every running row its next token. Whatever it raises, the model's step failed: see `fail`.
@@ -247,6 +249,10 @@ class Batch:
         positions, tokens = verify.run(self._model, self._cache, self._places, rows, drafts)
         done = verify.Verifier(rows, drafts, positions, self._model, self._emit).verify()
         speculation.verified(drafts, done.emitted)
+        self._note_first_tokens()
+        for row, draft, emitted in zip(rows, drafts, done.emitted, strict=True):
+            if draft:
+                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft), max(0, emitted - 1))
         verify.settle(self._cache, self._places, rows, done)
         self._inputs = mx.array([row.last_token for row in rows], dtype=mx.int32)
         if done.ended and self._prefixes is not None:
@@ -311,6 +317,8 @@ class Batch:
     def _emit_tokens(self, rows: Sequence[Row], sample: Sample) -> None:
         """Emit the tokens of a sample, and drop the rows that it finished."""
         tokens, details = sample.read()
+        if self._waiting:
+            self._note_first_tokens()
         eos = self._model.eos_token_ids
         ended: list[Row] = []
         failed: list[Row] = []
@@ -333,6 +341,13 @@ class Batch:
             self.drop({*ended, *failed})
         elif self._sampler is not None and any(rows[i].constraint is None for i in self._sampler.constrained):
             self._renew_sampler()
+
+    def _note_first_tokens(self) -> None:
+        """Rows that have joined have their first tokens."""
+        waiting, self._waiting = self._waiting, []
+        for row in waiting:
+            if row.request.timings.first_token is None:
+                row.request.timings.first_token = time.monotonic()
 
     def _give(self, rows: Sequence[Row]) -> None:
         """Have what has run through rows' caches kept: their last tokens too, if the next step is in flight."""
@@ -402,6 +417,6 @@ class Batch:
         return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
 
     def _forget(self) -> None:
-        self._cache, self._places, self._unkept = self._new_cache(), [], []
+        self._cache, self._places, self._unkept, self._waiting = self._new_cache(), [], [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
         self._tell()

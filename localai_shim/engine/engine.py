@@ -89,7 +89,9 @@ class Engine(Generic[ModelT]):
             TooManyRowsError: these requests alone are too many.
         """
         self.check_process()
-        ticket = Ticket()
+        ticket, now = Ticket(), time.monotonic()
+        for request in requests:
+            request.timings.queued = now
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
                 raise EngineClosedError("the engine was closed")

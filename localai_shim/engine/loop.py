@@ -139,7 +139,7 @@ class Loop(Generic[ModelT]):
         if self.closing:
             return
         if len(self._batch):
-            start = time.perf_counter()
+            start, rows = time.perf_counter(), len(self._batch)
             try:
                 self._scheduler.make_room()
                 self._batch.step(ahead=not self._scheduler.will_prefill)
@@ -147,7 +147,7 @@ class Loop(Generic[ModelT]):
                 log.exception("a model step failed; its rows fail, the engine goes on")
                 self._batch.fail(_caused_by(error, "the model failed"))
             self._flush()
-            self._meter.stepped(time.perf_counter() - start)
+            self._meter.stepped(time.perf_counter() - start, rows)
         if len(self._scheduler):
             self._scheduler.prefill()
             self._flush()
@@ -357,6 +357,7 @@ class Loop(Generic[ModelT]):
     def _forget(self, row: Row) -> None:
         ticket = self._tickets.pop(row, None)
         if ticket is not None:
+            row.request.timings.finish(time.monotonic(), self._meter.steps)
             self._freed += 1
             rows = self._rows[ticket]
             rows.remove(row)
@@ -372,7 +373,10 @@ class Loop(Generic[ModelT]):
             return
         out, self._out = self._out, []
         for row, event in out:
-            if isinstance(event, Failure) or event.finish_reason is not None:
+            if isinstance(event, Failure):
+                self._forget(row)
+            elif event.finish_reason is not None:
+                row.request.timings.finish_reason = event.finish_reason
                 self._forget(row)
             self._meter.generated_tokens += isinstance(event, Token)
         lost = deliver_events(out, self._tickets)

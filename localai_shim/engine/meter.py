@@ -15,12 +15,15 @@ class Meter:
     def __init__(self) -> None:
         self.prompt_tokens = self.prefilled_tokens = self.generated_tokens = 0
         self.preempted = self.refused = 0
+        self.steps = (0, 0)
+        """Decode steps so far, and the sum of the rows in them."""
         self._steps: deque[float] = deque(maxlen=LAST_SAMPLES)
         self._stalls: deque[float] = deque(maxlen=LAST_SAMPLES)
 
-    def stepped(self, seconds: float) -> None:
-        """Measured: a decode step took so long."""
+    def stepped(self, seconds: float, rows: int = 1) -> None:
+        """Measured: a decode step of so many rows took so long."""
         self._steps.append(seconds)
+        self.steps = (self.steps[0] + 1, self.steps[1] + rows)
 
     def stalled(self, seconds: float) -> None:
         """Measured: running rows waited so long for prefill."""

@@ -153,9 +153,10 @@ class Prefiller:
         if job.begun:
             return
         job.begun = True
+        for row in job.rows:
+            if row.request.timings.begun is None:
+                row.request.timings.begun = time.monotonic()
         prefixes, prompt = self._prefixes, job.prompt
-        if prompt.began is None:
-            prompt.began = time.monotonic()
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
         self._set_state(job)

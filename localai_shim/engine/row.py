@@ -49,6 +49,7 @@ class Row:
         """Tokens sampled so far, also those that the host has not seen yet: the position of the next uniform."""
         self.generated = 0
         self.output_tokens: list[int] = []
+        request.timings.output = self.output_tokens
         self.counts: Array | None = None
         """`[vocabulary]` occurrences in the output, once some penalty asked for them."""
         self.recent: Array | None = None

@@ -379,8 +379,10 @@ class Scheduler:
             for row in job.rows:
                 row.state = job.state
         self._meter.prompt_tokens += sum(len(job.rows) * len(job.tokens) for job in joining if not job.resumed)
+        now = time.monotonic()
         for row, _ in joined:
             del self._jobs[row]
+            row.request.timings.join(now, self._meter.steps)
         self._steps_planned = 0
         try:
             self._batch.join(joined, [row for job in joining for row in job.rows if job.batch_inserts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
@@ -164,6 +165,10 @@ class PlayedRow:
             self._max_tokens = min(self._max_tokens, model.context_length - len(request.prompt.tokens))
         self._at = 0
         self._output: list[int] = []
+        now = time.monotonic()
+        timings = request.timings
+        timings.queued = timings.begun = timings.prefilled = now
+        timings.output = self._output
 
     @property
     def generated(self) -> int:
@@ -228,8 +233,16 @@ class PlayedRow:
             reason = "stop"
         elif len(self._output) >= self._max_tokens or self._ends_here(position):
             reason = "length"
+        self._note(reason)
         logprob, top = self._logprobs(token_id, LIKELY_LOGPROB if position is None else script.logprobs[position])
         return Token(token_id, logprob, top, reason, is_eos)
+
+    def _note(self, reason: FinishReason | None) -> None:
+        timings, now = self._request.timings, time.monotonic()
+        if timings.first_token is None:
+            timings.first_token = now
+        if reason is not None:
+            timings.finished, timings.finish_reason, timings.batch_rows = now, reason, 1.0
 
     def _next_position(self) -> int | None:
         """The next token's index in the script; None for the end-of-sequence token that follows it."""

@@ -67,6 +67,9 @@ class Run:
         """The response as it was when it was queued."""
         self.events: list[ResponseStreamEvent] = list(self.assembler.begin())
         self._followers: dict[int, Follower] = {}
+        self.ended_with: Callable[[BaseException | None], None] | None = None
+        """Takes what went wrong, if something did, when it has ended."""
+        self._error: BaseException | None = None
 
     @property
     def id(self) -> str:
@@ -98,6 +101,16 @@ class Run:
             with contextlib.suppress(EngineClosedError):
                 engine.cancel(ticket)
 
+    def fail(self, error: Exception) -> Sequence[ResponseStreamEvent]:
+        """Its last events, as it failed. Called with the lock held."""
+        self._error = error
+        return self.assembler.fail(error)
+
+    def cancel(self) -> Sequence[ResponseStreamEvent]:
+        """Its last events, as it was cancelled. Called with the lock held."""
+        self._error = GeneratorExit()
+        return self.assembler.cancel()
+
     def publish(self, events: Sequence[ResponseStreamEvent]) -> None:
         """Have the followers get these events. Called with the lock held."""
         self.events += events
@@ -110,6 +123,8 @@ class Run:
         for sink in list(self._followers.values()):
             _put(sink, [None])
         self._followers.clear()
+        if self.ended_with is not None:
+            self.ended_with(self._error)
 
 
 def _put(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
@@ -180,7 +195,7 @@ class Background:
     def cancel(self, id: str) -> bool:
         """Stop a response and store it as cancelled; False if it does not run here (any more)."""
         run = self._runs.get(id)
-        return run is not None and _stop(run, self._runs, self._store, run.assembler.cancel)
+        return run is not None and _stop(run, self._runs, self._store, run.cancel)
 
     def close(self) -> None:
         """Fail what still runs, and wait for the thread to end."""
@@ -226,14 +241,14 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
         except Exception:
             log.exception("a response in the background failed")
             run = message[0]
-            _stop(run, runs, store, partial(run.assembler.fail, RuntimeError("it could not be stored")))
+            _stop(run, runs, store, partial(run.fail, RuntimeError("it could not be stored")))
 
 
 def _stop_all(runs: dict[str, Run], store: Store) -> None:
     error = EngineClosedError("the client was closed while this response ran")
     for run in list(runs.values()):
         try:
-            _stop(run, runs, store, partial(run.assembler.fail, error))
+            _stop(run, runs, store, partial(run.fail, error))
         except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
             log.exception("a response in the background could not be stored")
 
@@ -243,7 +258,7 @@ def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
     try:
         body = store.get("response", run.id)
         if body is None or body["status"] == "cancelled":
-            _stop(run, runs, store, run.assembler.cancel)
+            _stop(run, runs, store, run.cancel)
     except Exception:
         log.exception("a response in the background could not be looked up")
 
@@ -258,13 +273,13 @@ def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
             store.update("response", run.id, _begun)
         if isinstance(event, Token):
             try:
-                events = assembler.feed(0, event)
+                events: Sequence[ResponseStreamEvent] = assembler.feed(0, event)
             except Exception as error:
                 log.exception("a response in the background could not be read")
                 run.cancel_row()
-                events = assembler.fail(error)
+                events = run.fail(error)
         else:
-            events = assembler.fail(event.error)
+            events = run.fail(event.error)
         if assembler.finished:
             _finish(run, runs, store, [*begun, *events])
         else:

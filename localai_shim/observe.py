@@ -1,0 +1,120 @@
+"""Who wants to know of requests: each observer is told once of each, when it has ended."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from . import request_log
+from .timings import Observer, Served, measure
+from .types import EngineLike, GenerationRequest, log
+
+if TYPE_CHECKING:
+    from .endpoints.prepared import Prepared
+
+
+def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:
+    """An observation of a request that has begun; None: nobody wants to know.
+
+    Runs where the caller is: observers note the caller's context here.
+
+    Args:
+        method, path, body: see `Served`.
+        started: when, as `time.monotonic` says.
+    """
+    observers: list[Observer] = [request_log.write] if log.isEnabledFor(logging.INFO) else []
+    if "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
+        from . import tracing
+
+        if (tracer := tracing.observer(method, path)) is not None:
+            observers.append(tracer)
+    return Observation(method, path, body, started, observers) if observers else None
+
+
+class Observation:
+    """A request while it runs."""
+
+    def __init__(
+        self, method: str, path: str, body: Mapping[str, object], started: float, observers: Sequence[Observer]
+    ) -> None:
+        self._method, self._path, self._body, self._started = method, path, body, started
+        self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
+        self._engine: EngineLike | None = None
+        self._requests: Sequence[GenerationRequest] = ()
+        self._answer_id: str | None = None
+        self._in_background = False
+        _late.start()
+
+    def prepared(self, engine: EngineLike, prepared: Prepared) -> None:
+        """The request was read. From here on it may end in the background."""
+        self._engine, self._requests = engine, prepared.requests
+        self._answer_id = getattr(prepared.assembler, "id", None)
+        if prepared.run is not None:
+            self._in_background = True
+            prepared.run.ended_with = self.end
+
+    def answered(self) -> None:
+        """A whole answer was given; that may be one which goes on in the background."""
+        if not self._in_background:
+            self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell the observers, unless that was done."""
+        for observers in self._take():
+            _tell(observers, self._served(error))
+
+    def __del__(self) -> None:
+        """A stream was dropped. That may be the garbage collector's doing, while this very thread holds any lock."""
+        for observers in self._take():
+            _late.put(observers, self._served(GeneratorExit()))
+
+    def _take(self) -> list[Sequence[Observer]]:
+        try:
+            return [self._observers.pop()]
+        except IndexError:
+            return []
+
+    def _served(self, error: BaseException | None) -> Served:
+        timings = measure(self._requests, self._started, time.monotonic())
+        return Served(self._method, self._path, self._body, self._engine, self._answer_id, timings, error)
+
+
+def _tell(observers: Sequence[Observer], served: Served) -> None:
+    for observer in observers:
+        try:
+            observer(served)
+        except Exception:
+            log.exception("an observer of a request failed; the request did not")
+
+
+class _Late:
+    """A thread that tells observers of requests that were dropped."""
+
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[tuple[Sequence[Observer], Served]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Have the thread run; a process that was forked has none yet."""
+        if self._thread is None or not self._thread.is_alive():
+            with self._lock:
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._run, name="localai_shim:dropped", daemon=True)
+                    self._thread.start()
+
+    def put(self, observers: Sequence[Observer], served: Served) -> None:
+        """Tell them soon. Takes no lock."""
+        self._inbox.put((observers, served))
+
+    def _run(self) -> None:
+        while True:
+            _tell(*self._inbox.get())
+
+
+_late = _Late()

@@ -1,0 +1,135 @@
+"""What a request took, of what the engine says of its rows, and what observers of requests are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .stats import NO_DRAFTS, DraftCounts, RowTimings
+from .types import EngineError, EngineLike, GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimings:
+    """One request with all of its rows. Times are seconds, as `time.monotonic` says; None: it did not come to that."""
+
+    started: float
+    """The client was called."""
+    ended: float
+    """The answer was complete, failed, or was given up."""
+    queued: float | None = None
+    """The request was read, and submitted to the engine."""
+    begun: float | None = None
+    """Its prompt began to be run."""
+    prefilled: float | None = None
+    """Its first row joined the batch."""
+    first_token: float | None = None
+    finished: float | None = None
+    """Its last row had its last token."""
+    seconds_per_token: float | None = None
+    """Between two tokens of a row."""
+    input_tokens: int = 0
+    """Of its prompts, each counted once however many choices it has."""
+    cached_tokens: int = 0
+    """Those that the prefix cache had."""
+    media_tokens: int = 0
+    """Those that stand for images, videos and sounds."""
+    output_tokens: int = 0
+    batch_rows: float | None = None
+    """Rows that decoded together: the mean."""
+    drafts: DraftCounts = NO_DRAFTS
+    rows: int = 0
+    finish_reasons: tuple[str, ...] = ()
+    """Of its rows, as the engine says: "stop" or "length"."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """Waiting for its turn."""
+        return _between(self.queued, self.begun)
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        """Running its prompt, beside others."""
+        return _between(self.begun, self.prefilled)
+
+    @property
+    def first_token_seconds(self) -> float | None:
+        """From the call until the first token."""
+        return _between(self.started, self.first_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A request that has ended."""
+
+    method: str
+    path: str
+    """Of the endpoint: "/chat/completions"."""
+    body: Mapping[str, object]
+    """As the caller wrote it, and nobody has checked: prompts are in it."""
+    engine: EngineLike | None
+    """What ran it; None: it did not come to that."""
+    answer_id: str | None
+    timings: RequestTimings
+    error: BaseException | None
+    """What the caller got instead of the (whole) answer; a `GeneratorExit` where the caller stopped reading."""
+
+    @property
+    def model(self) -> str | None:
+        """The name of what ran it; None where nothing did, or its engine was closed meanwhile."""
+        try:
+            return None if self.engine is None else self.engine.model.name
+        except EngineError:
+            return None
+
+
+Observer = Callable[[Served], None]
+
+
+def measure(requests: Sequence[GenerationRequest], started: float, ended: float) -> RequestTimings:
+    """What a request with these rows took, which may still run: its client gave them up then."""
+    rows = [request.timings for request in requests]
+    prompts = {id(request.prompt): request.prompt for request in requests}.values()
+    return RequestTimings(
+        started,
+        ended,
+        queued=_first(row.queued for row in rows),
+        begun=_first(row.begun for row in rows),
+        prefilled=_first(row.prefilled for row in rows),
+        first_token=_first(row.first_token for row in rows),
+        finished=max((row.finished for row in rows if row.finished is not None), default=None),
+        seconds_per_token=_seconds_per_token(rows),
+        input_tokens=sum(len(prompt.tokens) for prompt in prompts),
+        cached_tokens=sum(prompt.cached_tokens or 0 for prompt in prompts),
+        media_tokens=sum(len(span.places) for prompt in prompts for span in prompt.media),
+        output_tokens=sum(len(row.output) for row in rows),
+        batch_rows=_mean([row.batch_rows for row in rows if row.batch_rows is not None]),
+        drafts=DraftCounts(sum(row.drafts.drafted for row in rows), sum(row.drafts.accepted for row in rows)),
+        rows=len(rows),
+        finish_reasons=tuple(row.finish_reason for row in rows if row.finish_reason is not None),
+    )
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start
+
+
+def _first(times: Iterable[float | None]) -> float | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _seconds_per_token(rows: Sequence[RowTimings]) -> float | None:
+    seconds, tokens = 0.0, 0
+    for row in rows:
+        if row.first_token is not None and row.finished is not None and len(row.output) > 1:
+            seconds += row.finished - row.first_token
+            tokens += len(row.output) - 1
+    return seconds / tokens if tokens else None

@@ -1,0 +1,253 @@
+"""What OpenTelemetry is told of requests: a span of what the engine did, and a server's metrics.
+
+Names are those of the semantic conventions for generative AI, where these have one, and `localai_shim.` otherwise.
+Imported only where the program has imported OpenTelemetry. Nothing is exported but through the providers that it set.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from .timings import Observer, Served
+from .types import VERSION
+
+NAME = "localai_shim"
+PROVIDER = "mlx"
+OPERATIONS = {
+    "/chat/completions": "chat",
+    "/completions": "text_completion",
+    "/embeddings": "embeddings",
+    "/responses": "chat",
+    "/responses/compact": "chat",
+}
+"""By endpoint; others make no span."""
+CANCELLED = "cancelled"
+"""`error.type` where the caller stopped reading, or its task was cancelled."""
+
+# As the conventions advise, in seconds.
+REQUEST_BUCKETS = [0.01 * 2**i for i in range(14)]
+FIRST_TOKEN_BUCKETS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
+PER_TOKEN_BUCKETS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5]
+ROWS_BUCKETS = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+
+_REQUEST_FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "model": ("model", str),
+    "stream": ("stream", bool),
+    "n": ("choice.count", int),
+    "max_tokens": ("max_tokens", int),
+    "max_completion_tokens": ("max_tokens", int),
+    "max_output_tokens": ("max_tokens", int),
+    "temperature": ("temperature", (int, float)),
+    "top_p": ("top_p", (int, float)),
+    "top_k": ("top_k", int),
+    "seed": ("seed", int),
+    "frequency_penalty": ("frequency_penalty", (int, float)),
+    "presence_penalty": ("presence_penalty", (int, float)),
+}
+_AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
+Attributes = dict[str, Any]
+
+
+def observer(method: str, path: str) -> Observer | None:
+    """What is to be told of a request that begins now, under the caller's current span; None: nobody wants to know."""
+    if method != "post" or path not in OPERATIONS or _is_disabled():
+        return None
+    here = context.get_current()
+    if context.get_value("suppress_instrumentation", here):
+        return None
+    spans, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    tracer = None if _is_idle(spans, trace) else _tracer(spans)
+    instruments = None if _is_idle(meters, metrics) else _instruments(meters)
+    if tracer is None and instruments is None:
+        return None
+
+    def tell(served: Served) -> None:
+        inner = here
+        if tracer is not None:
+            inner = trace.set_span_in_context(_make_span(tracer, here, served), here)
+        if instruments is not None:
+            instruments.record(served, inner)
+
+    return tell
+
+
+@functools.cache
+def _is_disabled() -> bool:
+    names = os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "")
+    return NAME in [name.strip() for name in names.split(",")]
+
+
+def _is_idle(provider: object, api: Any) -> bool:
+    """Nobody has set up an SDK: the provider is one of the API's own, which do nothing."""
+    return type(provider).__module__.startswith(api.__name__)
+
+
+@functools.lru_cache(maxsize=1)
+def _tracer(provider: trace.TracerProvider) -> trace.Tracer:
+    return provider.get_tracer(NAME, VERSION)
+
+
+# -- the span -------------------------------------------------------------------------------------------------------
+
+
+def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> Span:
+    """The span of a request that has ended, with the times at which things happened."""
+    timings, offset = served.timings, time.time_ns() - round(time.monotonic() * 1e9)
+
+    def wall(seconds: float) -> int:
+        return round(seconds * 1e9) + offset
+
+    attributes = {"gen_ai.provider.name": PROVIDER, **_response(served)}
+    if not _is_inference(trace.get_current_span(here)):
+        attributes |= {"gen_ai.operation.name": OPERATIONS[served.path], **_request(served.body), **_usage(served)}
+    name = " ".join(["engine", *filter(None, [attributes.get("gen_ai.response.model")])])
+    span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
+    if span.is_recording():
+        span.set_attributes(_measured(served))
+        events = ("queued", "begun", "prefilled", "first_token", "finished")
+        for event, at in [(event, getattr(timings, event)) for event in events]:
+            if at is not None:
+                span.add_event(f"{NAME}.{event}", timestamp=wall(at))
+        if served.error is not None:
+            span.set_attribute("error.type", error_type(served.error))
+            span.set_status(Status(StatusCode.ERROR, _description(served.error)))
+    span.end(wall(timings.ended))
+    return span
+
+
+def _is_inference(span: Span) -> bool:
+    """The caller's span is that of a model's call and has its usage, which would be counted twice with ours."""
+    attributes: Mapping[str, Any] = getattr(span, "attributes", None) or {}
+    if attributes.get("gen_ai.operation.name") in _AGENTS:
+        return False
+    kind = attributes.get("openinference.span.kind", "LLM")
+    return kind == "LLM" and ("gen_ai.request.model" in attributes or "openinference.span.kind" in attributes)
+
+
+def _request(body: Mapping[str, object]) -> Attributes:
+    out: Attributes = {}
+    for field, (name, kind) in _REQUEST_FIELDS.items():
+        value = body.get(field)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            out[f"gen_ai.request.{name}"] = value
+    return out
+
+
+def _response(served: Served) -> Attributes:
+    out: Attributes = {}
+    if served.model is not None:
+        out["gen_ai.response.model"] = served.model
+    if served.answer_id is not None:
+        out["gen_ai.response.id"] = served.answer_id
+    if served.timings.finish_reasons:
+        out["gen_ai.response.finish_reasons"] = served.timings.finish_reasons
+    return out
+
+
+def _usage(served: Served) -> Attributes:
+    if served.timings.queued is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": served.timings.input_tokens,
+        "gen_ai.usage.output_tokens": served.timings.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": served.timings.cached_tokens,
+    }
+
+
+def _measured(served: Served) -> Attributes:
+    """What only the engine knows."""
+    timings = served.timings
+    found = {
+        "time_to_first_token": timings.first_token_seconds,
+        "time_per_output_token": timings.seconds_per_token,
+        "queue_time": timings.queue_seconds,
+        "prefill_time": timings.prefill_seconds,
+        "batch_rows": timings.batch_rows,
+    }
+    if timings.queued is not None:
+        found |= {
+            "input_tokens": timings.input_tokens,
+            "cached_tokens": timings.cached_tokens,
+            "media_tokens": timings.media_tokens,
+            "output_tokens": timings.output_tokens,
+            "drafted_tokens": timings.drafts.drafted,
+            "accepted_tokens": timings.drafts.accepted,
+        }
+    return {f"{NAME}.{name}": value for name, value in found.items() if value is not None}
+
+
+def error_type(error: BaseException) -> str:
+    """What `error.type` says."""
+    name = type(error).__name__
+    return CANCELLED if isinstance(error, GeneratorExit) or name in ("CancelledError", "Cancelled") else name
+
+
+def _description(error: BaseException) -> str:
+    if isinstance(error, GeneratorExit):
+        return "the stream was closed, dropped or cancelled before its end"
+    return str(error)
+
+
+# -- metrics --------------------------------------------------------------------------------------------------------
+
+
+class _Instruments(NamedTuple):
+    duration: metrics.Histogram
+    first_token: metrics.Histogram
+    per_token: metrics.Histogram
+    queue: metrics.Histogram
+    batch_rows: metrics.Histogram
+    tokens: metrics.Counter
+
+    def record(self, served: Served, here: context.Context) -> None:
+        """Record a request that has ended; `here` has its span, which measurements may refer to."""
+        timings = served.timings
+        labels: Attributes = {"gen_ai.operation.name": OPERATIONS[served.path], "gen_ai.provider.name": PROVIDER}
+        if isinstance(asked := served.body.get("model"), str):
+            labels["gen_ai.request.model"] = asked
+        if served.model is not None:
+            labels["gen_ai.response.model"] = served.model
+        failed = {} if served.error is None else {"error.type": error_type(served.error)}
+        self.duration.record(timings.seconds, labels | failed, here)
+        for histogram, value in (
+            (self.first_token, timings.first_token_seconds),
+            (self.per_token, timings.seconds_per_token),
+            (self.queue, timings.queue_seconds),
+            (self.batch_rows, timings.batch_rows),
+        ):
+            if value is not None:
+                histogram.record(value, labels, here)
+        for kind, count in (
+            ("input", timings.input_tokens),
+            ("cached", timings.cached_tokens),
+            ("media", timings.media_tokens),
+            ("output", timings.output_tokens),
+            ("drafted", timings.drafts.drafted),
+            ("accepted", timings.drafts.accepted),
+        ):
+            if count:
+                self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
+
+
+@functools.lru_cache(maxsize=1)
+def _instruments(provider: metrics.MeterProvider) -> _Instruments:
+    meter = provider.get_meter(NAME, VERSION)
+
+    def histogram(name: str, unit: str, description: str, buckets: list[float]) -> metrics.Histogram:
+        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
+
+    return _Instruments(
+        histogram("gen_ai.server.request.duration", "s", "From the call to the end of the answer", REQUEST_BUCKETS),
+        histogram("gen_ai.server.time_to_first_token", "s", "From the call to the first token", FIRST_TOKEN_BUCKETS),
+        histogram("gen_ai.server.time_per_output_token", "s", "Between two tokens of a row", PER_TOKEN_BUCKETS),
+        histogram(f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
+        histogram(f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
+        meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were"),
+    )
