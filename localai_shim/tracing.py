@@ -111,8 +111,13 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
     span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
     if span.is_recording():
         span.set_attributes(_measured(served))
-        events = ("queued", "begun", "prefilled", "first_token", "finished")
-        for event, at in [(event, getattr(timings, event)) for event in events]:
+        for event, at in (
+            ("queued", timings.queued),
+            ("prefill_started", timings.begun),
+            ("prefill_finished", timings.prefilled),
+            ("first_token", timings.first_token),
+            ("finished", timings.finished),
+        ):
             if at is not None:
                 span.add_event(f"{NAME}.{event}", timestamp=wall(at))
         if served.error is not None:

@@ -1,0 +1,386 @@
+"""Each request makes one span below the caller's own, and a server's metrics, where the program has set up an SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+import trio
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.testing import cut, scripted
+from tests.conftest import MESSAGES
+from tests.engine.harness import eventually
+from tests.scripts import run
+from tests.telemetry import Telemetry, context, global_telemetry, trace
+from tests.tiny import tiny
+
+ASK: dict[str, Any] = {
+    "model": "gpt-4o",
+    "messages": MESSAGES,
+    "max_tokens": 5,
+    "temperature": 0,
+    "extra_body": {"ignore_eos": True},
+}
+ENDLESS = {**ASK, "max_tokens": 10_000, "stream": True}
+EVENTS = [
+    f"localai_shim.{name}" for name in ("queued", "prefill_started", "prefill_finished", "first_token", "finished")
+]
+
+
+def path() -> str:
+    return str(tiny("qwen3", max_position_embeddings=200_000))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[LocalOpenAI]:
+    with LocalOpenAI(path()) as client:
+        client.chat.completions.create(**ASK)
+        yield client
+
+
+@pytest.fixture
+def telemetry() -> Iterator[Telemetry]:
+    with global_telemetry() as made:
+        yield made
+
+
+# -- what a span says ------------------------------------------------------------------------------------------------
+
+
+def test_a_span_has_the_request_its_usage_and_what_the_engine_knows(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    made = client.chat.completions.create(**ASK)
+    span, attributes = telemetry.one()
+    assert (span.name, span.kind, span.status.status_code.name) == (
+        "engine tiny-qwen3",
+        trace.SpanKind.INTERNAL,
+        "UNSET",
+    )
+    assert made.usage is not None and made.usage.prompt_tokens_details is not None
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "mlx",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.request.max_tokens": 5,
+        "gen_ai.request.temperature": 0,
+        "gen_ai.response.model": made.model,
+        "gen_ai.response.id": made.id,
+        "gen_ai.response.finish_reasons": ("length",),
+        "gen_ai.usage.input_tokens": made.usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": made.usage.prompt_tokens_details.cached_tokens,
+        "localai_shim.input_tokens": made.usage.prompt_tokens,
+        "localai_shim.cached_tokens": made.usage.prompt_tokens_details.cached_tokens,
+        "localai_shim.output_tokens": 5,
+        "localai_shim.media_tokens": 0,
+        "localai_shim.batch_rows": 1.0,
+    }
+    assert expected.items() <= attributes.items()
+    seconds = ("time_to_first_token", "time_per_output_token", "queue_time", "prefill_time")
+    assert all(0 < attributes[f"localai_shim.{name}"] < 60 for name in seconds)
+    assert [event.name for event in span.events] == EVENTS
+    times = [span.start_time, *(event.timestamp for event in span.events), span.end_time]
+    assert times == sorted(times) and times[-1] - times[0] < 60e9
+
+
+def test_choices_are_rows_of_one_span(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    made = client.chat.completions.create(**ASK, n=3)
+    _, attributes = telemetry.one()
+    assert made.usage is not None and attributes["gen_ai.usage.input_tokens"] == made.usage.prompt_tokens
+    assert (attributes["gen_ai.usage.output_tokens"], attributes["gen_ai.request.choice.count"]) == (15, 3)
+    assert (
+        attributes["localai_shim.batch_rows"] == 3 and attributes["gen_ai.response.finish_reasons"] == ("length",) * 3
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_endpoint_that_runs_a_model(client: LocalOpenAI, telemetry: Telemetry, stream: bool) -> None:
+    made: Any = client.completions.create(model="gpt-4o", prompt=["Hello", "there"], max_tokens=3, stream=stream)
+    list(made)
+    assert telemetry.one()[1]["gen_ai.operation.name"] == "text_completion"
+    made = client.responses.create(model="gpt-4o", input="Hello there", max_output_tokens=3, stream=stream)
+    last = list(made)[-1].response if stream else made
+    _, attributes = telemetry.one()
+    assert (attributes["gen_ai.operation.name"], attributes["gen_ai.response.id"]) == ("chat", last.id)
+    usage = (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"])
+    assert usage == (last.usage.input_tokens, last.usage.output_tokens)
+    assert attributes["gen_ai.request.max_tokens"] == 3
+
+
+def test_what_runs_no_model_makes_none(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    client.models.list()
+    client.responses.input_tokens.count(model="any", input="Hello")
+    with pytest.raises(openai.NotFoundError):
+        client.get("/nothing", cast_to=object)
+    assert not telemetry.spans
+
+
+# -- whose child it is -----------------------------------------------------------------------------------------------
+
+
+def test_a_span_is_a_child_of_the_callers_on_every_thread(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    def work(i: int) -> None:
+        with telemetry.tracer.start_as_current_span(f"caller {i}"):
+            client.chat.completions.create(**{**ASK, "max_tokens": 2 + i})
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    callers = {span.name: span for span in telemetry.spans if span not in telemetry.engine_spans}
+    assert len(telemetry.engine_spans) == 6
+    for span in telemetry.engine_spans:
+        assert span.attributes is not None and span.parent is not None
+        caller = callers[f"caller {span.attributes['gen_ai.usage.output_tokens'] - 2}"]
+        assert (span.parent.span_id, span.context.trace_id) == (caller.context.span_id, caller.context.trace_id)
+        assert caller.start_time <= span.start_time <= span.end_time <= caller.end_time
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, trio.run])
+def test_a_span_is_a_child_of_the_callers_in_every_task(telemetry: Telemetry, runner: Any) -> None:
+    import anyio
+
+    async def main() -> None:
+        async with AsyncLocalOpenAI(path()) as client, anyio.create_task_group() as group:
+            for i in range(6):
+                group.start_soon(work, client, i)
+
+    async def work(client: AsyncLocalOpenAI, i: int) -> None:
+        with telemetry.tracer.start_as_current_span(f"caller {i}"):
+            stream = await client.chat.completions.create(**{**ASK, "max_tokens": 2 + i}, stream=bool(i % 2))
+            if i % 2:
+                async for _ in stream:
+                    pass
+
+    runner(main) if runner is trio.run else runner(main())
+    callers = {span.context.span_id: span.name for span in telemetry.spans if span not in telemetry.engine_spans}
+    found = {
+        callers[span.parent.span_id]: span.attributes["gen_ai.usage.output_tokens"]  # type: ignore[union-attr,index]
+        for span in telemetry.engine_spans
+    }
+    assert found == {f"caller {i}": 2 + i for i in range(6)}
+
+
+def test_a_stream_is_a_child_of_who_asked_for_it_whoever_reads_it(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    with telemetry.tracer.start_as_current_span("asks") as asks:
+        stream = client.chat.completions.create(**ASK, stream=True)
+    with telemetry.tracer.start_as_current_span("reads"):
+        reader = threading.Thread(target=list, args=(stream,))
+        reader.start()
+        reader.join()
+    [span] = telemetry.engine_spans
+    assert span.parent is not None and span.parent.span_id == asks.get_span_context().span_id
+
+
+def test_what_the_callers_span_says_is_not_said_twice(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    """Tools add up the tokens of all spans that have some."""
+    inference = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
+    for attributes, is_inference in (
+        (inference, True),
+        ({"openinference.span.kind": "LLM"}, True),
+        ({**inference, "gen_ai.operation.name": "invoke_agent"}, False),
+        ({"openinference.span.kind": "CHAIN"}, False),
+        ({}, False),
+    ):
+        telemetry.exporter.clear()
+        with telemetry.tracer.start_as_current_span("caller", attributes=attributes):
+            client.chat.completions.create(**ASK)
+        _, found = telemetry.one()
+        assert ("gen_ai.usage.output_tokens" in found, "gen_ai.operation.name" in found) == (not is_inference,) * 2
+        assert found["localai_shim.output_tokens"] == 5
+
+
+# -- ends ------------------------------------------------------------------------------------------------------------
+
+
+def ended(telemetry: Telemetry, error_type: str) -> dict[str, Any]:
+    """The attributes of the only span, which failed so; one that was dropped ends on a thread of its own."""
+    assert eventually(lambda: bool(telemetry.engine_spans))
+    span, attributes = telemetry.one()
+    assert (span.status.status_code.name, attributes["error.type"]) == ("ERROR", error_type)
+    return attributes
+
+
+def test_a_request_that_is_refused(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(**ASK, n=0)
+    assert "gen_ai.usage.input_tokens" not in ended(telemetry, "BadRequestError")
+
+
+def test_a_request_that_takes_too_long(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        client.chat.completions.create(**{**ENDLESS, "stream": False}, timeout=0.1)
+    ended(telemetry, "APITimeoutError")
+
+
+def test_an_answer_that_fails_amid_a_stream(telemetry: Telemetry) -> None:
+    with scripted(cut("one two three")) as client:
+        with pytest.raises(openai.APIConnectionError):
+            list(client.chat.completions.create(model="any", messages=MESSAGES, stream=True))
+        assert ended(telemetry, "APIConnectionError")["localai_shim.output_tokens"] > 0
+
+
+def test_a_stream_that_is_closed_or_dropped_ends_its_span(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    stream = client.chat.completions.create(**ENDLESS)
+    next(stream)
+    stream.close()
+    assert ended(telemetry, "cancelled")["localai_shim.output_tokens"] >= 1
+    stream = client.chat.completions.create(**ENDLESS)
+    next(stream)
+    del stream
+    ended(telemetry, "cancelled")
+    stream = client.chat.completions.create(**ENDLESS)  # nothing of it is read, and it is part of a circle
+    stream.itself = stream
+    del stream
+    gc.collect()
+    ended(telemetry, "cancelled")
+
+
+def test_a_stream_that_is_read_to_its_end_and_closed_ends_well_and_once(
+    client: LocalOpenAI, telemetry: Telemetry
+) -> None:
+    with client.chat.completions.create(**ASK, stream=True) as stream:
+        list(stream)
+    del stream
+    span, attributes = telemetry.one()
+    assert span.status.status_code.name == "UNSET" and attributes["gen_ai.request.stream"] is True
+    assert not eventually(lambda: bool(telemetry.spans), seconds=0.05)
+
+
+def test_tasks_that_are_cancelled_end_their_spans(telemetry: Telemetry) -> None:
+    async def main() -> None:
+        async with AsyncLocalOpenAI(path()) as client:
+            stream = await client.chat.completions.create(**ENDLESS)
+            await stream.__anext__()
+            reading, whole = (
+                asyncio.ensure_future(each)
+                for each in (
+                    stream_to_end(stream),
+                    client.chat.completions.create(**{**ENDLESS, "stream": False}),
+                )
+            )
+            await asyncio.to_thread(eventually, lambda: client.stats().running == 2)
+            for task in (reading, whole):
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                ended(telemetry, "cancelled")
+
+    async def stream_to_end(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_neighbour_that_fails_or_leaves_changes_nobody_elses_span(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    leaves = client.chat.completions.create(**ENDLESS)
+    next(leaves)
+    stays = client.chat.completions.create(**ASK, stream=True)
+    next(stays)
+    leaves.close()
+    list(stays)
+    first, second = telemetry.engine_spans
+    assert (first.status.status_code.name, second.status.status_code.name) == ("ERROR", "UNSET")
+    assert second.attributes is not None and second.attributes["localai_shim.output_tokens"] == 5
+    assert second.attributes["localai_shim.batch_rows"] > 1
+
+
+def test_a_response_in_the_background_ends_its_span_when_it_ends(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    with telemetry.tracer.start_as_current_span("caller") as caller:
+        client.responses.create(model="any", input="Hello", background=True, max_output_tokens=20)
+    assert eventually(lambda: bool(telemetry.engine_spans))
+    span, attributes = telemetry.one()
+    assert span.parent is not None and span.parent.span_id == caller.get_span_context().span_id
+    assert (span.status.status_code.name, attributes["gen_ai.usage.output_tokens"]) == ("UNSET", 20)
+    made = client.responses.create(
+        model="any", input="Hello", background=True, max_output_tokens=10_000, extra_body={"ignore_eos": True}
+    )
+    client.responses.cancel(made.id)
+    ended(telemetry, "cancelled")
+
+
+def test_an_exporter_that_fails_is_nobody_elses_matter(
+    client: LocalOpenAI, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("opentelemetry.sdk.trace.SynchronousMultiSpanProcessor.on_end", fail)
+    assert client.chat.completions.create(**ASK).choices
+    assert "an observer of a request failed" in caplog.text
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_of_a_server(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    for _ in range(3):
+        client.chat.completions.create(**ASK)
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(**ASK, n=0)
+    found = telemetry.metrics()
+    failed, served = sorted(found["gen_ai.server.request.duration"], key=lambda point: point.count)
+    labels = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "mlx", "gen_ai.request.model": "gpt-4o"}
+    assert (served.count, failed.count) == (3, 1)
+    assert dict(served.attributes) == {**labels, "gen_ai.response.model": "tiny-qwen3"}
+    assert dict(failed.attributes) == {**labels, "error.type": "BadRequestError"}
+    assert served.explicit_bounds[:2] == (0.01, 0.02)
+    names = ["gen_ai.server.time_to_first_token", "gen_ai.server.time_per_output_token"]
+    for name in [*names, "localai_shim.queue.duration", "localai_shim.batch.rows"]:
+        [point] = found[name]
+        assert point.count == 3 and point.sum > 0
+    tokens = {point.attributes["localai_shim.token.type"]: point.value for point in found["localai_shim.tokens"]}
+    assert tokens["output"] == 15 and tokens["input"] > tokens["cached"] > 0
+
+
+# -- on and off ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_observed_where_nobody_has_set_up_an_sdk(
+    client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localai_shim.observe.Observation", None)
+    assert client.chat.completions.create(**ASK).choices
+
+
+def test_instrumentation_that_is_suppressed(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    token = context.attach(context.set_value("suppress_instrumentation", True))
+    try:
+        client.chat.completions.create(**ASK)
+    finally:
+        context.detach(token)
+    assert not telemetry.spans and not telemetry.metrics()
+
+
+SCRIPT = """
+import sys
+from localai_shim.testing import scripted
+def ask():
+    with scripted("Hello!") as client:
+        client.responses.create(model="any", input="Hi")
+ask()
+assert not any(name.startswith("opentelemetry") for name in sys.modules)
+from opentelemetry import trace
+ask()
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+spans = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
+ask()
+print([span.name for span in spans.get_finished_spans()])
+"""
+
+
+def test_it_is_on_once_the_program_has_an_sdk_and_can_be_turned_off() -> None:
+    """A program that does not use OpenTelemetry never imports it."""
+    done = run(SCRIPT)
+    assert (done.returncode, done.stdout) == (0, "['engine scripted']\n"), done.stderr
+    done = run(SCRIPT, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="redis, localai_shim")
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
