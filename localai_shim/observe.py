@@ -29,9 +29,14 @@ def observe(method: str, path: str, body: Mapping[str, object], started: float) 
     """
     observers: list[Observer] = [request_log.write] if log.isEnabledFor(logging.INFO) else []
     if "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
-        from . import tracing
+        try:
+            from . import tracing
 
-        if (tracer := tracing.observer(method, path)) is not None:
+            tracer = tracing.observer(method, path)
+        except Exception:  # such as a version that we do not know
+            log.exception("OpenTelemetry could not be used; the request goes on")
+            tracer = None
+        if tracer is not None:
             observers.append(tracer)
     return Observation(method, path, body, started, observers) if observers else None
 

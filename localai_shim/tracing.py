@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -53,6 +53,8 @@ _REQUEST_FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 }
 _AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
 Attributes = dict[str, Any]
+ProviderT = TypeVar("ProviderT")
+MadeT = TypeVar("MadeT")
 
 
 def observer(method: str, path: str) -> Observer | None:
@@ -61,19 +63,26 @@ def observer(method: str, path: str) -> Observer | None:
         return None
     here = context.get_current()
     if context.get_value("suppress_instrumentation", here):
-        return None
+        # Tools suppress whatever else would make a span of the call that theirs is about; ours is about something else.
+        caller = trace.get_current_span(here)
+        if not _is_inference(caller):
+            return None
+        here = trace.set_span_in_context(caller, context.Context())
     spans, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-    tracer = None if _is_idle(spans, trace) else _tracer(spans)
-    instruments = None if _is_idle(meters, metrics) else _instruments(meters)
+    tracer = None if _is_idle(spans, trace) else _made_once(spans, _tracer)
+    instruments = None if _is_idle(meters, metrics) else _made_once(meters, _instruments)
     if tracer is None and instruments is None:
         return None
 
     def tell(served: Served) -> None:
-        inner = here
-        if tracer is not None:
-            inner = trace.set_span_in_context(_make_span(tracer, here, served), here)
-        if instruments is not None:
-            instruments.record(served, inner)
+        inner, token = here, context.attach(here)
+        try:
+            if tracer is not None:
+                inner = trace.set_span_in_context(_make_span(tracer, here, served), here)
+            if instruments is not None:
+                instruments.record(served, inner)
+        finally:
+            context.detach(token)
 
     return tell
 
@@ -89,7 +98,18 @@ def _is_idle(provider: object, api: Any) -> bool:
     return type(provider).__module__.startswith(api.__name__)
 
 
-@functools.lru_cache(maxsize=1)
+_made: dict[str, tuple[object, Any]] = {}
+
+
+def _made_once(provider: ProviderT, make: Callable[[ProviderT], MadeT]) -> MadeT:
+    """What is made of a provider, as long as that is the program's."""
+    known = _made.get(make.__name__)
+    if known is None or known[0] is not provider:
+        known = _made[make.__name__] = (provider, make(provider))
+    made: MadeT = known[1]
+    return made
+
+
 def _tracer(provider: trace.TracerProvider) -> trace.Tracer:
     return provider.get_tracer(NAME, VERSION)
 
@@ -241,7 +261,6 @@ class _Instruments(NamedTuple):
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
 
 
-@functools.lru_cache(maxsize=1)
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 

@@ -16,8 +16,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
+from opentelemetry.util._once import Once  # noqa: E402
 
-__all__ = ["ReadableSpan", "Telemetry", "context", "global_telemetry", "metrics", "trace"]
+__all__ = ["ReadableSpan", "Telemetry", "context", "global_telemetry", "metrics", "no_telemetry", "trace"]
 
 
 class Telemetry:
@@ -57,12 +58,23 @@ class Telemetry:
 
 
 @contextmanager
-def global_telemetry() -> Iterator[Telemetry]:
-    """Make new providers those of the program. The API lets nobody do so twice in a process."""
-    made = Telemetry()
+def no_telemetry() -> Iterator[None]:
+    """Nobody has set up an SDK; whoever does so has done it until the end. The API lets nobody do so twice."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace, "_TRACER_PROVIDER", made.tracers)
-        patch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", made.meters)
+        patch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)
+        patch.setattr("opentelemetry.trace._TRACER_PROVIDER_SET_ONCE", Once())
+        patch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", None)
+        patch.setattr("opentelemetry.metrics._internal._METER_PROVIDER_SET_ONCE", Once())
+        yield
+
+
+@contextmanager
+def global_telemetry() -> Iterator[Telemetry]:
+    """New providers are those of the program."""
+    made = Telemetry()
+    with no_telemetry():
+        trace.set_tracer_provider(made.tracers)
+        metrics.set_meter_provider(made.meters)
         yield made
     made.tracers.shutdown()
     made.meters.shutdown()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.telemetry import no_telemetry
+
 pytest_plugins = ["pytester"]
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {"python": ("transport.md", "offline.md"), "python pytest": ("transport.md", "offline.md", "testing.md")}
+PAGES = {"python": ("transport.md", "offline.md", "tracing.md"), "python pytest": ("transport.md", "offline.md", "testing.md")}
 """By kind. The other snippets of testing.md have a test beside that of the plugin."""
 
 
@@ -17,6 +20,13 @@ def snippets(kind: str) -> list[str]:
     """The code of a kind in the pages."""
     text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES[kind])
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _own_providers() -> Iterator[None]:
+    """What a snippet sets up of OpenTelemetry ends with it."""
+    with no_telemetry():
+        yield
 
 
 @pytest.mark.parametrize("snippet", snippets("python"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -18,7 +20,7 @@ from localai_shim.testing import cut, scripted
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.scripts import run
-from tests.telemetry import Telemetry, context, global_telemetry, trace
+from tests.telemetry import Telemetry, context, global_telemetry, no_telemetry, trace
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {
@@ -345,7 +347,8 @@ def test_nothing_is_observed_where_nobody_has_set_up_an_sdk(
     client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localai_shim.observe.Observation", None)
-    assert client.chat.completions.create(**ASK).choices
+    with no_telemetry():
+        assert client.chat.completions.create(**ASK).choices
 
 
 def test_instrumentation_that_is_suppressed(client: LocalOpenAI, telemetry: Telemetry) -> None:
@@ -384,3 +387,16 @@ def test_it_is_on_once_the_program_has_an_sdk_and_can_be_turned_off() -> None:
     assert (done.returncode, done.stdout) == (0, "['engine scripted']\n"), done.stderr
     done = run(SCRIPT, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="redis, localai_shim")
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_names_what_there_is(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tracing.md").read_text(encoding="utf-8")
+    client.chat.completions.create(**ASK)
+    found = telemetry.metrics()
+    span, attributes = telemetry.one()
+    names = {*attributes, *found, *(event.name for event in span.events), "localai_shim.token.type"}
+    documented = set(re.findall(r"`(localai_shim\.[a-z_.]+|gen_ai\.server\.[a-z_.]+)`", page))
+    assert documented == {name for name in names if name.startswith(("localai_shim.", "gen_ai.server."))}

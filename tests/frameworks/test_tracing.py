@@ -31,10 +31,11 @@ def expected(client: LocalOpenAI) -> str:
 
 
 @pytest.fixture
-def logfire_spans() -> Iterator[Spans]:
+def logfire_spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     """Logfire sends its spans to memory only."""
     logfire = pytest.importorskip("logfire")
     exporter = in_memory.InMemorySpanExporter()
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)  # which would stay the program's
     logfire.configure(
         send_to_logfire=False,
         console=False,
