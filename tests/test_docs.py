@@ -12,7 +12,10 @@ from tests.telemetry import no_telemetry
 
 pytest_plugins = ["pytester"]
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {"python": ("transport.md", "offline.md", "tracing.md"), "python pytest": ("transport.md", "offline.md", "testing.md")}
+PAGES = {
+    "python": ("transport.md", "offline.md", "tracing.md"),
+    "python pytest": ("transport.md", "offline.md", "testing.md"),
+}
 """By kind. The other snippets of testing.md have a test beside that of the plugin."""
 
 
