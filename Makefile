@@ -18,7 +18,7 @@ test test-exhaustive test-openai2: export PYTHONDONTWRITEBYTECODE =
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 lint bench clean
+.PHONY: demo test test-exhaustive test-all test-openai2 lint bench docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -52,8 +52,12 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+# The documentation as a site, in .site. Broken links and anchors are errors.
+docs: $(VENV)-docs/.dev
+	$(VENV)-docs/bin/zensical build --strict
+
 clean:
-	rm -rf $(VENV) $(VENV)-openai2
+	rm -rf $(VENV) $(VENV)-openai2 $(VENV)-docs .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
@@ -74,6 +78,13 @@ $(SUITE): $(VENV)/.dev
 	$(BIN)/python -m pip download -q --no-deps --no-binary :all: jsonschema==4.26.0 -d $@.part
 	tar -xzf $@.part/jsonschema-*.tar.gz -C $@.part --strip-components=1
 	mv $@.part $@
+
+# Apart from the others: it needs nothing of the package.
+$(VENV)-docs/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	$(VENV)-docs/bin/python -m pip install -q --group docs
+	touch $@
 
 $(VENV)-openai2/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-openai2

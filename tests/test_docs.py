@@ -1,50 +1,114 @@
-"""The snippets of the documentation run as they stand."""
+"""The code of README and documentation runs as it stands, page by page, and its links lead somewhere."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localai_shim.builtin import CHECKPOINT
 from tests.telemetry import no_telemetry
+from tests.vision import tiny_vision
 
 pytest_plugins = ["pytester"]
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {
-    "python": ("transport.md", "offline.md", "tracing.md"),
-    "python pytest": ("transport.md", "offline.md", "testing.md"),
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")} | PAGES
+ELSEWHERE = {"docs/testing.md": "tests/testing/test_testing_doc.py"}
+"""Pages whose code another test runs."""
+STAND_INS = {
+    "mlx-community/Qwen3-8B-4bit": lambda: CHECKPOINT,
+    "/models/small": lambda: CHECKPOINT,
+    "mlx-community/Qwen2.5-VL-3B-Instruct-4bit": lambda: tiny_vision("smolvlm"),
 }
-"""By kind. The other snippets of testing.md have a test beside that of the plugin."""
+"""Models that a text names, and the small ones that stand in for them."""
 
 
-def snippets(kind: str) -> list[str]:
-    """The code of a kind in the pages."""
-    text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES[kind])
-    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+def blocks(text: str, kind: str) -> list[tuple[int, str]]:
+    """The blocks of a kind in a text, each with its first line's number, less those for a suite of the reader's."""
+    found = [
+        (text.count("\n", 0, match.start(1)) + 1, match[1])
+        for match in re.finditer(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    ]
+    return [(line, code) for line, code in found if kind != "python" or "def test_" not in code]
+
+
+RUN = [name for name, text in TEXTS.items() if blocks(text, "python") and name not in ELSEWHERE]
+TESTS = [
+    pytest.param(code, id=f"{name}:{line}") for name, text in TEXTS.items() for line, code in blocks(text, "python pytest")
+]
 
 
 @pytest.fixture(autouse=True)
-def _own_providers() -> Iterator[None]:
-    """What a snippet sets up of OpenTelemetry ends with it."""
+def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No key, and nobody has set up OpenTelemetry."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with no_telemetry():
         yield
 
 
-@pytest.mark.parametrize("snippet", snippets("python"))
-def test_a_snippet_runs(snippet: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    exec(compile(snippet, "snippet.py", "exec"), {"__name__": "snippet"})
+@pytest.mark.parametrize("name", RUN)
+def test_the_code_of_a_page_runs_from_its_top_to_its_end(name: str) -> None:
+    page: dict[str, Any] = {"__name__": name}
+    for line, code in blocks(TEXTS[name], "python"):
+        for model, make in STAND_INS.items():
+            if model in code:
+                code = code.replace(f'"{model}"', repr(str(make())))
+        exec(compile("\n" * (line - 1) + code, ROOT / name, "exec", dont_inherit=True), page)
+    client = page.pop("client", None)
+    if client is not None:
+        client.close()
+    page.clear()
+    with contextlib.suppress(RuntimeError):
+        gc.collect()
 
 
-@pytest.mark.parametrize("snippet", snippets("python pytest"))
-def test_a_snippet_is_a_test_that_passes(
-    pytester: pytest.Pytester, snippet: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+@pytest.mark.parametrize("snippet", TESTS)
+def test_a_snippet_is_a_test_that_passes(pytester: pytest.Pytester, snippet: str) -> None:
     pytester.makepyfile(test_snippet=snippet)
     arguments = ("-p", "localai_shim.testing.plugin", "-p", "no:cacheprovider", "--block-openai")
     for mode in ("once", "none"):
         result = pytester.runpytest_inprocess(*arguments, f"--record-mode={mode}")
         assert result.parseoutcomes() == {"passed": 1}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_is_not_run_here_is_run_there(name: str) -> None:
+    assert name in (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")
+
+
+# -- links and the site ----------------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """The ids of a page's headings, as Markdown makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", TEXTS[name]):
+        path, _, anchor = target.partition("#")
+        found = (ROOT / name).parent / path if path else ROOT / name
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def leaves(entry: Any) -> Iterator[str]:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for each in entry.values() if isinstance(entry, dict) else entry:
+                yield from leaves(each)
+
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(leaves(site["nav"])) == sorted(path.name for path in DOCS.glob("*.md"))
