@@ -42,7 +42,9 @@ def blocks(text: str, kind: str) -> list[tuple[int, str]]:
 
 RUN = [name for name, text in TEXTS.items() if blocks(text, "python") and name not in ELSEWHERE]
 TESTS = [
-    pytest.param(code, id=f"{name}:{line}") for name, text in TEXTS.items() for line, code in blocks(text, "python pytest")
+    pytest.param(code, id=f"{name}:{line}")
+    for name, text in TEXTS.items()
+    for line, code in blocks(text, "python pytest")
 ]
 
 
