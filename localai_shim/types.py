@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("localai_shim")
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 FinishReason = Literal["stop", "length"]
 

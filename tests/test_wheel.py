@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import re
 import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -38,4 +40,24 @@ def test_the_source_distribution_carries_what_makes_and_tests_it(tmp_path: Path)
     with tarfile.open(tmp_path / name) as source:
         carried = {PurePosixPath(member.name).parts[1] for member in source}
     folders = {"localai_shim", "training", "tests", "examples", "benchmarks", "docs"}
-    assert carried == folders | {"README.md", "Makefile", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    texts = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    assert carried == folders | texts | {"Makefile", "zensical.toml", "pyproject.toml", "PKG-INFO", ".gitignore"}
+
+
+def test_what_a_package_index_shows(tmp_path: Path) -> None:
+    name = hatchling.build.build_wheel(str(tmp_path))
+    info = f"localai_shim-{localai_shim.__version__}.dist-info"
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        shown = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+        assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert (shown["Version"], shown["License-Expression"]) == (localai_shim.__version__, "MIT")
+    assert shown.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [
+        line for line in shown.get_all("Classifier", []) if line.startswith("License ::")
+    ]  # the expression says it
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (\S+)(?: \((?:unreleased|\d{4}-\d\d-\d\d)\))?$", text, re.MULTILINE)
+    assert headings[0] == localai_shim.__version__ and len(headings) == len(re.findall("^## ", text, re.MULTILINE))
