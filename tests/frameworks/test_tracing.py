@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import MESSAGES
+from tests.telemetry import no_telemetry
 
 trace_export = pytest.importorskip("opentelemetry.sdk.trace.export")
 in_memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
@@ -31,20 +32,20 @@ def expected(client: LocalOpenAI) -> str:
 
 
 @pytest.fixture
-def logfire_spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+def logfire_spans() -> Iterator[Spans]:
     """Logfire sends its spans to memory only."""
     logfire = pytest.importorskip("logfire")
     exporter = in_memory.InMemorySpanExporter()
-    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)  # which would stay the program's
-    logfire.configure(
-        send_to_logfire=False,
-        console=False,
-        metrics=False,
-        inspect_arguments=False,
-        additional_span_processors=[trace_export.SimpleSpanProcessor(exporter)],
-    )
-    yield exporter
-    logfire.shutdown(flush=False)
+    with no_telemetry():
+        logfire.configure(
+            send_to_logfire=False,
+            console=False,
+            metrics=False,
+            inspect_arguments=False,
+            additional_span_processors=[trace_export.SimpleSpanProcessor(exporter)],
+        )
+        yield exporter
+        logfire.shutdown(flush=False)
 
 
 @pytest.fixture
