@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from localai_shim.builtin import CHECKPOINT
+from localai_shim.types import log
 from tests.telemetry import no_telemetry
 from tests.vision import tiny_vision
 
@@ -50,10 +51,13 @@ TESTS = [
 
 @pytest.fixture(autouse=True)
 def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No key, and nobody has set up OpenTelemetry."""
+    """No key, and nobody has set up OpenTelemetry. What a page does to the logger is undone."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    handlers, level = list(log.handlers), log.level
     with no_telemetry():
         yield
+    log.handlers[:] = handlers
+    log.setLevel(level)
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -26,11 +26,15 @@ class LocalModel:
 
 def cached_models() -> list[LocalModel]:
     """The models in the hub's cache, by name."""
-    from huggingface_hub import scan_cache_dir
+    from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        repos = [repo for repo in scan_cache_dir().repos if repo.repo_type == "model" and repo.revisions]
+        repos = [
+            repo
+            for repo in scan_cache_dir(constants.HF_HUB_CACHE).repos
+            if repo.repo_type == "model" and repo.revisions
+        ]
     except CacheNotFound:
         return []
     newest = [(repo.repo_id, max(repo.revisions, key=lambda r: ("main" in r.refs, r.last_modified))) for repo in repos]

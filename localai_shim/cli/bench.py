@@ -9,7 +9,7 @@ import argparse
 
 from .measure import Level, measure
 from .model_options import add_model, given_options
-from .show import make_console, print_table
+from .show import make_console, print_table, write
 
 STREAMS = (1, 8, 32)
 SECONDS = 30.0
@@ -27,10 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--seconds must be positive, not {arguments.seconds:g}")
     console = make_console()
     if console.is_terminal:
-        with console.status("measuring"):
-            levels = measure(arguments.model, STREAMS, arguments.seconds, given_options(arguments))
-    else:
-        levels = measure(arguments.model, STREAMS, arguments.seconds, given_options(arguments))
+        write(console, f"Measuring for about {arguments.seconds:g} seconds.\n", "dim")
+    levels = measure(arguments.model, STREAMS, arguments.seconds, given_options(arguments))
     print_table(console, (">streams", ">TTFT", ">tok/s", ">per stream", ">bare step", ">ratio"), [*map(_row, levels)])
     if arguments.plot:
         from .plot import draw

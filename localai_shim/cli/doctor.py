@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     del arguments
     console = make_console()
     broken = False
-    for check in (_libraries, _backend, _memory, _self_check):
+    for check in (_libraries, _backend, _memory, _hub_cache, _self_check):
         for finding in _guarded(check):
             broken = broken or finding.state == "broken"
             write(console, f"{finding.state:7}", STYLES[finding.state])
@@ -103,6 +103,17 @@ def _memory() -> Iterator[Finding]:
     free = free_memory()
     unused = "" if free is None else f", {show_bytes(free)} of it free"
     yield Finding("memory", "ok", f"{show_bytes(total_memory())}{unused}; MLX may use {show_bytes(default_limit())}")
+
+
+def _hub_cache() -> Iterator[Finding]:
+    from ..adapters.hub import cached_models
+
+    found = cached_models()
+    text = f"{len(found)} model{'s' * (len(found) != 1)}, {show_bytes(sum(model.bytes for model in found))} of weights"
+    if useless := [model.name for model in found if model.problem]:
+        yield Finding("hub cache", "note", f"{text}; these cannot be loaded, see below: {', '.join(useless)}")
+    else:
+        yield Finding("hub cache", "ok", text)
 
 
 def _self_check() -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..options import LocalOptions
 
 BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
-WARM_UP_TOKENS = 4
-FEWEST_TOKENS, MOST_TOKENS = 16, 256  # per stream
+WARM_UP_TOKENS = 2
+FEWEST_TOKENS, MOST_TOKENS = 8, 256  # per stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ def measure(
     streams: Sequence[int],
     seconds: float,
     options: LocalOptions,
-    measured: Callable[[Level], None] = lambda level: None,
 ) -> list[Level]:
     """Measure a model at these numbers of streams.
 
@@ -47,7 +46,6 @@ def measure(
 
     Args:
         seconds: that all of it may take, about, without loading.
-        measured: is called with each result.
 
     Raises:
         ModelLoadError: the model could not be loaded.
@@ -71,12 +69,8 @@ def measure(
         return loaded
 
     async def levels() -> list[Level]:
-        found = []
         async with AsyncLocalOpenAI(engine=engine) as client:
-            for count in streams:
-                found.append(await _level(client, count, bare[count], CLIENT_SHARE * share))
-                measured(found[-1])
-        return found
+            return [await _level(client, count, bare[count], CLIENT_SHARE * share) for count in streams]
 
     engine = Engine(load, source.options, name=source.name)
     try:

@@ -12,6 +12,7 @@ from localai_shim.adapters import backend
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.types import BackendMissingError
+from tests.cli.caches import cache_model
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     checks, models = shown.split("\n\n")
     assert "broken" not in checks
-    for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "self-check"):
+    for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
         assert f" {subject} " in checks
     assert "of the bare step" in checks and "tok/s" in checks and "MLX may use" in checks
     assert "localai-shim-builtin" in models and "yes" in models
@@ -75,6 +76,17 @@ def test_a_check_that_raises_is_broken(capsys: pytest.CaptureFixture[str], monke
     monkeypatch.setattr(doctor, "measure", fail)
     assert main(["doctor"]) == 1
     assert findings(capsys)["self-check"] == ("broken", "RuntimeError: no device")
+
+
+def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache_model(tmp_path, "somebody/empty", None, readme_json="{}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(doctor, "_self_check", lambda: iter(()))
+    assert main(["doctor"]) == 0
+    state, text = findings(capsys)["hub cache"]
+    assert state == "note" and text.startswith("1 model, 0 B of weights; ") and "somebody/empty" in text
 
 
 @pytest.mark.skipif(backend.gpu_memory() is not None, reason="says so on a CPU")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,9 @@ import pytest
 
 from localai_shim.cli import chat, main
 from localai_shim.types import VERSION, BackendMissingError
+from tests.cli.caches import cache_model
 from tests.scripts import run
 from tests.tiny import tiny
-
-
-def cache_model(home: Path, name: str, folder: Path | None, **more: str) -> Path:
-    """Put a model into the hub's cache below HF_HOME; returns the folder of its snapshot."""
-    repo = home / "hub" / f"models--{name.replace('/', '--')}"
-    snapshot = repo / "snapshots" / ("0" * 40)
-    if folder is None:
-        snapshot.mkdir(parents=True)
-    else:
-        shutil.copytree(folder, snapshot)
-    for file, text in more.items():
-        (snapshot / file.replace("_json", ".json")).write_text(text)
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text("0" * 40)
-    return snapshot
 
 
 def test_help_is_light_and_models_come_from_the_cache_without_a_hub(tmp_path: Path) -> None:
