@@ -29,14 +29,16 @@ from .types import (
     ModelLoadError,
     QueueFullError,
     RowError,
+    Task,
     TooManyRowsError,
 )
 
 if TYPE_CHECKING:
+    from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
 
-_SUPPORTED = "chat.completions, responses, conversations, completions and models"
+_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings and models"
 
 
 class Call:
@@ -103,7 +105,10 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        served = self.runtime.served(engine)
+        if self._generation.task not in served.tasks:
+            raise _unfit(served, self._generation.task)
+        prepared = self._generation.prepare(self.body, served, self.runtime.store)
         stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
         prepared = prepared if stage is None else stage(self, prepared)
         if self._observation is not None:
@@ -162,6 +167,24 @@ class Call:
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
         """The response whose answer comes in events."""
         return sdk.LocalStreamResponse(events, request=self.request)
+
+
+_USES: Mapping[Task, str] = {
+    "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
+    "embed": "embed texts: it serves client.embeddings",
+    "rerank": 'rerank documents: it serves client.post("/rerank")',
+}
+
+
+def _unfit(model: ServedModel, task: Task) -> BadRequest:
+    """The error for a model that is for something else."""
+    uses = ", and to ".join(_USES[each] for each in model.tasks)
+    return BadRequest(
+        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. Pass another model, "
+        "such as one of several that a client has with `models=`.",
+        param="model",
+        code="unsupported_model",
+    )
 
 
 def query(options: sdk.RequestOptions) -> dict[str, object]:

@@ -146,7 +146,7 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
             call.runtime.background().start(prepared.run, engine, prepared.requests)
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         since = time.monotonic()
-        generation, assembler = SyncGeneration(engine, prepared.requests), prepared.assembler
+        generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
         while not assembler.finished:
@@ -203,7 +203,7 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
                 return prepared, None
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
-            return prepared, AsyncGeneration(engine, prepared.requests, sink)
+            return prepared, AsyncGeneration(engine, prepared.work, sink)
 
         prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
         if prepared.run is not None:

@@ -154,7 +154,8 @@ def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
         if made is None:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
-            made = _served[engine] = replace(made, name=model.name, context_length=model.context_length)
+            made = replace(made, name=model.name, context_length=model.context_length, embedding=model.embedding)
+            _served[engine] = made
         return made
 
 
@@ -352,12 +353,9 @@ class Runtime:
 
     def names(self) -> dict[str, Listed]:
         """The models that this client lists, by name."""
-        from .endpoints.models import Listed
-
         if self._engine is not None:
             model = self._engine.model
-            reads = modalities(model.text.media_kinds)
-            return {model.name: Listed(model.created, model.name, model.context_length, reads)}
+            return {model.name: _known(model, model.created, model.name)}
         if self.only:
             return {name: self._listed(source) for name, source in self.sources.items()}
         source = next(iter(self.sources.values()))
@@ -371,8 +369,7 @@ class Runtime:
         engine = self._engines.get(source)
         if engine is not None and engine.is_ready and not engine.is_closed:
             with contextlib.suppress(EngineError):
-                reads = modalities(engine.model.text.media_kinds)
-                return Listed(_created(source), source.path, engine.model.context_length, reads)
+                return _known(engine.model, _created(source), source.path)
         length = source.options.get("context_length") or configured_context_length(Path(source.path))
         return Listed(_created(source), source.path, length)
 
@@ -386,6 +383,15 @@ class Runtime:
             state.store.close()
         if self._finalizer.detach() is not None:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
+
+
+def _known(model: LoadedModel, created: int, root: str) -> Listed:
+    """What a list of models shows of one that is loaded."""
+    from .endpoints.models import Listed
+
+    dimensions = None if model.embedding is None else model.embedding.dimensions
+    reads = modalities(model.text.media_kinds)
+    return Listed(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 
 
 def _describe(model: LoadedModel) -> ServedModel:
@@ -418,6 +424,8 @@ def _describe(model: LoadedModel) -> ServedModel:
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,
         hidden_ids=tokenizer.special_ids - marking,
+        tasks=model.tasks,
+        embedding=model.embedding,
     )
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, ge
 import openai
 from openai import AsyncStream, Stream
 from openai._models import FinalRequestOptions
+from openai.types import CreateEmbeddingResponse
 from openai.types.responses import Response
 
 from .errors import BadRequest, NotFound, RequestError
@@ -111,9 +112,11 @@ def _headers(content_type: str) -> dict[str, str]:
 
 
 def raw_fields(answer: object) -> object:
-    """The JSON of an answer or event, whose times are integers: the SDK's types make floats of some."""
+    """The JSON of an answer or event; times are integers, of which the SDK's types make floats."""
     if not isinstance(answer, openai.BaseModel):
         return answer
+    if isinstance(answer, CreateEmbeddingResponse):  # serialising it would warn of vectors in base64
+        return {**dict(answer), "data": [dict(vector) for vector in answer.data], "usage": dict(answer.usage)}
     fields = answer.to_dict(mode="json")
     response = fields.get("response", fields)
     for name in ("created_at", "completed_at"):
@@ -123,7 +126,7 @@ def raw_fields(answer: object) -> object:
 
 
 def _raw_json(answer: object) -> bytes:
-    if isinstance(getattr(answer, "response", answer), Response):
+    if isinstance(getattr(answer, "response", answer), Response | CreateEmbeddingResponse):
         answer = raw_fields(answer)
     if isinstance(answer, openai.BaseModel):
         return answer.to_json(indent=None).encode()
@@ -133,6 +136,7 @@ def _raw_json(answer: object) -> bytes:
 _CREATE = {
     "/chat/completions": "chat.completions.create",
     "/completions": "completions.create",
+    "/embeddings": "embeddings.create",
     "/responses": "responses.create",
     "/responses/input_tokens": "responses.input_tokens.count",
     "/responses/compact": "responses.compact",

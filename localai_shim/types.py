@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 from .stats import RowTimings
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from .media import MediaSpan
     from .stats import EngineStats
 
@@ -19,6 +22,8 @@ log = logging.getLogger("localai_shim")
 VERSION = "0.2.0"
 
 FinishReason = Literal["stop", "length"]
+Task = Literal["generate", "embed", "rerank"]
+"""What a model is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,40 @@ class GenerationRequest:
     """The engine fills them in."""
 
 
+class EmbeddingRequest:
+    """Texts that one request wants vectors of. Its one event is a `Token` that ends it; the id means nothing.
+
+    Args:
+        texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
+        priority: lower ones are served first.
+
+    Attributes:
+        vectors: `[texts, dimensions]` float32, a row of length 1 per text. The engine sets it before the event, and
+            keeps none of it.
+    """
+
+    __slots__ = ("priority", "texts", "vectors")
+
+    def __init__(self, texts: Sequence[Sequence[int]], *, priority: int = 0) -> None:
+        self.texts = tuple(texts)
+        self.priority = priority
+        self.vectors: npt.NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """How a model embeds texts."""
+
+    dimensions: int
+    """Numbers in a vector."""
+    max_tokens: int | None = None
+    """Most tokens of a text; None: it has no limit."""
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What is put before texts, by name: `query`, `document`, ..."""
+    default_prompt: str | None = None
+    """The name of the one that is put before texts of which nothing is said."""
+
+
 class Token(NamedTuple):
     """One generated token of one row."""
 
@@ -311,6 +350,16 @@ class LoadedModel(Protocol):
         ...
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """What it is for."""
+        ...
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """How it embeds texts; None: it does not."""
+        ...
+
+    @property
     def text(self) -> Any:
         """What makes prompts for it: see `prompt.template.Tokenizing`."""
         ...
@@ -331,6 +380,8 @@ class EngineLike(Protocol):
     def wait(self) -> None: ...
 
     def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket: ...
+
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket: ...
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None: ...
 

@@ -37,10 +37,10 @@ MAY = {
     "content": "media",
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
-    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": (
         "adapters builtin endpoints endpoints.responses engine grammar logs media options output prompt state types"
     ),
+    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state types",
     "streams": "endpoints engine errors types",
     "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
     "endpoints.responses": (
@@ -86,7 +86,7 @@ PACKAGES = {
     "content": "PIL numpy openai",  # for annotations alone
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
-    "endpoints": "openai",
+    "endpoints": "numpy openai",  # vectors
     "endpoints.chat": "openai",
     "endpoints.items": "openai",
     "endpoints.responses": "openai pydantic",
@@ -95,6 +95,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
+    "types": "numpy",  # for annotations alone
     "testing": "stats anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders

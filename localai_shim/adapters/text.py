@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions, check_names
-from ..types import VERSION, ModelLoadError, Prompt
+from ..types import VERSION, Embedding, ModelLoadError, Prompt, Task
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
@@ -137,6 +137,8 @@ class TextModel:
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
     """What computes."""
+    tasks: Sequence[Task] = ("generate",)
+    embedding: Embedding | None = None
 
     def __init__(
         self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions

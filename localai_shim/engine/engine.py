@@ -15,7 +15,7 @@ from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
-from ..types import EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
+from ..types import EmbeddingRequest, EngineClosedError, EngineError, GenerationRequest, ModelLoadError, Sink, Ticket
 from .loop import Cancel, Inbox, Loop, ModelT, Submit
 
 __all__ = ["Engine", "EngineOptions"]
@@ -98,6 +98,14 @@ class Engine(Generic[ModelT]):
             self._loop.reserve(len(requests))
             self._inbox.put(Submit(ticket, requests, sink))
         return ticket
+
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
+        """Queue texts to be embedded.
+
+        Raises:
+            EngineError: this model does not embed texts.
+        """
+        raise EngineError(f"the model '{self.model.name}' does not embed texts")
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Remove a submission's rows, or the one with this index, without another event. Never blocks."""

@@ -9,7 +9,20 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
-from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
+from ..types import (
+    Embedding,
+    Event,
+    Failure,
+    FinishReason,
+    GenerationRequest,
+    Prompt,
+    RowError,
+    Sink,
+    Task,
+    Ticket,
+    Token,
+    TokenScore,
+)
 from . import pictures
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
@@ -51,8 +64,13 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 class ScriptedModel:
     """What clients read of an engine's model, with nothing behind it."""
 
-    def __init__(self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer) -> None:
+    tasks: Sequence[Task] = ("generate", "embed")
+
+    def __init__(
+        self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer, dimensions: int = 1536
+    ) -> None:
         self.name = name
+        self.embedding: Embedding | None = Embedding(dimensions)
         self.context_length = context_length
         self.tokenizer = tokenizer
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)
