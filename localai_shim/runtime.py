@@ -18,7 +18,7 @@ from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_nu
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
-    from .adapters.text import TextModel
+    from .adapters.loading import Servable
     from .endpoints.models import Listed
     from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Background
@@ -171,7 +171,7 @@ _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source) -> Engine[TextModel]:
+def _acquire(source: Source) -> Engine[Servable]:
     with _lock:
         shared = _shared.get(source)
         if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
@@ -183,13 +183,13 @@ def _acquire(source: Source) -> Engine[TextModel]:
         return shared.engine
 
 
-def _would_fail_again(source: Source, engine: Engine[TextModel]) -> bool:
+def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
     with _lock:
         shared = _shared.get(source)
         return shared is not None and shared.engine is engine and shared.would_fail_again
 
 
-def _release(source: Source, engine: Engine[TextModel], keep_alive: float, wait: bool) -> None:
+def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
     """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
 
     No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
@@ -211,7 +211,7 @@ def _release(source: Source, engine: Engine[TextModel], keep_alive: float, wait:
     _unload(source, engine, wait)
 
 
-def _unload(source: Source, engine: Engine[TextModel], wait: bool = True) -> None:
+def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None:
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.engine is not engine or shared.holders > 0:
@@ -228,15 +228,16 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
-def _start(source: Source) -> Engine[TextModel]:
+def _start(source: Source) -> Engine[Servable]:
     from .adapters.loading import load_model
     from .engine.engine import Engine
 
-    def start() -> TextModel:
+    def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
-        _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+        if "generate" in model.tasks:
+            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
 
     return Engine(start, source.options, name=source.name)
@@ -279,7 +280,7 @@ class Runtime:
         self._rules = rules
         self.only = only
         self._engine = engine
-        self._engines: dict[Source, Engine[TextModel]] = {}
+        self._engines: dict[Source, Engine[Servable]] = {}
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
@@ -363,7 +364,7 @@ class Runtime:
 
     def _listed(self, source: Source) -> Listed:
         """What is known of a model, without waiting for it to be loaded."""
-        from .adapters.text import configured_context_length
+        from .adapters.files import configured_context_length
         from .endpoints.models import Listed
 
         engine = self._engines.get(source)
@@ -438,7 +439,7 @@ class _State:
 
 
 def _release_all(
-    engines: dict[Source, Engine[TextModel]], keep_alive: float, state: list[_State], wait: bool = False
+    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[_State], wait: bool = False
 ) -> None:
     while state:
         state.pop().background.stop()  # the store closes when the last of them lets it go

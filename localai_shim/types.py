@@ -192,17 +192,21 @@ class EmbeddingRequest:
     Args:
         texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
         priority: lower ones are served first.
+        skip: tokens at the beginning of each text that are a prompt's, where pooling leaves these out.
 
     Attributes:
+        timings: the engine fills them in.
         vectors: `[texts, dimensions]` float32, a row of length 1 per text. The engine sets it before the event, and
             keeps none of it.
     """
 
-    __slots__ = ("priority", "texts", "vectors")
+    __slots__ = ("priority", "skip", "texts", "timings", "vectors")
 
-    def __init__(self, texts: Sequence[Sequence[int]], *, priority: int = 0) -> None:
+    def __init__(self, texts: Sequence[Sequence[int]], *, priority: int = 0, skip: int = 0) -> None:
         self.texts = tuple(texts)
         self.priority = priority
+        self.skip = skip
+        self.timings = RowTimings()
         self.vectors: npt.NDArray[np.float32] | None = None
 
 
@@ -218,6 +222,8 @@ class Embedding:
     """What is put before texts, by name: `query`, `document`, ..."""
     default_prompt: str | None = None
     """The name of the one that is put before texts of which nothing is said."""
+    pools_prompt: bool = True
+    """The prompt's tokens are pooled with the text's."""
 
 
 class Token(NamedTuple):

@@ -49,7 +49,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
     fields.finish()
     tokens = [_tokens(text, path, before, model, cut=cut) for path, text in texts.items()]
-    request = EmbeddingRequest(tokens, priority=priority)
+    skip = 0 if embedding.pools_prompt or not before else _prompt_tokens(before, model)
+    request = EmbeddingRequest(tokens, priority=priority, skip=skip)
     return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), embedding=request)
 
 
@@ -141,6 +142,12 @@ def _tokens(text: Text, path: str, before: str, model: ServedModel, *, cut: bool
     while end and ids[end - 1] in tokenizer.special_ids and len(ids) - end < most:
         end -= 1
     return [*ids[: most - (len(ids) - end)], *ids[end:]]  # what ends a text stays: some models look there
+
+
+def _prompt_tokens(prompt: str, model: ServedModel) -> int:
+    """How many tokens a prompt is at the beginning of a text, as sentence-transformers counts them."""
+    ids = model.tokenizer.encode(prompt)
+    return len(ids) - (ids[-1] in model.tokenizer.special_ids)
 
 
 class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
