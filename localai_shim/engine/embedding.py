@@ -18,10 +18,14 @@ from .row import row_error
 
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
+LIKE_TOKENS = 8  # by which lengths may differ however short they are
 SHARE = 1 / 6  # of the time, that texts have while rows run
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
+_ENCODING = {"embed", "rerank"}
 _DONE = Token(0, finish_reason="stop")
+
+Vectors = npt.NDArray[np.float32]
 
 
 class EmbeddingJob:
@@ -30,15 +34,14 @@ class EmbeddingJob:
     Args:
         request: what is asked for.
         sink: takes its one event.
-        dimensions: numbers in a vector.
         arrival: smaller for those that came earlier.
     """
 
     index = 0
 
-    def __init__(self, request: EmbeddingRequest, sink: Sink, dimensions: int, arrival: int) -> None:
+    def __init__(self, request: EmbeddingRequest, sink: Sink, arrival: int) -> None:
         self.request, self.sink, self.arrival = request, sink, arrival
-        self.vectors = np.empty((len(request.texts), dimensions), np.float32)
+        self.vectors: Vectors | None = None
         self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
         """(length, place) of the texts that no pass has, the shortest first."""
         self.left = len(request.texts)
@@ -52,7 +55,6 @@ class EmbeddingJob:
 
 Text = tuple[EmbeddingJob, int]
 """A request, and the place of one of its texts."""
-Vectors = npt.NDArray[np.float32]
 Emit = Callable[[EmbeddingJob, Event], None]
 
 
@@ -103,10 +105,10 @@ class EmbeddingLane:
         Raises:
             ValueError: this model embeds no texts.
         """
-        if self._model.embedding is None:
+        if not _ENCODING & {*self._model.tasks}:
             raise ValueError(f"the model '{self._model.name}' embeds no texts")
         self._arrivals += 1
-        job = EmbeddingJob(request, sink, self._model.embedding.dimensions, self._arrivals)
+        job = EmbeddingJob(request, sink, self._arrivals)
         self._jobs[job] = None
         return job
 
@@ -165,13 +167,14 @@ class EmbeddingLane:
         first = self._first()
         length, place = first.waiting.pop()
         texts: list[Text] = [(first, place)]
+        shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, min(most, self._most_tokens) // length)
         skip = first.request.skip
         for job in (first, *(job for job in self._jobs if job is not first and job.request.skip == skip)):
             if len(texts) >= rows:
                 break
-            end = bisect.bisect_right(job.waiting, (length, len(job.vectors)))
-            start = bisect.bisect_left(job.waiting, (int(MIN_LENGTH_SHARE * length), 0))
+            end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
+            start = bisect.bisect_left(job.waiting, (shortest, 0))
             start = max(start, end - (rows - len(texts)))
             texts += [(job, place) for _, place in job.waiting[start:end]]
             del job.waiting[start:end]
@@ -200,6 +203,8 @@ class EmbeddingLane:
         self._meter.embedded_texts += len(texts)
         self._meter.embedded_tokens += sum(len(job.request.texts[i]) for job, i in texts)
         for (job, i), vector in zip(texts, vectors, strict=True):
+            if job.vectors is None:
+                job.vectors = np.empty((len(job.request.texts), vectors.shape[1]), np.float32)
             job.vectors[i] = vector
             job.left -= 1
         for job in dict.fromkeys(job for job, _ in texts):
