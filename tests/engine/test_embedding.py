@@ -334,7 +334,7 @@ def test_a_text_that_fails_leaves_rows_and_other_texts_alone() -> None:
         engine.model.encode = encode_most
         row = Running(engine, request([7, 40, 25], max_tokens=24))
         asked = [Asked(engine, [[5, 6, 7], [6, 13, 8]]), Asked(engine, [[5, 6, 7]])]
-        with pytest.raises(RowError, match="embedding text 1 failed.*thirteen"):
+        with pytest.raises(RowError, match=r"embedding text 1 failed.*thirteen"):
             asked[0].vectors()
         assert asked[1].vectors().shape == (1, 64)
         assert row.finish() == [expected]
