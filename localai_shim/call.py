@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
 
 import anyio
 import openai
 from anyio.lowlevel import RunVar
+from openai.types import CreateEmbeddingResponse, Embedding
 
 from . import sdk
 from .endpoints.models import unknown_model
@@ -109,6 +110,8 @@ class Call:
         if self._generation.task not in served.tasks:
             raise _unfit(served, self._generation.task)
         prepared = self._generation.prepare(self.body, served, self.runtime.store)
+        if prepared.embedding is not None:
+            prepared.assembler.decoded = _decodes_vectors(self._options)
         stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
         prepared = prepared if stage is None else stage(self, prepared)
         if self._observation is not None:
@@ -185,6 +188,17 @@ def _unfit(model: ServedModel, task: Task) -> BadRequest:
         param="model",
         code="unsupported_model",
     )
+
+
+def _decodes_vectors(options: sdk.RequestOptions) -> bool:
+    """Whether the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
+    parse, probe = options.post_parser, Embedding(embedding=[], index=0, object="embedding")
+    if sdk.is_raw(options) or not callable(parse):
+        return False
+    probe.embedding = "AAAAAA=="  # type: ignore[assignment]
+    usage: Any = {"prompt_tokens": 0, "total_tokens": 0}
+    parse(CreateEmbeddingResponse(data=[probe], model="", object="list", usage=usage))
+    return not isinstance(probe.embedding, str)
 
 
 def query(options: sdk.RequestOptions) -> dict[str, object]:

@@ -5,6 +5,7 @@ Both override the one method that every resource goes through, `request`; everyt
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -29,6 +30,7 @@ from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
 from .transport import LocalAsyncTransport, LocalTransport
+from .websocket_url import NoWebsocketURL
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared
@@ -100,7 +102,7 @@ class _LocalClient:
         @property
         def websocket_base_url(self):
             """A url that raises when a websocket is to be opened with it."""
-            return sdk.NoWebsocketURL(self)
+            return NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):
@@ -114,6 +116,8 @@ class _LocalClient:
             model = getattr(response, "local_model", None)
             if type(model) is cast_to:
                 return model
+            if data is sdk.LATER:
+                data = json.loads(response.content)
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 

@@ -25,7 +25,9 @@ MODULES = {
 # room -> the rooms that it may import
 MAY = {
     "localai_shim": "client content types",
-    "client": "arguments call endpoints engine options routes runtime sdk stats stock streams transport types",
+    "client": (
+        "arguments call endpoints engine options routes runtime sdk stats stock streams transport types websocket_url"
+    ),
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request observe routes runtime sdk state types",
@@ -33,6 +35,7 @@ MAY = {
     "tracing": "timings types",
     "request_log": "timings types",
     "timings": "stats types",
+    "websocket_url": "errors sdk",
     "arguments": "options sdk",
     "content": "media",
     "sdk": "errors runtime",
@@ -81,6 +84,7 @@ PACKAGES = {
     "tracing": "opentelemetry",
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
+    "websocket_url": "httpx2",
     "arguments": "httpx2 openai",
     "lazy_request": "httpx2",
     "content": "PIL numpy openai",  # for annotations alone

@@ -190,7 +190,7 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
             vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
         data = [Vector(embedding=[], index=i, object="embedding") for i in range(len(vectors))]
         for made, vector in zip(data, vectors, strict=True):
-            if self._format == "float":
+            if self._format == "float" or self.decoded:
                 made.embedding = vector.tolist()
             else:
                 made.embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode()  # type: ignore[assignment]

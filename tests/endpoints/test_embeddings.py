@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, sdk
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import Embedding
 from tests.conftest import MESSAGES, revalidate
@@ -247,3 +247,35 @@ def test_a_model_that_does_not_embed_says_so(engine: ScriptedEngine) -> None:
     engine.model.tasks, engine.model.embedding = ("rerank",), None
     error = refused(LocalOpenAI(engine=engine), input="a")
     assert error.param == "model" and "cannot embed texts" in error.message
+
+
+# -- what is made, and where ----------------------------------------------------------------------------------------
+
+
+def test_no_json_is_made_of_vectors_that_nobody_reads_as_json(
+    scripted: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    raw_json = sdk._raw_json
+    monkeypatch.setattr(sdk, "_raw_json", lambda answer: (made.append(answer), raw_json(answer))[1])
+    embed(scripted, ["one", "two"])
+    embed(scripted, "one", encoding_format="base64")
+    assert not made
+    sent: Any = scripted.post("/embeddings", body={"model": "m", "input": "one"}, cast_to=object)
+    assert len(made) == 1 and np.array_equal(sent["data"][0]["embedding"], embed(scripted, "one")[0])
+
+
+def test_the_sdk_has_nothing_to_decode_and_would_decode_the_same(scripted: LocalOpenAI) -> None:
+    """base64 is for who reads the response: numbers are made where the answer is, off the event loop."""
+    direct = scripted.embeddings.create(model="m", input="one two")
+    assert all(type(number) is float for number in direct.data[0].embedding)
+    decoded = scripted.embeddings.with_raw_response.create(model="m", input="one two").parse()
+    assert decoded == direct
+
+
+def test_a_client_that_somebody_else_builds_gets_what_a_server_would_send(engine: ScriptedEngine) -> None:
+    with openai.OpenAI(http_client=http_client(engine=engine), base_url="http://local/v1", api_key="none") as client:
+        response = client.embeddings.create(model="m", input=["one two", "three"])
+        assert np.array_equal(vectors(response), embed(LocalOpenAI(engine=engine), ["one two", "three"]))
+        raw = client.embeddings.with_raw_response.create(model="m", input="one two")
+        assert isinstance(json.loads(raw.text)["data"][0]["embedding"], str)
