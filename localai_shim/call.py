@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
 
-_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings and models"
+_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank and models"
 
 
 class Call:
@@ -175,16 +175,20 @@ class Call:
 _USES: Mapping[Task, str] = {
     "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
     "embed": "embed texts: it serves client.embeddings",
-    "rerank": 'rerank documents: it serves client.post("/rerank")',
+    "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
 }
+_KINDS: Mapping[Task, str] = {
+    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker. "
+}
+"""Which checkpoints are for a task, where their kind does not say so."""
 
 
 def _unfit(model: ServedModel, task: Task) -> BadRequest:
     """The error for a model that is for something else."""
     uses = ", and to ".join(_USES[each] for each in model.tasks)
     return BadRequest(
-        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. Pass another model, "
-        "such as one of several that a client has with `models=`.",
+        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. "
+        f"{_KINDS.get(task, '')}Pass another model, such as one of several that a client has with `models=`.",
         param="model",
         code="unsupported_model",
     )

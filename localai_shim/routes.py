@@ -63,7 +63,7 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from .endpoints import completions, embeddings
+    from .endpoints import completions, embeddings, rerank
     from .endpoints.chat import create as chat
     from .endpoints.chat import stored as stored_chat
     from .endpoints.items import conversations
@@ -78,6 +78,7 @@ def _routes() -> list[Route]:
         Route("post", "/chat/completions", Generation(chat.prepare)),
         Route("post", "/completions", Generation(completions.prepare)),
         Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        Route("post", "/rerank", Generation(rerank.prepare, needs_model=False, task="rerank")),
         Route("post", "/responses", Generation(responses.prepare)),
         Route("post", "/responses/input_tokens", Generation(counts.prepare_count, needs_model=False)),
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),

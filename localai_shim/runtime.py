@@ -154,7 +154,8 @@ def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
         if made is None:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
-            made = replace(made, name=model.name, context_length=model.context_length, embedding=model.embedding)
+            made = replace(made, name=model.name, context_length=model.context_length)
+            made = replace(made, embedding=model.embedding, reranking=model.reranking)
             _served[engine] = made
         return made
 
@@ -427,6 +428,7 @@ def _describe(model: LoadedModel) -> ServedModel:
         hidden_ids=tokenizer.special_ids - marking,
         tasks=model.tasks,
         embedding=model.embedding,
+        reranking=model.reranking,
     )
 
 

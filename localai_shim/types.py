@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .media import MediaSpan
     from .stats import EngineStats
+    from .vectors import Embedding, Reranking
 
 log = logging.getLogger("localai_shim")
 
@@ -193,37 +194,25 @@ class EmbeddingRequest:
         texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
         priority: lower ones are served first.
         skip: tokens at the beginning of each text that are a prompt's, where pooling leaves these out.
+        ranks: each text is a query with a document, as `Reranking.encode` makes it, and gets a score.
 
     Attributes:
         timings: the engine fills them in.
-        vectors: `[texts, dimensions]` float32, a row of length 1 per text. The engine sets it before the event, and
-            keeps none of it.
+        vectors: `[texts, dimensions]` float32, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. The
+            engine sets it before the event, and keeps none of it.
     """
 
-    __slots__ = ("priority", "skip", "texts", "timings", "vectors")
+    __slots__ = ("priority", "ranks", "skip", "texts", "timings", "vectors")
 
-    def __init__(self, texts: Sequence[Sequence[int]], *, priority: int = 0, skip: int = 0) -> None:
+    def __init__(
+        self, texts: Sequence[Sequence[int]], *, priority: int = 0, skip: int = 0, ranks: bool = False
+    ) -> None:
         self.texts = tuple(texts)
+        self.ranks = ranks
         self.priority = priority
         self.skip = skip
         self.timings = RowTimings()
         self.vectors: npt.NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """How a model embeds texts."""
-
-    dimensions: int
-    """Numbers in a vector."""
-    max_tokens: int | None = None
-    """Most tokens of a text; None: it has no limit."""
-    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is put before texts, by name: `query`, `document`, ..."""
-    default_prompt: str | None = None
-    """The name of the one that is put before texts of which nothing is said."""
-    pools_prompt: bool = True
-    """The prompt's tokens are pooled with the text's."""
 
 
 class Token(NamedTuple):
@@ -363,6 +352,11 @@ class LoadedModel(Protocol):
     @property
     def embedding(self) -> Embedding | None:
         """How it embeds texts; None: it does not."""
+        ...
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """How it scores documents; None: it does not."""
         ...
 
     @property

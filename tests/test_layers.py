@@ -24,7 +24,7 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client content types",
+    "localai_shim": "client content reranking types",
     "client": (
         "arguments call endpoints engine options routes runtime sdk stats stock streams transport types websocket_url"
     ),
@@ -38,6 +38,7 @@ MAY = {
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
     "content": "media",
+    "reranking": "",
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
     "runtime": (
@@ -45,7 +46,10 @@ MAY = {
     ),
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state types",
     "streams": "endpoints engine errors types",
-    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
+    "endpoints": (
+        "endpoints.answer endpoints.responses errors grammar media output prediction prompt reranking state types "
+        "vectors"
+    ),
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),
@@ -55,14 +59,14 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output types",
+    "adapters": "media options output types vectors",
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
-        "testing.cassettes transport types"
+        "testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors reranking testing types",
     "grammar": "output types",
     "__main__": "cli",
     "cli": "adapters client content engine options runtime stats types",  # runs models, and measures them bare
@@ -71,7 +75,8 @@ MAY = {
     "state": "types",
     "errors": "types",
     "logs": "types",
-    "types": "media stats",
+    "types": "media stats vectors",
+    "vectors": "",
     "stats": "",
     "media": "",
     "prediction": "",  # what engine and endpoints both follow
@@ -88,6 +93,7 @@ PACKAGES = {
     "arguments": "httpx2 openai",
     "lazy_request": "httpx2",
     "content": "PIL numpy openai",  # for annotations alone
+    "reranking": "openai",
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
     "endpoints": "numpy openai",  # vectors

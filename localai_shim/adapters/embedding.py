@@ -60,6 +60,7 @@ class EmbeddingModel:
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
     tasks: Sequence[Task] = ("embed",)
+    reranking = None
 
     def __init__(
         self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
@@ -73,15 +74,15 @@ class EmbeddingModel:
         self._own: Sequence[Any] | None = getattr(model, "dense", None)
         if module == "modernbert":
             for layer in self._model.layers:
-                layer.mlp.act = _gelu()  # mlx-vlm's is an approximation, which moves vectors by 1e-4
+                layer.mlp.act = gelu()  # mlx-vlm's is an approximation, which moves vectors by 1e-4
         head = Head(files, self._own)
         padding = config.get("pad_token_id")
         self.encode = Encoder(self._hidden, head, padding if isinstance(padding, int) else 0)
         parameters = [array for _, array in tree_flatten(model.parameters())] + head.parameters
         self.weight_bytes = sum(array.nbytes for array in parameters)
-        self.context_length: int | None = _max_tokens(module, config, files, options)
+        self.context_length: int | None = max_tokens(module, config, files, options)
         self.embedding = self.encode.embedding
-        _take_all(tokenizer._tokenizer)
+        take_all(tokenizer._tokenizer)
         self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
         self.eos_token_ids: frozenset[int] = frozenset()
         self.generation_defaults: dict[str, Any] = {}
@@ -105,6 +106,9 @@ class EmbeddingModel:
         model = load_encoder_model(path, model_remapping=remapping, model_class_name="LocalModel", lazy=True)
         tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
         return model, tokenizer, config
+
+    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        raise ValueError("this model ranks no documents")
 
     def warm_up(self) -> None:
         """Nothing is prepared before it is needed."""
@@ -133,7 +137,7 @@ def _gemma_states(model: Any, tokens: mx.array, mask: mx.array) -> mx.array:
     return states
 
 
-def _gelu() -> nn.Module:
+def gelu() -> nn.Module:
     from mlx import nn
 
     return nn.GELU()
@@ -149,7 +153,7 @@ def _without_layers(model_class: type) -> type:
     return LocalModel
 
 
-def _max_tokens(module: str, config: dict[str, Any], files: SentenceFiles, options: LoadOptions) -> int | None:
+def max_tokens(module: str, config: dict[str, Any], files: SentenceFiles, options: LoadOptions) -> int | None:
     """Most tokens of a text: the least of what the model, its files and the client allow."""
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and module == _POSITIONS_BEHIND_PADDING:
@@ -158,7 +162,7 @@ def _max_tokens(module: str, config: dict[str, Any], files: SentenceFiles, optio
     return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
 
-def _take_all(tokenizer: Any) -> None:
+def take_all(tokenizer: Any) -> None:
     """Have a fast tokenizer neither cut nor pad: the files of many embedders say that it should."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..options import LoadOptions
+from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
 from .text import TextModel, load_as
 
-Servable = TextModel | EmbeddingModel
+Servable = TextModel | EmbeddingModel | ClassifierModel
 
 
 def load_model(
@@ -33,6 +34,8 @@ def load_model(
 
 def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     config = read_json(path / "config.json")
+    if is_classifier(config):
+        return ClassifierModel
     if encoder_module(path, config) is not None:
         return EmbeddingModel
     kind = config.get("model_type")

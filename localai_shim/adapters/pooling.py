@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..types import Embedding, ModelLoadError
+from ..types import ModelLoadError
+from ..vectors import Embedding
 from .sentence import Dense, SentenceFiles, read_sentence_files
 
 if TYPE_CHECKING:
@@ -46,14 +48,25 @@ class Encoder:
 
     def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0) -> Any:
         """`[texts, dimensions]` float32, lazy. `skip`: tokens at the beginning of each text that are a prompt's."""
+        states, counts = self.states(texts)
+        return self._head(states, counts, skip)
+
+    def states(self, texts: Sequence[Sequence[int]]) -> tuple[mx.array, list[int]]:
+        """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; what follows is padding."""
         import mlx.core as mx
 
-        counts = [len(text) for text in texts]
-        tokens = np.full((len(texts), max(counts)), self._padding, np.int32)
-        for row, text in zip(tokens, texts, strict=True):
-            row[: len(text)] = text
-        mask = np.arange(tokens.shape[1]) < np.array(counts)[:, None]
-        return self._head(self._hidden(mx.array(tokens), mx.array(mask.astype(np.int32))), counts, skip)
+        tokens, mask = pad(texts, self._padding)
+        return self._hidden(mx.array(tokens), mx.array(mask)), [len(text) for text in texts]
+
+
+def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Texts as `[texts, tokens]`, with padding on the right, and which of the tokens are theirs."""
+    counts = [len(text) for text in texts]
+    tokens = np.full((len(texts), max(counts)), padding, np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text)] = text
+    mask = np.arange(tokens.shape[1]) < np.array(counts)[:, None]
+    return tokens, mask.astype(np.int32)
 
 
 class Head:

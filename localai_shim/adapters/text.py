@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions, check_names
-from ..types import VERSION, ModelLoadError, Prompt, Task
+from ..types import VERSION, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
@@ -24,6 +24,7 @@ from .contents import Quantised, is_trimmable
 from .files import context_length, read_json
 from .hub import fetch
 from .pooling import decoder_encoder
+from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
 
 if TYPE_CHECKING:
@@ -156,9 +157,11 @@ class TextModel:
         self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
-        self._encoder = decoder_encoder(self._decoder or model, self._plain_cache, path)
-        self.embedding = None if self._encoder is None else self._encoder.embedding
-        self.tasks: Sequence[Task] = ("generate",) if self._encoder is None else ("generate", "embed")
+        self.encode: Any = decoder_encoder(self._decoder or model, self._plain_cache, path)
+        self.embedding = None if self.encode is None else self.encode.embedding
+        self.score: Any = find_judge(model, self.encode, tokenizer, config)
+        self.reranking = None if self.score is None else self.score.reranking
+        self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
@@ -232,11 +235,6 @@ class TextModel:
         _refuse_media(step)
         logits: mx.array = self._model(tokens, cache=step.layers)
         return logits
-
-    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> Any:
-        """A vector of each text; see `Encoder`."""
-        assert self._encoder is not None
-        return self._encoder(texts, skip)
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")

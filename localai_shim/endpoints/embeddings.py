@@ -12,9 +12,11 @@ from openai.types.create_embedding_response import Usage
 
 from ..errors import BadRequest
 from ..prompt.messages import encodable
-from ..types import Embedding, EmbeddingRequest, Token
+from ..types import EmbeddingRequest, Token
+from ..vectors import Embedding
 from .assembler import Assembler
 from .fields import Fields, listed
+from .foreign_tokens import as_texts
 from .prepared import Prepared
 from .request_fields import ServedModel
 from .token_fields import token_id
@@ -39,9 +41,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     embedding = model.embedding
     assert embedding is not None
     fields = Fields(body)
-    fields.string("model")
+    name = fields.string("model")
     fields.string("user")
-    texts = _read_texts(fields.require("input"))
+    texts = as_texts(_read_texts(fields.require("input")), name)
     before = _read_prompt(fields, embedding, texts)
     dimensions = _read_dimensions(fields, embedding)
     format: Format = "base64" if fields.choice("encoding_format", ("float", "base64")) == "base64" else "float"
@@ -104,7 +106,7 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
     return embedding.prompts.get(name or embedding.default_prompt or "", "") if prompt is None else prompt
 
 
-def _read_dimensions(fields: Fields, embedding: Embedding) -> int:
+def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
     dimensions = fields.integer("dimensions", 1, _INT64 - 1)
     if dimensions is not None and dimensions > embedding.dimensions:
         raise BadRequest(
@@ -113,7 +115,7 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int:
             param="dimensions",
             code="integer_above_max_value",
         )
-    return dimensions or embedding.dimensions
+    return dimensions
 
 
 def _tokens(text: Text, path: str, before: str, model: ServedModel, *, cut: bool) -> list[int]:
@@ -156,13 +158,13 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
     Args:
         model: what the answer says.
         request: has the vectors once its token has come.
-        dimensions: of the vectors in the answer.
+        dimensions: of the vectors in the answer; None: as many as they have.
         format: a list of numbers, or their bytes (float32, little-endian) in base64.
     """
 
     keeps = True  # `save` makes the answer, which takes too long for an event loop
 
-    def __init__(self, model: str, request: EmbeddingRequest, dimensions: int, format: Format) -> None:
+    def __init__(self, model: str, request: EmbeddingRequest, dimensions: int | None, format: Format) -> None:
         super().__init__()
         self._model, self._request, self._dimensions, self._format = model, request, dimensions, format
         self._made: CreateEmbeddingResponse | None = None
@@ -184,7 +186,7 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
 
         vectors = self._request.vectors
         assert vectors is not None
-        if self._dimensions < vectors.shape[1]:
+        if self._dimensions is not None and self._dimensions < vectors.shape[1]:
             vectors = vectors[:, : self._dimensions]
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -22,7 +22,6 @@ LIKE_TOKENS = 8  # by which lengths may differ however short they are
 SHARE = 1 / 6  # of the time, that texts have while rows run
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
-_ENCODING = {"embed", "rerank"}
 _DONE = Token(0, finish_reason="stop")
 
 Vectors = npt.NDArray[np.float32]
@@ -44,6 +43,8 @@ class EmbeddingJob:
         self.vectors: Vectors | None = None
         self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
         """(length, place) of the texts that no pass has, the shortest first."""
+        self.kind = (request.ranks, request.skip)
+        """Those of one kind may share a pass."""
         self.left = len(request.texts)
         """Texts that have no vector yet."""
 
@@ -105,8 +106,10 @@ class EmbeddingLane:
         Raises:
             ValueError: this model embeds no texts.
         """
-        if not _ENCODING & {*self._model.tasks}:
-            raise ValueError(f"the model '{self._model.name}' embeds no texts")
+        if ("rerank" if request.ranks else "embed") not in self._model.tasks:
+            raise ValueError(
+                f"the model '{self._model.name}' {'ranks no documents' if request.ranks else 'embeds no texts'}"
+            )
         self._arrivals += 1
         job = EmbeddingJob(request, sink, self._arrivals)
         self._jobs[job] = None
@@ -169,8 +172,7 @@ class EmbeddingLane:
         texts: list[Text] = [(first, place)]
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, min(most, self._most_tokens) // length)
-        skip = first.request.skip
-        for job in (first, *(job for job in self._jobs if job is not first and job.request.skip == skip)):
+        for job in (first, *(job for job in self._jobs if job is not first and job.kind == first.kind)):
             if len(texts) >= rows:
                 break
             end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
@@ -195,7 +197,8 @@ class EmbeddingLane:
         for job, _ in texts:
             if job.request.timings.begun is None:
                 job.request.timings.begun = now
-        made = self._model.encode([job.request.texts[i] for job, i in texts], texts[0][0].request.skip)
+        request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
+        made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
         mx.eval(made)
         return np.array(made)
 

@@ -33,6 +33,10 @@ class Encoder(LoadedModel, Protocol):
         """
         ...
 
+    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
+        ...
+
 
 class Model(Encoder, Protocol):
     """A model that generates text, whatever it reads."""

@@ -31,7 +31,7 @@ from ..types import (
 )
 from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
-from .vectors import make_up_vectors
+from .vectors import Pair, PlayedEmbedding, make_up_relevance, make_up_vectors
 
 
 class ScriptedEngine:
@@ -130,18 +130,30 @@ class ScriptedEngine:
         return ticket
 
     def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
-        """Make up a vector for each text, on the caller's thread.
+        """Make up a vector for each text, or a score for each document, on the caller's thread.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
         """
         self._check_open()
-        assert self._model.embedding is not None
-        texts = [self.tokenizer.decode(tokens) for tokens in request.texts]
-        request.vectors = make_up_vectors(texts, self._model.embedding.dimensions)
-        self.embedded.append(request)
+        self.embedded.append(self._give_vectors(request))
         deliver_events([(_Reader(sink), Token(0, finish_reason="stop"))], ())
         return Ticket()
+
+    def _give_vectors(self, request: EmbeddingRequest, dimensions: int | None = None) -> EmbeddingRequest:
+        """Give a request the vectors that are there for it, or made-up ones; returns who got them."""
+        if isinstance(request, PlayedEmbedding):
+            if request.play():
+                return request.asked
+            request = request.asked
+        pairs = [text for text in request.texts if isinstance(text, Pair)]
+        if pairs:
+            request.vectors = make_up_relevance(pairs)
+            return request
+        assert self._model.embedding is not None
+        texts = [self.tokenizer.decode(tokens) for tokens in request.texts]
+        request.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
+        return request
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Remove a submission's rows, or the one with this index, without another event. Never blocks."""

@@ -16,7 +16,7 @@ from openai.types import CreateEmbeddingResponse
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, sdk
 from localai_shim.testing import ScriptedEngine
-from localai_shim.types import Embedding
+from localai_shim.vectors import Embedding
 from tests.conftest import MESSAGES, revalidate
 
 DIMENSIONS = 24
@@ -225,7 +225,7 @@ def test_token_ids_take_no_prompt_but_ignore_the_default(prompted: LocalOpenAI, 
 
 def test_a_model_says_what_it_is_for(scripted: LocalOpenAI) -> None:
     found: Any = scripted.models.retrieve("scripted")
-    assert (found.tasks, found.embedding_dimensions) == (["generate", "embed"], DIMENSIONS)
+    assert (found.tasks, found.embedding_dimensions) == (["generate", "embed", "rerank"], DIMENSIONS)
 
 
 def test_a_model_is_asked_for_what_it_can_do(engine: ScriptedEngine) -> None:
