@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from . import (
     agents,
+    embeddings,
     grammars,
     joins,
     mixed,
@@ -95,6 +96,7 @@ PARTS: dict[str, Part] = {
     "stall": stalls.measure,
     "agents": agents.measure,
     "joins": joins.measure,
+    "embeddings": embeddings.measure,
     "speculation": speculation.measure,
     "vision": vision.measure,
     "testing": scripted.measure,

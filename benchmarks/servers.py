@@ -99,8 +99,11 @@ def _compare(bench: Bench, server: Server, chosen: Sequence[Setting]) -> tuple[l
 
 
 @contextmanager
-def started(name: str, folder: Path) -> Iterator[Server]:
+def started(name: str, folder: Path, *, embeds: bool = False) -> Iterator[Server]:
     """Run a server on a free loopback port until the block ends.
+
+    Args:
+        embeds: its model embeds texts, and generates none.
 
     Raises:
         ServerError: it ended or did not answer; with the end of what it wrote.
@@ -117,7 +120,7 @@ def started(name: str, folder: Path) -> Iterator[Server]:
             model = "default_model" if name == "mlx_lm" else str(folder)
             server = Server(f"http://127.0.0.1:{port}/v1", model, preloaded=False)
             try:
-                _wait(server, process)
+                _wait(server, process, embeds)
             except ServerError as error:
                 log.seek(0)
                 lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
@@ -133,17 +136,20 @@ def started(name: str, folder: Path) -> Iterator[Server]:
                 process.wait()
 
 
-def _wait(server: Server, process: subprocess.Popen[Any]) -> None:
-    """Until it answers a chat completion."""
+def _wait(server: Server, process: subprocess.Popen[Any], embeds: bool) -> None:
+    """Until it answers."""
     deadline, last = time.monotonic() + _PATIENCE, "nothing"
     with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise ServerError(f"{server.model}: the server ended with {process.returncode}")
             try:
-                client.chat.completions.create(
-                    model=server.model, messages=[{"role": "user", "content": "hello"}], max_tokens=1
-                )
+                if embeds:
+                    client.embeddings.create(model=server.model, input="hello")
+                else:
+                    client.chat.completions.create(
+                        model=server.model, messages=[{"role": "user", "content": "hello"}], max_tokens=1
+                    )
                 return
             except openai.APIConnectionError:
                 time.sleep(0.25)
@@ -152,7 +158,7 @@ def _wait(server: Server, process: subprocess.Popen[Any]) -> None:
                 if error.status_code < 500:
                     break
                 time.sleep(1.0)
-    raise ServerError(f"it does not answer a chat completion: {last}")
+    raise ServerError(f"it does not answer: {last}")
 
 
 def _library() -> str | None:

@@ -83,13 +83,13 @@ class Gaps(NamedTuple):
 async def gaps_beside(client: AsyncLocalOpenAI, prompts: Sequence[Prompt], joining: Sequence[Any]) -> Gaps:
     """Streams run alone, and then conversations join them, all at once."""
     times: list[list[float]] = [[] for _ in prompts]
-    streams = [asyncio.create_task(_endless(client, p, t)) for p, t in zip(prompts, times, strict=True)]
-    await _until(streams, times, [_ALONE] * len(prompts))
+    streams = [asyncio.create_task(endless(client, p, t)) for p, t in zip(prompts, times, strict=True)]
+    await until(streams, times, [_ALONE] * len(prompts))
     begin = time.perf_counter()
     start = max(t[0] for t in times)
     alone = [b - a for t in times for a, b in pairwise(t) if a >= start]
     answers = await asyncio.gather(*(ask(client, messages, 2) for messages in joining))
-    await _until(streams, times, [len(t) + _AFTER for t in times])
+    await until(streams, times, [len(t) + _AFTER for t in times])
     for stream in streams:
         stream.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
@@ -97,9 +97,10 @@ async def gaps_beside(client: AsyncLocalOpenAI, prompts: Sequence[Prompt], joini
     return Gaps(gaps, median(alone), max(answer.first_token for answer in answers))
 
 
-async def _endless(client: AsyncLocalOpenAI, prompt: Prompt, times: list[float]) -> None:
+async def endless(client: AsyncLocalOpenAI, prompt: Prompt, times: list[float], model: str = "bench") -> None:
+    """A stream that notes when its tokens come, until it is cancelled."""
     stream: Any = await client.chat.completions.create(
-        model="bench", messages=prompt.messages, max_tokens=_ENDLESS, stream=True, **GREEDY.fields()
+        model=model, messages=prompt.messages, max_tokens=_ENDLESS, stream=True, **GREEDY.fields()
     )
     async with aclosing(stream):
         async for chunk in stream:
@@ -107,7 +108,8 @@ async def _endless(client: AsyncLocalOpenAI, prompt: Prompt, times: list[float])
                 times.append(time.perf_counter())
 
 
-async def _until(streams: list[asyncio.Task[None]], times: list[list[float]], counts: list[int]) -> None:
+async def until(streams: list[asyncio.Task[None]], times: list[list[float]], counts: list[int]) -> None:
+    """Wait for so many tokens of each stream."""
     while any(len(t) < count for t, count in zip(times, counts, strict=True)):
         done, _ = await asyncio.wait(streams, timeout=0.005, return_when=asyncio.FIRST_COMPLETED)
         for stream in done:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
     from .content import image, input_image
+    from .reranking import rerank
     from .types import BackendMissingError
 
     __version__: str
@@ -24,8 +25,9 @@ __all__ = [
     "http_client",
     "image",
     "input_image",
+    "rerank",
 ]
-_ELSEWHERE = {"image": "content", "input_image": "content", "BackendMissingError": "types"}
+_ELSEWHERE = {"image": "content", "input_image": "content", "BackendMissingError": "types", "rerank": "reranking"}
 
 
 def __getattr__(name: str) -> object:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
 
 import anyio
 import openai
 from anyio.lowlevel import RunVar
+from openai.types import CreateEmbeddingResponse, Embedding
 
 from . import sdk
 from .endpoints.models import unknown_model
@@ -29,14 +30,16 @@ from .types import (
     ModelLoadError,
     QueueFullError,
     RowError,
+    Task,
     TooManyRowsError,
 )
 
 if TYPE_CHECKING:
+    from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
 
-_SUPPORTED = "chat.completions, responses, conversations, completions and models"
+_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank and models"
 
 
 class Call:
@@ -103,7 +106,12 @@ class Call:
     def prepare(self, engine: EngineLike) -> Prepared:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
-        prepared = self._generation.prepare(self.body, self.runtime.served(engine), self.runtime.store)
+        served = self.runtime.served(engine)
+        if self._generation.task not in served.tasks:
+            raise _unfit(served, self._generation.task)
+        prepared = self._generation.prepare(self.body, served, self.runtime.store)
+        if prepared.embedding is not None:
+            prepared.assembler.decoded = _decodes_vectors(self._options)
         stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
         prepared = prepared if stage is None else stage(self, prepared)
         if self._observation is not None:
@@ -162,6 +170,39 @@ class Call:
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
         """The response whose answer comes in events."""
         return sdk.LocalStreamResponse(events, request=self.request)
+
+
+_USES: Mapping[Task, str] = {
+    "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
+    "embed": "embed texts: it serves client.embeddings",
+    "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
+}
+_KINDS: Mapping[Task, str] = {
+    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker. "
+}
+"""Which checkpoints are for a task, where their kind does not say so."""
+
+
+def _unfit(model: ServedModel, task: Task) -> BadRequest:
+    """The error for a model that is for something else."""
+    uses = ", and to ".join(_USES[each] for each in model.tasks)
+    return BadRequest(
+        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. "
+        f"{_KINDS.get(task, '')}Pass another model, such as one of several that a client has with `models=`.",
+        param="model",
+        code="unsupported_model",
+    )
+
+
+def _decodes_vectors(options: sdk.RequestOptions) -> bool:
+    """Whether the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
+    parse, probe = options.post_parser, Embedding(embedding=[], index=0, object="embedding")
+    if sdk.is_raw(options) or not callable(parse):
+        return False
+    probe.embedding = "AAAAAA=="  # type: ignore[assignment]
+    usage: Any = {"prompt_tokens": 0, "total_tokens": 0}
+    parse(CreateEmbeddingResponse(data=[probe], model="", object="list", usage=usage))
+    return not isinstance(probe.embedding, str)
 
 
 def query(options: sdk.RequestOptions) -> dict[str, object]:

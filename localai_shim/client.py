@@ -5,6 +5,7 @@ Both override the one method that every resource goes through, `request`; everyt
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -29,6 +30,7 @@ from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
 from .transport import LocalAsyncTransport, LocalTransport
+from .websocket_url import NoWebsocketURL
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared
@@ -100,7 +102,7 @@ class _LocalClient:
         @property
         def websocket_base_url(self):
             """A url that raises when a websocket is to be opened with it."""
-            return sdk.NoWebsocketURL(self)
+            return NoWebsocketURL(self)
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):
@@ -114,6 +116,8 @@ class _LocalClient:
             model = getattr(response, "local_model", None)
             if type(model) is cast_to:
                 return model
+            if data is sdk.LATER:
+                data = json.loads(response.content)
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
@@ -146,7 +150,7 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
             call.runtime.background().start(prepared.run, engine, prepared.requests)
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         since = time.monotonic()
-        generation, assembler = SyncGeneration(engine, prepared.requests), prepared.assembler
+        generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
         while not assembler.finished:
@@ -203,7 +207,7 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
                 return prepared, None
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
-            return prepared, AsyncGeneration(engine, prepared.requests, sink)
+            return prepared, AsyncGeneration(engine, prepared.work, sink)
 
         prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
         if prepared.run is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import request_log
 from .timings import Observer, Served, measure
-from .types import EngineLike, GenerationRequest, log
+from .types import EmbeddingRequest, EngineLike, GenerationRequest, log
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared
@@ -50,14 +50,14 @@ class Observation:
         self._method, self._path, self._body, self._started = method, path, body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
-        self._requests: Sequence[GenerationRequest] = ()
+        self._requests: Sequence[GenerationRequest] | EmbeddingRequest = ()
         self._answer_id: str | None = None
         self._in_background = False
         _late.start()
 
     def prepared(self, engine: EngineLike, prepared: Prepared) -> None:
         """The request was read. From here on it may end in the background."""
-        self._engine, self._requests = engine, prepared.requests
+        self._engine, self._requests = engine, prepared.work
         self._answer_id = getattr(prepared.assembler, "id", None)
         if prepared.run is not None:
             self._in_background = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from .runtime import Runtime
+from .types import Task
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared
@@ -27,6 +28,8 @@ class Generation(NamedTuple):
     """Validate, render and tokenise."""
     needs_model: bool = True
     """The request has to say which model it means."""
+    task: Task = "generate"
+    """What the model has to be for."""
 
 
 class Route(NamedTuple):
@@ -60,7 +63,7 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from .endpoints import completions
+    from .endpoints import completions, embeddings, rerank
     from .endpoints.chat import create as chat
     from .endpoints.chat import stored as stored_chat
     from .endpoints.items import conversations
@@ -74,6 +77,8 @@ def _routes() -> list[Route]:
     return [
         Route("post", "/chat/completions", Generation(chat.prepare)),
         Route("post", "/completions", Generation(completions.prepare)),
+        Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        Route("post", "/rerank", Generation(rerank.prepare, needs_model=False, task="rerank")),
         Route("post", "/responses", Generation(responses.prepare)),
         Route("post", "/responses/input_tokens", Generation(counts.prepare_count, needs_model=False)),
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),

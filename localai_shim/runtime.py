@@ -18,7 +18,7 @@ from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_nu
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
-    from .adapters.text import TextModel
+    from .adapters.loading import Servable
     from .endpoints.models import Listed
     from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Background
@@ -154,7 +154,9 @@ def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
         if made is None:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
-            made = _served[engine] = replace(made, name=model.name, context_length=model.context_length)
+            made = replace(made, name=model.name, context_length=model.context_length)
+            made = replace(made, embedding=model.embedding, reranking=model.reranking)
+            _served[engine] = made
         return made
 
 
@@ -170,7 +172,7 @@ _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source) -> Engine[TextModel]:
+def _acquire(source: Source) -> Engine[Servable]:
     with _lock:
         shared = _shared.get(source)
         if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
@@ -182,13 +184,13 @@ def _acquire(source: Source) -> Engine[TextModel]:
         return shared.engine
 
 
-def _would_fail_again(source: Source, engine: Engine[TextModel]) -> bool:
+def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
     with _lock:
         shared = _shared.get(source)
         return shared is not None and shared.engine is engine and shared.would_fail_again
 
 
-def _release(source: Source, engine: Engine[TextModel], keep_alive: float, wait: bool) -> None:
+def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
     """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
 
     No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
@@ -210,7 +212,7 @@ def _release(source: Source, engine: Engine[TextModel], keep_alive: float, wait:
     _unload(source, engine, wait)
 
 
-def _unload(source: Source, engine: Engine[TextModel], wait: bool = True) -> None:
+def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None:
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.engine is not engine or shared.holders > 0:
@@ -227,15 +229,16 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
-def _start(source: Source) -> Engine[TextModel]:
+def _start(source: Source) -> Engine[Servable]:
     from .adapters.loading import load_model
     from .engine.engine import Engine
 
-    def start() -> TextModel:
+    def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
-        _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+        if "generate" in model.tasks:
+            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
 
     return Engine(start, source.options, name=source.name)
@@ -278,7 +281,7 @@ class Runtime:
         self._rules = rules
         self.only = only
         self._engine = engine
-        self._engines: dict[Source, Engine[TextModel]] = {}
+        self._engines: dict[Source, Engine[Servable]] = {}
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
@@ -352,12 +355,9 @@ class Runtime:
 
     def names(self) -> dict[str, Listed]:
         """The models that this client lists, by name."""
-        from .endpoints.models import Listed
-
         if self._engine is not None:
             model = self._engine.model
-            reads = modalities(model.text.media_kinds)
-            return {model.name: Listed(model.created, model.name, model.context_length, reads)}
+            return {model.name: _known(model, model.created, model.name)}
         if self.only:
             return {name: self._listed(source) for name, source in self.sources.items()}
         source = next(iter(self.sources.values()))
@@ -365,14 +365,13 @@ class Runtime:
 
     def _listed(self, source: Source) -> Listed:
         """What is known of a model, without waiting for it to be loaded."""
-        from .adapters.text import configured_context_length
+        from .adapters.files import configured_context_length
         from .endpoints.models import Listed
 
         engine = self._engines.get(source)
         if engine is not None and engine.is_ready and not engine.is_closed:
             with contextlib.suppress(EngineError):
-                reads = modalities(engine.model.text.media_kinds)
-                return Listed(_created(source), source.path, engine.model.context_length, reads)
+                return _known(engine.model, _created(source), source.path)
         length = source.options.get("context_length") or configured_context_length(Path(source.path))
         return Listed(_created(source), source.path, length)
 
@@ -386,6 +385,15 @@ class Runtime:
             state.store.close()
         if self._finalizer.detach() is not None:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
+
+
+def _known(model: LoadedModel, created: int, root: str) -> Listed:
+    """What a list of models shows of one that is loaded."""
+    from .endpoints.models import Listed
+
+    dimensions = None if model.embedding is None else model.embedding.dimensions
+    reads = modalities(model.text.media_kinds)
+    return Listed(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 
 
 def _describe(model: LoadedModel) -> ServedModel:
@@ -418,6 +426,9 @@ def _describe(model: LoadedModel) -> ServedModel:
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,
         hidden_ids=tokenizer.special_ids - marking,
+        tasks=model.tasks,
+        embedding=model.embedding,
+        reranking=model.reranking,
     )
 
 
@@ -430,7 +441,7 @@ class _State:
 
 
 def _release_all(
-    engines: dict[Source, Engine[TextModel]], keep_alive: float, state: list[_State], wait: bool = False
+    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[_State], wait: bool = False
 ) -> None:
     while state:
         state.pop().background.stop()  # the store closes when the last of them lets it go

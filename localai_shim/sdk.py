@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, ge
 import openai
 from openai import AsyncStream, Stream
 from openai._models import FinalRequestOptions
+from openai.types import CreateEmbeddingResponse
 from openai.types.responses import Response
 
-from .errors import BadRequest, NotFound, RequestError
+from .errors import BadRequest, RequestError
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -111,9 +112,11 @@ def _headers(content_type: str) -> dict[str, str]:
 
 
 def raw_fields(answer: object) -> object:
-    """The JSON of an answer or event, whose times are integers: the SDK's types make floats of some."""
+    """The JSON of an answer or event; times are integers, of which the SDK's types make floats."""
     if not isinstance(answer, openai.BaseModel):
         return answer
+    if isinstance(answer, CreateEmbeddingResponse):  # serialising it would warn of vectors in base64
+        return {**dict(answer), "data": [dict(vector) for vector in answer.data], "usage": dict(answer.usage)}
     fields = answer.to_dict(mode="json")
     response = fields.get("response", fields)
     for name in ("created_at", "completed_at"):
@@ -123,7 +126,7 @@ def raw_fields(answer: object) -> object:
 
 
 def _raw_json(answer: object) -> bytes:
-    if isinstance(getattr(answer, "response", answer), Response):
+    if isinstance(getattr(answer, "response", answer), Response | CreateEmbeddingResponse):
         answer = raw_fields(answer)
     if isinstance(answer, openai.BaseModel):
         return answer.to_json(indent=None).encode()
@@ -133,6 +136,7 @@ def _raw_json(answer: object) -> bytes:
 _CREATE = {
     "/chat/completions": "chat.completions.create",
     "/completions": "completions.create",
+    "/embeddings": "embeddings.create",
     "/responses": "responses.create",
     "/responses/input_tokens": "responses.input_tokens.count",
     "/responses/compact": "responses.compact",
@@ -154,14 +158,18 @@ def newer_argument(client: Client, path: str, name: str | None) -> str:
 class LocalResponse(httpx.Response):
     """A whole answer: its JSON for who looks at the response, and the object that it came from.
 
-    It is open until it is read if the request asks for the response as a stream.
+    It is open until it is read if the request asks for the response as a stream. The JSON of vectors, which takes long,
+    is made only for who looks.
 
     Args:
         answer: an SDK object, or what `json.dumps` takes.
     """
 
     def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0) -> None:
-        content, headers = _raw_json(answer), _headers("application/json")
+        headers = _headers("application/json")
+        later = isinstance(answer, CreateEmbeddingResponse) and _RAW not in request.headers
+        self._later: object = answer if later else None
+        content = b"" if later else _raw_json(answer)
         if request.headers.get(_RAW) == "stream":
             headers["content-length"] = str(len(content))
             super().__init__(200, headers=headers, stream=httpx.ByteStream(content), request=request)
@@ -169,6 +177,20 @@ class LocalResponse(httpx.Response):
             super().__init__(200, headers=headers, content=content, request=request)
         self.elapsed = timedelta(seconds=seconds)
         self.local_model = answer if isinstance(answer, openai.BaseModel) else None
+
+    @property
+    def content(self) -> bytes:
+        if getattr(self, "_later", None) is not None:
+            self._content, self._later = _raw_json(self._later), None
+        return super().content
+
+    def json(self, **options: Any) -> Any:
+        """The answer, or `LATER`: what the SDK makes of it is mostly not looked at."""
+        return LATER if self._later is not None else super().json(**options)
+
+
+LATER: Any = object()
+"""Stands for an answer of which no JSON was made: `response.content` makes it."""
 
 
 class LocalStreamResponse(httpx.Response):
@@ -373,29 +395,6 @@ def retries_taken(options: RequestOptions) -> int:
     """How many retries came before a request, as its header says."""
     count = (options.headers or {}).get(RETRIES, "0")
     return int(count) if isinstance(count, str) and count.isdecimal() else 0
-
-
-class NoWebsocketURL(str):
-    """Stands where the SDK looks for the url of websockets: it may be looked at, and raises when it is parsed.
-
-    The SDK reaches some APIs over a websocket, past `request`. httpx looks at a url's length before all else.
-    """
-
-    client: Client
-
-    def __new__(cls, client: Client) -> NoWebsocketURL:
-        made = super().__new__(cls, BASE_URL.replace("http", "ws", 1))
-        made.client = client
-        return made
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> int:
-        error = NotFound(
-            "Realtime and other websocket APIs do not exist: this client is local and never uses the network."
-        )
-        raise status_error(self.client, error, httpx.Request("GET", BASE_URL))
 
 
 def seconds(client: Client, options: RequestOptions) -> float | None:

@@ -90,6 +90,10 @@ class EngineStats:
     prefilled_tokens: int = 0
     """Prompt tokens that were run through the model."""
     generated_tokens: int = 0
+    embedded_texts: int = 0
+    """Texts that were run for their vectors."""
+    embedded_tokens: int = 0
+    """Those texts' tokens."""
     refused: int = 0
     """Rows that were refused because the queue was full."""
     preempted: int = 0

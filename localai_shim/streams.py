@@ -18,13 +18,14 @@ from openai import BaseModel
 from .endpoints.assembler import Assembler
 from .engine.sinks import AsyncSink, SyncSink
 from .errors import RequestError
-from .types import EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
+from .types import EmbeddingRequest, EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
 
 AnyAssembler = Assembler[BaseModel]
 Fail = Callable[[BaseException], NoReturn]
 """Raises the SDK's exception for what went wrong."""
 Ended = Callable[[BaseException | None], None]
 """Takes what went wrong, if something did."""
+Work = Sequence[GenerationRequest] | EmbeddingRequest
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
@@ -41,10 +42,13 @@ class _Generation(Generic[SinkT]):
 
     _ticket: Ticket | None = None
 
-    def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest], sink: SinkT) -> None:
-        self._engine, self._open = engine, len(requests)
+    def __init__(self, engine: EngineLike, work: Work, sink: SinkT) -> None:
+        self._engine = engine
         self._sink: SinkT = sink
-        self._ticket = engine.submit(requests, sink)
+        if isinstance(work, EmbeddingRequest):
+            self._open, self._ticket = 1, engine.embed(work, sink)
+        else:
+            self._open, self._ticket = len(work), engine.submit(work, sink)
 
     def cancel(self) -> None:
         """Leave the engine; nothing happens if the last token has come already."""
@@ -68,8 +72,8 @@ class _Generation(Generic[SinkT]):
 class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
 
-    def __init__(self, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
-        super().__init__(engine, requests, SyncSink())
+    def __init__(self, engine: EngineLike, work: Work) -> None:
+        super().__init__(engine, work, SyncSink())
 
     def next(self, timeout: float | None) -> tuple[int, Token]:
         """The next token, with the index of its request.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .stats import NO_DRAFTS, DraftCounts, RowTimings
-from .types import EngineError, EngineLike, GenerationRequest
+from .types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ class Served:
 Observer = Callable[[Served], None]
 
 
-def measure(requests: Sequence[GenerationRequest], started: float, ended: float) -> RequestTimings:
-    """What a request with these rows took, which may still run: its client gave them up then."""
+def measure(requests: Sequence[GenerationRequest] | EmbeddingRequest, started: float, ended: float) -> RequestTimings:
+    """What a request with these rows, or texts, took, which may still run: its client gave them up then."""
+    if isinstance(requests, EmbeddingRequest):
+        times, tokens = requests.timings, sum(map(len, requests.texts))
+        return RequestTimings(started, ended, times.queued, times.begun, finished=times.finished, input_tokens=tokens)
     rows = [request.timings for request in requests]
     prompts = {id(request.prompt): request.prompt for request in requests}.values()
     return RequestTimings(

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 from .stats import RowTimings
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from .media import MediaSpan
     from .stats import EngineStats
+    from .vectors import Embedding, Reranking
 
 log = logging.getLogger("localai_shim")
 
 VERSION = "0.2.0"
 
 FinishReason = Literal["stop", "length"]
+Task = Literal["generate", "embed", "rerank"]
+"""What a model is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +187,34 @@ class GenerationRequest:
     """The engine fills them in."""
 
 
+class EmbeddingRequest:
+    """Texts that one request wants vectors of. Its one event is a `Token` that ends it; the id means nothing.
+
+    Args:
+        texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
+        priority: lower ones are served first.
+        skip: tokens at the beginning of each text that are a prompt's, where pooling leaves these out.
+        ranks: each text is a query with a document, as `Reranking.encode` makes it, and gets a score.
+
+    Attributes:
+        timings: the engine fills them in.
+        vectors: `[texts, dimensions]` float32, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. The
+            engine sets it before the event, and keeps none of it.
+    """
+
+    __slots__ = ("priority", "ranks", "skip", "texts", "timings", "vectors")
+
+    def __init__(
+        self, texts: Sequence[Sequence[int]], *, priority: int = 0, skip: int = 0, ranks: bool = False
+    ) -> None:
+        self.texts = tuple(texts)
+        self.ranks = ranks
+        self.priority = priority
+        self.skip = skip
+        self.timings = RowTimings()
+        self.vectors: npt.NDArray[np.float32] | None = None
+
+
 class Token(NamedTuple):
     """One generated token of one row."""
 
@@ -311,6 +345,21 @@ class LoadedModel(Protocol):
         ...
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """What it is for."""
+        ...
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """How it embeds texts; None: it does not."""
+        ...
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """How it scores documents; None: it does not."""
+        ...
+
+    @property
     def text(self) -> Any:
         """What makes prompts for it: see `prompt.template.Tokenizing`."""
         ...
@@ -331,6 +380,8 @@ class EngineLike(Protocol):
     def wait(self) -> None: ...
 
     def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket: ...
+
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket: ...
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None: ...
 

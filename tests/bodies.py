@@ -70,8 +70,12 @@ def _check(kind: str, body: Mapping[str, Any]) -> None:
 def _kind(body: Mapping[str, Any]) -> str:
     """What an object says that it is; empty where it does not."""
     kind = body.get("object") or body.get("type")
-    if kind == "list" and "first_id" not in body and any(each.get("object") == "model" for each in body["data"]):
-        return "model list"
+    if "results" in body:
+        return "rerank"  # which OpenAI does not have
+    if kind == "list" and "first_id" not in body:
+        items = {each.get("object") for each in body["data"]} & {"model", "embedding"}
+        if items:
+            return f"{items.pop()} list"
     if kind == "message":
         return "output message" if body["role"] == "assistant" else "input message"
     if "deleted" in body and kind == "response":

@@ -24,8 +24,10 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client content types",
-    "client": "arguments call endpoints engine options routes runtime sdk stats stock streams transport types",
+    "localai_shim": "client content reranking types",
+    "client": (
+        "arguments call endpoints engine options routes runtime sdk stats stock streams transport types websocket_url"
+    ),
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request observe routes runtime sdk state types",
@@ -33,16 +35,21 @@ MAY = {
     "tracing": "timings types",
     "request_log": "timings types",
     "timings": "stats types",
+    "websocket_url": "errors sdk",
     "arguments": "options sdk",
     "content": "media",
+    "reranking": "",
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
-    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state",
     "runtime": (
         "adapters builtin endpoints endpoints.responses engine grammar logs media options output prompt state types"
     ),
+    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state types",
     "streams": "endpoints engine errors types",
-    "endpoints": "endpoints.answer endpoints.responses errors grammar media output prediction prompt state types",
+    "endpoints": (
+        "endpoints.answer endpoints.responses errors grammar media output prediction prompt reranking state types "
+        "vectors"
+    ),
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),
@@ -52,14 +59,14 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output types",
+    "adapters": "media options output types vectors",
     "prompt": "errors media output prompt.media types",
     "prompt.media": "errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
-        "testing.cassettes transport types"
+        "testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors testing types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors reranking testing types",
     "grammar": "output types",
     "__main__": "cli",
     "cli": "adapters client content engine options runtime stats types",  # runs models, and measures them bare
@@ -68,7 +75,8 @@ MAY = {
     "state": "types",
     "errors": "types",
     "logs": "types",
-    "types": "media stats",
+    "types": "media stats vectors",
+    "vectors": "",
     "stats": "",
     "media": "",
     "prediction": "",  # what engine and endpoints both follow
@@ -81,12 +89,14 @@ PACKAGES = {
     "tracing": "opentelemetry",
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
+    "websocket_url": "httpx2",
     "arguments": "httpx2 openai",
     "lazy_request": "httpx2",
     "content": "PIL numpy openai",  # for annotations alone
+    "reranking": "openai",
     "sdk": "httpx2 openai",
     "streams": "anyio openai",
-    "endpoints": "openai",
+    "endpoints": "numpy openai",  # vectors
     "endpoints.chat": "openai",
     "endpoints.items": "openai",
     "endpoints.responses": "openai pydantic",
@@ -95,6 +105,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
     "media": "numpy",
+    "types": "numpy",  # for annotations alone
     "testing": "stats anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders

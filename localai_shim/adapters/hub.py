@@ -9,6 +9,8 @@ from typing import Any
 
 from ..types import ModelLoadError
 
+_MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
+
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
@@ -83,7 +85,9 @@ def fetch(path_or_id: str, progress: bool | None) -> Path:
             return Path(path_or_id)
         return Path(
             mlx_lm.utils.snapshot_download(
-                path_or_id, allow_patterns=mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, tqdm_class=bar_class(progress)
+                path_or_id,
+                allow_patterns=[*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES],
+                tqdm_class=bar_class(progress),
             )
         )
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Loads a checkpoint as what it is: a model of text through mlx-lm, one that sees or hears through mlx-vlm."""
+"""Loads a checkpoint as what it is: a model of text through mlx-lm; one that sees, hears or embeds through mlx-vlm."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ..options import LoadOptions
-from .text import TextModel, load_as, read_json
+from .classifier import ClassifierModel, is_classifier
+from .embedding import EmbeddingModel, encoder_module
+from .files import read_json
+from .text import TextModel, load_as
+
+Servable = TextModel | EmbeddingModel | ClassifierModel
 
 
 def load_model(
     path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
-) -> TextModel:
+) -> Servable:
     """Load a folder or a hub id; a bar shows how far that is.
 
     Args:
@@ -27,8 +32,12 @@ def load_model(
     return load_as(lambda path: _kind(path, options), path_or_id, options, name, progress)
 
 
-def _kind(path: Path, options: LoadOptions) -> type[TextModel]:
+def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     config = read_json(path / "config.json")
+    if is_classifier(config):
+        return ClassifierModel
+    if encoder_module(path, config) is not None:
+        return EmbeddingModel
     kind = config.get("model_type")
     if not _has_tower(config) and isinstance(kind, str) and _mlx_lm_has(kind):
         return TextModel

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions, check_names
@@ -21,7 +21,10 @@ from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, is_trimmable
+from .files import context_length, read_json
 from .hub import fetch
+from .pooling import decoder_encoder
+from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
 
 if TYPE_CHECKING:
@@ -30,17 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("localai_shim")
 
-_CONTEXT_KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_sequence_length",
-    "seq_length",
-    "n_ctx",
-    "model_max_length",
-)
 _MLX_LM_FILES = (2048, 4096)
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
-_UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 
 class TextTokenizer:
@@ -137,6 +131,8 @@ class TextModel:
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
     """What computes."""
+    _decoder: Any = None
+    """What gives logits of tokens, where that is a part of the model."""
 
     def __init__(
         self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
@@ -155,17 +151,21 @@ class TextModel:
         self.tokenizer = tokenizer
         self.generation_defaults = read_json(path / "generation_config.json")
         self._kv = _quantised(options)
-        self.context_length = options.get("context_length") or _context_length(config, tokenizer)
+        self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = _has_gpu()
         self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
+        self.encode: Any = decoder_encoder(self._decoder or model, self._plain_cache, path)
+        self.embedding = None if self.encode is None else self.encode.embedding
+        self.score: Any = find_judge(model, self.encode, tokenizer, config)
+        self.reranking = None if self.score is None else self.score.reranking
+        self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
-        kinds = [*sorted({str(array.dtype) for _, array in parameters}), str(mx.default_device())]
-        self.fingerprint = _fingerprint(config, path, options, kinds, self.libraries)
+        self.fingerprint = fingerprint(config, path, options, [array for _, array in parameters], self.libraries)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     @staticmethod
@@ -183,6 +183,11 @@ class TextModel:
             return_config=True,
         )
         return model, tokenizer, config
+
+    @property
+    def packs(self) -> bool:
+        """Keys and values are to be kept in few bits."""
+        return self._kv is not None
 
     def new_cache(self) -> list[Any]:
         """An empty cache for one row: an object per layer."""
@@ -253,6 +258,20 @@ def is_plain_fast(tokenizer: Any) -> bool:
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
+class Loadable(Protocol):
+    """What a checkpoint is loaded as: `TextModel` says what each does."""
+
+    def __init__(
+        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+    ) -> None: ...
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]: ...
+
+    def warm_up(self) -> None: ...
+
+
+LoadableT = TypeVar("LoadableT", bound=Loadable)
 LOADING = threading.Lock()
 """What is changed while upstream's code is imported, or loads, is put back by one engine's thread before the next one
 changes it."""
@@ -266,12 +285,12 @@ def load_text_model(
 
 
 def load_as(
-    kind: Callable[[Path], type[TextModel]],
+    kind: Callable[[Path], type[LoadableT]],
     path_or_id: str,
     options: LoadOptions,
     name: str | None = None,
     progress: bool | None = None,
-) -> TextModel:
+) -> LoadableT:
     """Load a folder or a hub id; a bar shows how far that is.
 
     Args:
@@ -319,7 +338,7 @@ def load_as(
     use_attention(model)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = read_as(name, model, tokenizer, config, path, options)
-    if options.get("kv_bits") is not None and not any(caches.is_packed(layer) for layer in loaded.new_cache()):
+    if isinstance(loaded, TextModel) and loaded.packs and not any(map(caches.is_packed, loaded.new_cache())):
         raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
     loaded.warm_up()
     return loaded
@@ -386,38 +405,19 @@ def _has_gpu() -> bool:
     return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
 
 
-def _context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
-    for part in (config, config.get("text_config") or {}):
-        for key in _CONTEXT_KEYS:
-            value = part.get(key)
-            if isinstance(value, int) and 0 < value < _UNLIMITED:
-                return value
-    value = getattr(tokenizer, "model_max_length", None)
-    return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
-
-
-def configured_context_length(folder: Path) -> int | None:
-    """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
-    return _context_length(read_json(folder / "config.json"), None)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _quantised(options: LoadOptions) -> Quantised | None:
     """How rows keep the keys and values of full attention layers; None: as they are."""
     bits = options.get("kv_bits")
     return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
 
 
-def _fingerprint(
-    config: dict[str, Any], path: Path, options: LoadOptions, kinds: list[str], libraries: Sequence[str]
+def fingerprint(
+    config: dict[str, Any], path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
 ) -> str:
+    """What changes with a checkpoint, its options and whatever computes it."""
+    import mlx.core as mx
+
+    kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
     adapter_path = options.get("adapter_path")
     folders = [path] if adapter_path is None else [path, Path(adapter_path)]
     files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]

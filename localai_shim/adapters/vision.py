@@ -51,6 +51,7 @@ class VisionModel(TextModel):
         self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
     ) -> None:
         self._language: Any = getattr(model, "language_model", model)
+        self._decoder = self._language
         super().__init__(name, model, tokenizer, config, path, options)
         sees = self._language is not model and not options.get("text_only")
         processor = load_processor(model, path, options) if sees else None

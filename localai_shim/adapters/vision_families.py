@@ -10,7 +10,8 @@ from typing import Any
 from ..media import MediaKind
 from ..options import LoadOptions
 from ..types import ModelLoadError
-from .text import LOADING, read_json
+from .files import read_json
+from .text import LOADING
 from .vision_processor import MediaProcessor, Placeholder
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)

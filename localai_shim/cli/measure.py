@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..adapters.text import TextModel
     from ..client import AsyncLocalOpenAI
     from ..options import LocalOptions
 
@@ -54,10 +53,12 @@ def measure(
 
     from ..adapters.bare import bare_rate
     from ..adapters.loading import load_model
+    from ..adapters.text import TextModel
     from ..client import AsyncLocalOpenAI
     from ..engine.engine import Engine
     from ..options import model_options
     from ..runtime import Source, resolve_path
+    from ..types import ModelLoadError
 
     share = seconds / len(streams)
     source = Source(resolve_path(model), model_options(options))
@@ -65,6 +66,8 @@ def measure(
 
     def load() -> TextModel:
         loaded = load_model(source.path, source.options, source.name)
+        if not isinstance(loaded, TextModel):
+            raise ModelLoadError(f"the model '{loaded.name}' embeds texts and generates none: there is nothing to time")
         bare.update({count: bare_rate(loaded, count, BARE_SHARE * share) for count in streams})
         return loaded
 

@@ -20,9 +20,11 @@ class Assembler(Generic[Answer]):
 
     Attributes:
         finished: the answer has ended, and no token is taken any more.
+        decoded: what the SDK would decode of the answer is made as it would be then.
     """
 
     finished = False
+    decoded = False
 
     def __init__(self, keep: Callable[[Answer], None] | None = None) -> None:
         self._keep = keep

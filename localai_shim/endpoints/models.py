@@ -8,6 +8,7 @@ from typing import NamedTuple
 from openai.types import Model
 
 from ..errors import NotFound
+from ..types import Task
 
 OWNER = "localai_shim"
 
@@ -23,6 +24,10 @@ class Listed(NamedTuple):
     """Most tokens of prompt and output together; until the model is loaded, memory may turn out to allow fewer."""
     modalities: tuple[str, ...] | None = None
     """What it reads: text, and image, video and audio where it does. None until it is loaded."""
+    tasks: tuple[Task, ...] | None = None
+    """What it is for. None until it is loaded."""
+    dimensions: int | None = None
+    """Numbers in the vectors that it makes of texts; None where it makes none."""
 
 
 def listing(models: Mapping[str, Listed]) -> list[Model]:
@@ -31,10 +36,12 @@ def listing(models: Mapping[str, Listed]) -> list[Model]:
 
 
 def _model(name: str, known: Listed) -> Model:
-    """With vLLM's `root` and `max_model_len`, and what the model reads as `modalities`."""
+    """With vLLM's `root` and `max_model_len`, and what the model reads, is for and embeds as."""
     fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER, "root": known.root}
     reads = None if known.modalities is None else list(known.modalities)
-    return Model.model_validate({**fields, "max_model_len": known.context_length, "modalities": reads})
+    tasks = None if known.tasks is None else list(known.tasks)
+    more = {"modalities": reads, "tasks": tasks, "embedding_dimensions": known.dimensions}
+    return Model.model_validate({**fields, "max_model_len": known.context_length, **more})
 
 
 def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:

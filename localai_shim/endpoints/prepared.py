@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from openai import BaseModel
 
-from ..types import GenerationRequest
+from ..types import EmbeddingRequest, GenerationRequest
 from .assembler import Assembler
 
 if TYPE_CHECKING:
@@ -24,3 +24,10 @@ class Prepared:
     stream: bool = False
     run: Run | None = None
     """The response that goes on without its caller; None: the caller takes the tokens."""
+    embedding: EmbeddingRequest | None = None
+    """What is embedded; then there are no rows."""
+
+    @property
+    def work(self) -> Sequence[GenerationRequest] | EmbeddingRequest:
+        """What the engine is asked for."""
+        return self.requests if self.embedding is None else self.embedding

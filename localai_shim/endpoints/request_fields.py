@@ -20,7 +20,8 @@ from ..prompt.history import Message
 from ..prompt.messages import encodable
 from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
-from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
+from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams, Task
+from ..vectors import Embedding, Reranking
 from .fields import Fields
 from .predictions import Drafting, read_drafting
 from .token_fields import read_bad_words, read_token_ids
@@ -53,6 +54,12 @@ class ServedModel:
     """Where this client's requests may take media from."""
     media: MediaCache = field(default_factory=MediaCache)
     """What the model's processor made of the media that came last, for all clients."""
+    tasks: Sequence[Task] = ("generate",)
+    """What it is for."""
+    embedding: Embedding | None = None
+    """How it embeds texts; None: it does not."""
+    reranking: Reranking | None = None
+    """How it scores documents; None: it does not."""
 
     def media_reader(self) -> ReadPart:
         """What reads the media of one request."""

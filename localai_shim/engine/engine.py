@@ -15,8 +15,9 @@ from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
-from ..types import EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
-from .loop import Cancel, Inbox, Loop, ModelT, Submit
+from ..types import EmbeddingRequest, EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
+from .inbox import Cancel, Inbox, Submit
+from .loop import Loop, ModelT
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -88,6 +89,9 @@ class Engine(Generic[ModelT]):
             QueueFullError: too many rows wait already.
             TooManyRowsError: these requests alone are too many.
         """
+        return self._put(requests, sink)
+
+    def _put(self, requests: Sequence[GenerationRequest | EmbeddingRequest], sink: Sink) -> Ticket:
         self.check_process()
         ticket, now = Ticket(), time.monotonic()
         for request in requests:
@@ -98,6 +102,15 @@ class Engine(Generic[ModelT]):
             self._loop.reserve(len(requests))
             self._inbox.put(Submit(ticket, requests, sink))
         return ticket
+
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
+        """Queue texts, which take one place; their one event goes to the sink.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+            QueueFullError: too many requests wait already.
+        """
+        return self._put([request], sink)
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Remove a submission's rows, or the one with this index, without another event. Never blocks."""

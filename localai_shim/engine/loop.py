@@ -8,9 +8,8 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar, cast
 
 import mlx.core as mx
 
@@ -20,6 +19,7 @@ from ..media import modalities
 from ..options import SPECULATION, EngineOptions
 from ..stats import EngineStats
 from ..types import (
+    EmbeddingRequest,
     EngineClosedError,
     Event,
     Failure,
@@ -37,18 +37,21 @@ from ..types import (
 from . import speculation
 from .agreement import agreement, takes_several
 from .batch import Batch
+from .embedding import EmbeddingJob, EmbeddingLane
 from .features import FeatureCache
+from .inbox import Cancel, Inbox, Submit, put_last
 from .kv import can_batch, fits_slots
-from .memory import Memory
+from .memory import Memory, Workspace
 from .meter import Meter
-from .model import Model
+from .model import Encoder, Model
 from .prefix.cache import PrefixCache, default_budget
-from .row import Row
-from .scheduler import Scheduler, row_error
+from .row import Row, row_error
+from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")
 
-ModelT = TypeVar("ModelT", bound=Model)
+ModelT = TypeVar("ModelT", bound=Encoder)
+Entry = Row | EmbeddingJob
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk
 SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
@@ -61,22 +64,6 @@ PREFILL_CHUNK_TOKENS = 2048
 MAX_QUEUE_ROWS = 16_384
 CACHE_DIR_BYTES = 10 * 2**30
 FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
-
-
-@dataclass(slots=True)
-class Submit:
-    ticket: Ticket
-    requests: Sequence[GenerationRequest]
-    sink: Sink
-
-
-@dataclass(slots=True)
-class Cancel:
-    ticket: Ticket
-    index: int | None
-
-
-Inbox = queue.SimpleQueue[Submit | Cancel | None]
 
 
 class Loop(Generic[ModelT]):
@@ -102,13 +89,14 @@ class Loop(Generic[ModelT]):
         self._batch: Batch | None = None
         self._scheduler: Scheduler | None = None
         self._prefixes: PrefixCache | None = None
-        self._memory: Memory | None = None
+        self._memory: Memory | Workspace | None = None
+        self._lane: EmbeddingLane | None = None
         self._features = FeatureCache(0)
         self._speculation: speculation.Speculation | None = None
         self._meter = Meter()
-        self._tickets: dict[Row, Ticket] = {}
-        self._rows: dict[Ticket, set[Row]] = {}
-        self._out: list[tuple[Row, Event]] = []
+        self._tickets: dict[Entry, Ticket] = {}
+        self._rows: dict[Ticket, set[Entry]] = {}
+        self._out: list[tuple[Entry, Event]] = []
         self._reserved = self._freed = 0  # places in the queue; one thread at a time writes each
         self._steps = 0
         self._cleared = 0
@@ -133,12 +121,12 @@ class Loop(Generic[ModelT]):
         self.ran()
 
     def step(self) -> None:
-        """Take the inbox, decode one token for all rows, emit events, prefill while the rows can wait."""
-        assert self._batch is not None and self._scheduler is not None
-        self._take_inbox(wait=not (len(self._batch) or len(self._scheduler)))
+        """Take the inbox, decode one token for all rows, emit events, prefill or embed while the rows can wait."""
+        assert self._lane is not None
+        self._take_inbox(wait=not (self._batch or self._scheduler or self._lane))
         if self.closing:
             return
-        if len(self._batch):
+        if self._batch and self._scheduler is not None:
             start, rows = time.perf_counter(), len(self._batch)
             try:
                 self._scheduler.make_room()
@@ -147,8 +135,12 @@ class Loop(Generic[ModelT]):
                 log.exception("a model step failed; its rows fail, the engine goes on")
                 self._batch.fail(_caused_by(error, "the model failed"))
             self._flush()
-            self._meter.stepped(time.perf_counter() - start, rows)
-        if len(self._scheduler):
+            self._meter.stepped(seconds := time.perf_counter() - start, rows)
+            self._lane.stepped(seconds)
+        if self._lane and self._lane.is_due(bool(self._batch), self._scheduler.priority if self._scheduler else None):
+            self._lane.run(beside=bool(self._batch))
+            self._flush()
+        elif self._scheduler:
             self._scheduler.prefill()
             self._flush()
         self._steps += 1
@@ -185,6 +177,8 @@ class Loop(Generic[ModelT]):
             prompt_tokens=meter.prompt_tokens,
             prefilled_tokens=meter.prefilled_tokens,
             generated_tokens=meter.generated_tokens,
+            embedded_texts=meter.embedded_texts,
+            embedded_tokens=meter.embedded_tokens,
             refused=meter.refused,
             preempted=meter.preempted,
             cache_hits=prefixes.hits if prefixes else 0,
@@ -220,7 +214,7 @@ class Loop(Generic[ModelT]):
             self.load_error.__cause__ = error
         if self.model is not None:
             try:
-                self._set_up(self.model)
+                self._set_up(cast(Model, self.model))
             except Exception as error:
                 self.load_error = ModelLoadError(
                     f"this model cannot be run: {error}", transient=is_out_of_memory(error)
@@ -233,9 +227,21 @@ class Loop(Generic[ModelT]):
             release_frames(self.load_error)
         self.ready.set()
 
-    def _set_up(self, model: ModelT) -> None:
+    def _set_up(self, model: Model) -> None:
+        """Make what runs the model; one that only embeds is no more than an `Encoder`."""
         options = self._options
         device.process.loaded(self, model.weight_bytes)
+        self._lane = EmbeddingLane(
+            model,
+            self._emit,
+            lambda: None if self._batch is None else self._batch.wait(),
+            most_tokens=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
+            max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
+            meter=self._meter,
+        )
+        if "generate" not in model.tasks:
+            self._memory = Workspace(model.weight_bytes, options.get("memory_limit"))
+            return
         found = agreement(model)
         self._together = found.together
         if can_batch(model.new_cache()) and not found.together:
@@ -262,11 +268,11 @@ class Loop(Generic[ModelT]):
             prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             meter=self._meter,
             prefixes=self._prefixes,
-            memory=self._memory,
+            memory=self._memory if isinstance(self._memory, Memory) else None,
             features=self._features,
         )
 
-    def _plan_memory(self, model: ModelT, *, reuse_prompts: bool) -> None:
+    def _plan_memory(self, model: Model, *, reuse_prompts: bool) -> None:
         """Measure what rows take, lower the context to what fits, and give the prefix cache its share."""
         options = self._options
         chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
@@ -332,29 +338,41 @@ class Loop(Generic[ModelT]):
         return self._inbox.get(block=wait)
 
     def _admit(self, message: Submit) -> None:
-        assert self.model is not None and self._scheduler is not None
         try:
-            rows = [Row(request, message.sink, index, self.model) for index, request in enumerate(message.requests)]
+            rows = [self._enter(request, message.sink, index) for index, request in enumerate(message.requests)]
         except Exception as error:
             failure = Failure(_caused_by(error, "the request could not be admitted"))
             for index in range(len(message.requests)):
-                _put_last(message.sink, index, failure)
+                put_last(message.sink, index, failure)
             self._freed += len(message.requests)
             return
         for row in rows:
             self._tickets[row] = message.ticket
         self._rows[message.ticket] = set(rows)
-        self._scheduler.add(rows)
+        if self._scheduler is not None:
+            self._scheduler.add([row for row in rows if isinstance(row, Row)])
 
-    def _drop(self, gone: Collection[Row]) -> None:
+    def _enter(self, request: GenerationRequest | EmbeddingRequest, sink: Sink, index: int) -> Entry:
+        """What a request is here; texts are queued at once."""
+        assert self._lane is not None
+        if isinstance(request, EmbeddingRequest):
+            return self._lane.add(request, sink)
+        if self._scheduler is None:
+            raise ValueError("this model generates no text")
+        return Row(request, sink, index, cast(Model, self.model))
+
+    def _drop(self, gone: Collection[Entry]) -> None:
         """Drop rows, which may be waiting, running or gone; no event is sent."""
-        assert self._batch is not None and self._scheduler is not None
-        self._batch.drop(gone)
-        self._scheduler.drop(gone)
+        assert self._lane is not None
+        self._lane.drop([job for job in gone if isinstance(job, EmbeddingJob)])
+        rows = {row for row in gone if isinstance(row, Row)}
+        if rows and self._batch is not None and self._scheduler is not None:
+            self._batch.drop(rows)
+            self._scheduler.drop(rows)
         for row in gone:
             self._forget(row)
 
-    def _forget(self, row: Row) -> None:
+    def _forget(self, row: Entry) -> None:
         ticket = self._tickets.pop(row, None)
         if ticket is not None:
             row.request.timings.finish(time.monotonic(), self._meter.steps)
@@ -364,7 +382,7 @@ class Loop(Generic[ModelT]):
             if not rows:
                 del self._rows[ticket]
 
-    def _emit(self, row: Row, event: Event) -> None:
+    def _emit(self, row: Entry, event: Event) -> None:
         self._out.append((row, event))
 
     def _flush(self) -> None:
@@ -378,7 +396,7 @@ class Loop(Generic[ModelT]):
             elif event.finish_reason is not None:
                 row.request.timings.finish_reason = event.finish_reason
                 self._forget(row)
-            self._meter.generated_tokens += isinstance(event, Token)
+            self._meter.generated_tokens += isinstance(event, Token) and isinstance(row, Row)
         lost = deliver_events(out, self._tickets)
         if lost:
             self._drop(lost)
@@ -393,10 +411,10 @@ class Loop(Generic[ModelT]):
                 message = self._inbox.get()
                 if isinstance(message, Submit):
                     for index in range(len(message.requests)):
-                        _put_last(message.sink, index, Failure(error))
+                        put_last(message.sink, index, Failure(error))
             self._freed = self._reserved
         for row in self._tickets:
-            _put_last(row.sink, row.index, Failure(error))
+            put_last(row.sink, row.index, Failure(error))
         self._tickets.clear()
         self._rows.clear()
         if self._prefixes is not None:
@@ -408,7 +426,7 @@ class Loop(Generic[ModelT]):
         """Return the memory of the model and of all rows to the system."""
         if self._memory is not None:
             self._memory.close()
-        self._batch = self._scheduler = self._prefixes = self._memory = self._speculation = None
+        self._batch = self._scheduler = self._lane = self._prefixes = self._memory = self._speculation = None
         self._features.clear()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
@@ -419,12 +437,3 @@ class Loop(Generic[ModelT]):
 def _caused_by(error: Exception, what: str) -> RowError:
     release_frames(error)  # whoever holds the exception must not hold the batch
     return row_error(what, error)
-
-
-def _put_last(sink: Sink, index: int, event: Event) -> None:
-    try:
-        sink.put(index, event)
-        if sink.waker is not None:
-            sink.waker.wake()
-    except Exception:
-        log.debug("a consumer was gone before its engine ended", exc_info=True)

@@ -14,6 +14,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.prompt_tokens = self.prefilled_tokens = self.generated_tokens = 0
+        self.embedded_texts = self.embedded_tokens = 0
         self.preempted = self.refused = 0
         self.steps = (0, 0)
         """Decode steps so far, and the sum of the rows in them."""

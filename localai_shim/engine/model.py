@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import mlx.core as mx
@@ -11,17 +12,34 @@ from ..media import MediaKind, MediaSpan, ProcessedMedia
 from ..types import LoadedModel, Prompt
 from .kv import RowCache
 
-__all__ = ["Features", "MediaKind", "MediaSpan", "Model", "ProcessedMedia", "StepInput"]
+__all__ = ["Encoder", "Features", "MediaKind", "MediaSpan", "Model", "ProcessedMedia", "StepInput"]
 
 
-class Model(LoadedModel, Protocol):
-    """A model that the engine runs, whatever it reads. All that computes is called on the engine thread."""
+class Encoder(LoadedModel, Protocol):
+    """A model that the engine runs, whatever it is for. All that computes is called on the engine thread."""
 
     context_length: int | None
     """The engine lowers it where memory holds less."""
 
     @property
     def weight_bytes(self) -> int: ...
+
+    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        """A vector of length 1 of each text, which does not depend on the others: `[texts, dimensions]` float32. Lazy.
+
+        Args:
+            texts: token ids.
+            skip: tokens at the beginning of each that are a prompt's.
+        """
+        ...
+
+    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
+        ...
+
+
+class Model(Encoder, Protocol):
+    """A model that generates text, whatever it reads."""
 
     @property
     def samples_on_device(self) -> bool:

@@ -117,3 +117,10 @@ class Row:
         except Exception as error:
             raise grammar_failed(error) from error
         return ends
+
+
+def row_error(what: str, cause: Exception) -> RowError:
+    """An error that says what failed, and why."""
+    error = RowError(f"{what}: {cause!r}")
+    error.__cause__ = cause
+    return error

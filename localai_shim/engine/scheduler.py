@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from ..types import Failure, RowError
+from ..types import Failure
 from .batch import Batch, Emit
 from .features import FeatureCache, Tower
 from .kv import can_batch
@@ -15,7 +15,7 @@ from .model import MediaSpan, Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix.cache import PrefixCache
-from .row import Row
+from .row import Row, row_error
 from .waiting import Waiting
 
 MIN_CHUNK_TOKENS = 16  # however slow the machine is
@@ -89,6 +89,13 @@ class Scheduler:
     def will_prefill(self) -> bool:
         """Whether `prefill` probably has something to do: there are prompts, and one could be run the last time."""
         return bool(self._jobs) and not self._blocked
+
+    @property
+    def priority(self) -> int | None:
+        """Of the most urgent prompts that wait; None: there are none."""
+        first = self._waiting.first()
+        jobs = self._begun if first is None else [*self._begun, first]
+        return min((job.priority for job in jobs), default=None)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
@@ -414,10 +421,3 @@ def _reserved(row: Row) -> int:
     """Tokens that memory is reserved for: a row's prompt and its answer, as far as that may be long."""
     output = max(RESERVED_TOKENS, (row.generated // FURTHER_TOKENS + 1) * FURTHER_TOKENS)
     return len(row.prompt_tokens) + min(row.max_tokens, output)
-
-
-def row_error(what: str, cause: Exception) -> RowError:
-    """An error that says what failed, and why."""
-    error = RowError(f"{what}: {cause!r}")
-    error.__cause__ = cause
-    return error

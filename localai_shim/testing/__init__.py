@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         content_filter,
         context_length_exceeded,
         cut,
+        embedding,
         hang,
         rate_limit,
         reasoning,
         refusal,
+        relevance,
         server_error,
         timed,
         timeout,
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
     from .tokenizer import Piece, ScriptedTokenizer
 
 _MODULES = {
-    "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut hang "
-    "rate_limit reasoning refusal server_error timed timeout tool_call truncated",
+    "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut "
+    "embedding hang rate_limit reasoning refusal relevance server_error timed timeout tool_call truncated",
     "cases": "LocalOpenAITestCase",
     "cassettes.engine": "play_cassette",
     "checks": "Budget Usage",
@@ -87,12 +89,14 @@ __all__ = [
     "content_filter",
     "context_length_exceeded",
     "cut",
+    "embedding",
     "hang",
     "patch_openai",
     "play_cassette",
     "rate_limit",
     "reasoning",
     "refusal",
+    "relevance",
     "scripted",
     "server_error",
     "timed",

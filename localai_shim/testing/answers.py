@@ -102,6 +102,32 @@ class Answer:
     trouble: Trouble | None = None
     tokens: int | None = None
     """The trouble comes after so many tokens; None: after all."""
+    vectors: Vectors | None = None
+    """What is answered where no text is; then there are no parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The answer to a request for embeddings, or for a reranking, whose vectors are scores."""
+
+    api: Literal["embeddings", "rerank"]
+    rows: tuple[tuple[float, ...], ...]
+
+
+def embedding(*vectors: Sequence[float]) -> Answer:
+    """What `client.embeddings` answers: `embedding([0.6, 0.8])`, a vector for each text, or one for all of them.
+
+    They are played as they are, of any length.
+    """
+    rows = tuple(tuple(map(float, vector)) for vector in vectors)
+    if not rows or not rows[0] or len(set(map(len, rows))) > 1:
+        raise ValueError(f"pass vectors with equally many numbers, such as embedding([0.6, 0.8]), not {vectors!r}")
+    return Answer(vectors=Vectors("embeddings", rows))
+
+
+def relevance(*scores: float) -> Answer:
+    """What a reranking answers: a score for each document, in the order in which they were sent."""
+    return Answer(vectors=Vectors("rerank", tuple((float(score),) for score in scores)))
 
 
 def timed(*parts: Part, first_token: float = 0.0, tokens_per_second: float = math.inf) -> Answer:

@@ -42,7 +42,8 @@ class Scripted:
 
         Each is a text, `tool_call(...)`, `reasoning(...)`, `refusal()`, a dict or pydantic model (played as JSON), a
         list of these that makes one answer, a failure such as `rate_limit()`, an exception, or a function of the
-        `Request`, plain or async, that returns one.
+        `Request`, plain or async, that returns one. `embedding(...)` and `relevance(...)` answer requests for
+        embeddings and rerankings, which have made-up answers otherwise.
         """
         self.stage.script.ordered.extend(replies)
         return self
@@ -51,7 +52,9 @@ class Scripted:
         """Replies for the requests that match: `client.when(user="Paris").reply("It rains.")`. They go before `script`.
 
         Args:
-            user: text, or compiled regular expression, in the last user message.
+            api: the endpoint, such as "chat.completions" or "embeddings". Without it, requests for embeddings and
+                rerankings are answered by rules whose reply is of their kind only.
+            user: text, or compiled regular expression, in the last user message, or in a text that is embedded.
             system: in the system or developer messages.
             tool: name of a tool that is offered.
             tool_result: in a tool's result that came since the model spoke last.

@@ -13,10 +13,12 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..media import modalities
 from ..stats import EngineStats
 from ..types import (
+    EmbeddingRequest,
     EngineClosedError,
     Event,
     Failure,
@@ -24,10 +26,12 @@ from ..types import (
     RowError,
     Sink,
     Ticket,
+    Token,
     deliver_events,
 )
 from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
 from .tokenizer import ScriptedTokenizer
+from .vectors import Pair, PlayedEmbedding, make_up_relevance, make_up_vectors
 
 
 class ScriptedEngine:
@@ -42,12 +46,14 @@ class ScriptedEngine:
         name: `response.model` in the answers.
         context_length: most tokens of prompt and output together; None for no limit.
         tokenizer: with the model's markers and its chat template.
+        dimensions: of the vectors that embedding requests get.
         obey_constraints: a request fails with a reply that its grammar constraint does not allow, or that has a token
             that is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
 
     Attributes:
         requests: a `GenerationRequest` for each choice so far.
         prompts: the text of each one's prompt.
+        embedded: the embedding requests so far. Their vectors follow from their texts, and come at once.
 
     Raises:
         ValueError: a reply that cannot be played.
@@ -60,12 +66,14 @@ class ScriptedEngine:
         name: str = "scripted",
         context_length: int | None = 131_072,
         tokenizer: ScriptedTokenizer | None = None,
+        dimensions: int = 1536,
         obey_constraints: bool = False,
     ) -> None:
         self.requests: list[GenerationRequest] = []
         self.prompts: list[str] = []
+        self.embedded: list[EmbeddingRequest] = []
         self.tokenizer = tokenizer or ScriptedTokenizer()
-        self._model = ScriptedModel(name, context_length, self.tokenizer)
+        self._model = ScriptedModel(name, context_length, self.tokenizer, dimensions)
         self._obey_constraints = obey_constraints
         self._decide = replies if callable(replies) else None
         self._script: deque[Script] = deque()
@@ -121,6 +129,32 @@ class ScriptedEngine:
         self._play([self._row(request, sink, index, ticket) for index, request in enumerate(requests)])
         return ticket
 
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
+        """Make up a vector for each text, or a score for each document, on the caller's thread.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+        """
+        self._check_open()
+        self.embedded.append(self._give_vectors(request))
+        deliver_events([(_Reader(sink), Token(0, finish_reason="stop"))], ())
+        return Ticket()
+
+    def _give_vectors(self, request: EmbeddingRequest, dimensions: int | None = None) -> EmbeddingRequest:
+        """Give a request the vectors that are there for it, or made-up ones; returns who got them."""
+        if isinstance(request, PlayedEmbedding):
+            if request.play():
+                return request.asked
+            request = request.asked
+        pairs = [text for text in request.texts if isinstance(text, Pair)]
+        if pairs:
+            request.vectors = make_up_relevance(pairs)
+            return request
+        assert self._model.embedding is not None
+        texts = [self.tokenizer.decode(tokens) for tokens in request.texts]
+        request.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
+        return request
+
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
         """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
         self._player.inbox.put((ticket, index))
@@ -173,6 +207,14 @@ class ScriptedEngine:
         if script is None:
             raise RowError(f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}")
         return script
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Who waits for vectors."""
+
+    sink: Sink
+    index: int = 0
 
 
 MAX_WAIT_SECONDS = 3600.0  # a queue takes no infinite timeout

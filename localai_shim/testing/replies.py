@@ -9,10 +9,24 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
-from ..types import Event, Failure, FinishReason, GenerationRequest, Prompt, RowError, Sink, Ticket, Token, TokenScore
+from ..types import (
+    Event,
+    Failure,
+    FinishReason,
+    GenerationRequest,
+    Prompt,
+    RowError,
+    Sink,
+    Task,
+    Ticket,
+    Token,
+    TokenScore,
+)
+from ..vectors import Embedding, Reranking
 from . import pictures
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
+from .vectors import Pair
 
 Logprob = float | Mapping[Piece, float]
 
@@ -51,8 +65,14 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 class ScriptedModel:
     """What clients read of an engine's model, with nothing behind it."""
 
-    def __init__(self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer) -> None:
+    tasks: Sequence[Task] = ("generate", "embed", "rerank")
+
+    def __init__(
+        self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer, dimensions: int = 1536
+    ) -> None:
         self.name = name
+        self.embedding: Embedding | None = Embedding(dimensions)
+        self.reranking: Reranking | None = Reranking(self._encode_pairs, takes_instruction=True)
         self.context_length = context_length
         self.tokenizer = tokenizer
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)
@@ -69,6 +89,14 @@ class ScriptedModel:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
         return self.tokenizer.encode(text, add_special_tokens)
+
+    def _encode_pairs(
+        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None
+    ) -> list[Pair]:
+        """The query, an end of sequence, and the document; an instruction changes no score."""
+        before = [*query.encode(), self.tokenizer.eos_token_id]
+        end = None if most is None else max(most, len(before) + 1)
+        return [Pair(query, text, [*before, *text.encode()][:end]) for text in documents]
 
     media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
     decodes_media = False

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 Json = dict[str, Any]
 _APIS = {"/chat/completions": "chat.completions", "/responses/compact": "responses.compact"}
 _NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
+_VECTOR_APIS = ("embeddings", "rerank")
 _GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
 
 
@@ -28,7 +29,7 @@ class Request:
     """One request to a scripted client: an entry of `client.calls`, and what callables and predicates are given."""
 
     api: str
-    """`chat.completions`, `responses`, `completions` or `responses.compact`."""
+    """`chat.completions`, `responses`, `completions`, `responses.compact`, `embeddings` or `rerank`."""
     body: Json
     """All that was sent, as plain JSON."""
     prompt: str
@@ -43,6 +44,13 @@ class Request:
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
     """What the script has its choices fail with."""
     choices: list[Spent] = field(default_factory=list[Spent], repr=False)
+    texts: list[str] = field(default_factory=list[str])
+    """The texts that are embedded, or the documents that are ranked; of token ids their text."""
+
+    @property
+    def wants_vectors(self) -> bool:
+        """It is answered with vectors or scores, and no text."""
+        return self.api in _VECTOR_APIS
 
     @property
     def error(self) -> BaseException | None:
@@ -56,6 +64,8 @@ class Request:
     @property
     def messages(self) -> list[Json]:
         """Chat messages as they were sent; for the other APIs what was sent, as messages or input items."""
+        if self.wants_vectors:
+            return [{"role": "user", "content": text} for text in self.texts]
         given = self.body.get("messages", self.body.get("input", self.body.get("prompt")))
         items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given or ())
         if isinstance(instructions := self.body.get("instructions"), str):
@@ -158,6 +168,9 @@ class Request:
         said = (
             f"user: {_short(self.user)}" if not self.tool_results else f"tool result: {_short(self.tool_results[-1])}"
         )
+        if self.wants_vectors:
+            kind = "document" if self.api == "rerank" else "text"
+            said = f"{len(self.texts)} {kind}{'s' * (len(self.texts) != 1)}: {_short(self.texts[0])}"
         tools = f", tools: {', '.join(self.tool_names)}" if self.tool_names else ""
         return f"{self.api}(model={self.model!r}, {said}{tools})"
 
@@ -167,6 +180,8 @@ class Request:
         if self.error is not None:
             return f"{retry} -> {type(self.error).__name__}"
         called = "".join(f", {name}({arguments})" for name, arguments in self.tool_calls)
+        if self.wants_vectors:
+            return f"{retry} -> {len(self.texts)} {'scores' if self.api == 'rerank' else 'vectors'}"
         return f"{retry} -> {self.completion_tokens} tokens{called}"
 
 

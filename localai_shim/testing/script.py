@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypedDict
 
-from .answers import ScriptedReply
+from .answers import Answer, ScriptedReply, Trouble
 from .requests import Request
 
 Text = str | re.Pattern[str]
@@ -19,8 +19,10 @@ Text = str | re.Pattern[str]
 class Criteria(TypedDict, total=False):
     """What `when` and `assert_called` tell requests by; all that is given has to hold."""
 
+    api: str
+    """The endpoint: `chat.completions`, `responses`, `completions`, `embeddings` or `rerank`."""
     user: Text
-    """In the last user message."""
+    """In the last user message; in any of the texts that are embedded, or of the documents and the query."""
     system: Text
     """In the system or developer messages."""
     tool: str
@@ -73,9 +75,14 @@ class Rule:
         if (self._limit is not None and self.used >= self._limit) or mismatch(self.criteria, request) is not None:
             return None
         if not self._replies:
+            if request.wants_vectors and "api" not in self.criteria:
+                return None
             raise UnexpectedRequest(f"{self} matches, but has no reply: write {self}.reply(...)")
+        reply = self._replies[min(self.used + 1, len(self._replies)) - 1]
+        if not _suits(reply, request) and not (request.wants_vectors and "api" in self.criteria):
+            return None
         self.used += 1
-        return (self._replies[min(self.used, len(self._replies)) - 1],)
+        return (reply,)
 
     @property
     def missing(self) -> int:
@@ -84,7 +91,10 @@ class Rule:
 
     def why_not(self, request: Request) -> str:
         """Why it does not answer a request."""
-        return mismatch(self.criteria, request) or f"all of its {self.used} replies were played"
+        if why := mismatch(self.criteria, request):
+            return why
+        played = self._limit is not None and self.used >= self._limit
+        return f"all of its {self.used} replies were played" if played else "its reply is for another API"
 
     def __str__(self) -> str:
         return f"when({describe(self.criteria)})"
@@ -98,6 +108,8 @@ class Script:
         self.ordered: deque[ScriptedReply] = deque()
         self.played = 0
         self.rules: list[Rule] = []
+        self._answered: set[str] = set()
+        """The APIs whose vectors were scripted, and all played."""
 
     @property
     def is_empty(self) -> bool:
@@ -106,6 +118,9 @@ class Script:
 
     def take(self, request: Request) -> tuple[ScriptedReply] | None:
         """The reply to a request; None where nothing is scripted, and an answer is made up.
+
+        Vectors answer requests for them, all else the others, each in their order; a failure that comes next is for
+        whatever request comes next. Vectors are made up as long as none were scripted.
 
         Raises:
             UnexpectedRequest: there is none.
@@ -117,10 +132,23 @@ class Script:
                 taken = rule.take(request)
                 if taken is not None:
                     return taken
-            if not self.ordered:
+            index = self._next(request)
+            if index is None:
+                if request.wants_vectors and request.api not in self._answered:
+                    return None
                 raise UnexpectedRequest(self._unexpected(request))
+            reply = self.ordered[index]
+            del self.ordered[index]
             self.played += 1
-            return (self.ordered.popleft(),)
+            if _vectors_for(reply) == request.api:
+                self._answered.add(request.api)
+            return (reply,)
+
+    def _next(self, request: Request) -> int | None:
+        """Which of the ordered replies is for a request."""
+        if self.ordered and _is_failure(self.ordered[0]):
+            return 0
+        return next((i for i, reply in enumerate(self.ordered) if _suits(reply, request)), None)
 
     def left(self) -> list[str]:
         """What was not played: a line each."""
@@ -137,6 +165,20 @@ class Script:
             lines.append(f"  all {self.played} replies of script(...) were played")
         lines += [f"  {rule}: {rule.why_not(request)}" for rule in self.rules]
         return "\n".join(lines)
+
+
+def _vectors_for(reply: ScriptedReply) -> str | None:
+    """The API that a reply has vectors for; None: it has none."""
+    return reply.vectors.api if isinstance(reply, Answer) and reply.vectors is not None else None
+
+
+def _suits(reply: ScriptedReply, request: Request) -> bool:
+    """Whether a reply is of the kind that a request wants."""
+    return _vectors_for(reply) == (request.api if request.wants_vectors else None)
+
+
+def _is_failure(reply: ScriptedReply) -> bool:
+    return isinstance(reply, Trouble | Exception)
 
 
 def check_criteria(criteria: Mapping[str, object]) -> None:
@@ -157,14 +199,19 @@ def check_criteria(criteria: Mapping[str, object]) -> None:
 def mismatch(criteria: Criteria, request: Request) -> str | None:
     """The first criterion that does not hold; None: all do."""
     texts = {"user": [request.user], "system": [request.system], "tool_result": request.tool_results}
+    if request.wants_vectors:
+        texts["user"] = [*request.texts, str(request.body.get("query", ""))]
     for name, value in criteria.items():
         if name in texts:
             if not any(_found(value, text) for text in texts[name]):
-                where = shorten(texts[name] if name == "tool_result" else texts[name][0])
+                where = shorten(texts[name] if name == "tool_result" or len(texts[name]) > 1 else texts[name][0])
                 return f"{name}: {_shown(value)} is not in {where}"
         elif name == "model":
             if request.model != value if isinstance(value, str) else not _found(value, request.model):
                 return f"model: {_shown(value)} is not {request.model!r}"
+        elif name == "api":
+            if request.api != value:
+                return f"api: {value!r} is not {request.api!r}"
         elif name == "tool":
             if value not in request.tool_names:
                 return f"tool: {value!r} is not among {request.tool_names}"

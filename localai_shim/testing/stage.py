@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..runtime import serve_like
-from ..types import Event, GenerationRequest, Sink, Ticket, deliver_events
+from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
 from . import failures, marks
-from .answers import Answer, Mark, Marked, Reasoning, ToolCall, part_text
+from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
 from .checks import Budget
 from .clock import Clock, ClockMode
@@ -22,6 +22,7 @@ from .replies import Script as PlayedScript
 from .requests import Request, api_of, plain
 from .script import Script, UnexpectedRequest
 from .tokenizer import ScriptedTokenizer
+from .vectors import Pair, PlayedEmbedding
 
 if TYPE_CHECKING:
     from ..call import Call
@@ -38,6 +39,19 @@ class _StagedRequest(GenerationRequest):
     reply: PlayedScript | None = None
     asked: Request | None = None
     patience: Patience | None = None
+
+
+MOST_DIMENSIONS = 3072
+
+
+class _StagedEmbedding(PlayedEmbedding):
+    """The same for vectors."""
+
+    __slots__ = ("dimensions", "patience", "reply")
+    dimensions: int
+    """Of vectors that are made up."""
+    reply: Reply
+    patience: Patience | None
 
 
 class Stage(ScriptedEngine):
@@ -65,7 +79,9 @@ class Stage(ScriptedEngine):
         clock: ClockMode = "instant",
         context_length: int | None = 131_072,
     ) -> None:
-        super().__init__(name=model, context_length=context_length, tokenizer=_usual().tokenizer)
+        super().__init__(
+            name=model, context_length=context_length, tokenizer=_usual().tokenizer, dimensions=MOST_DIMENSIONS
+        )
         serve_like(self, _usual())
         self.seed, self.clock, self.script = seed, Clock(clock), Script()
         self.calls: list[Request] = []
@@ -81,9 +97,12 @@ class Stage(ScriptedEngine):
             UnexpectedRequest: the script has no reply.
             Exception: what a function of the script raised.
         """
+        if prepared.embedding is not None:
+            prepared.embedding = self._stage_vectors(call, prepared.embedding)
         if not prepared.requests:
             return prepared
-        asked = self._note(call, prepared.requests)
+        prompts = {id(each.prompt): each.prompt.tokens for each in prepared.requests}
+        asked = self._note(call, list(prompts.values()))
         try:
             played = [self._choose(call, replace(asked, choice=i), each) for i, each in enumerate(prepared.requests)]
         except BaseException as error:
@@ -121,8 +140,40 @@ class Stage(ScriptedEngine):
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _note(self, call: Call, requests: Sequence[GenerationRequest]) -> Request:
-        prompts = {id(each.prompt): each.prompt.tokens for each in requests}.values()
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
+        """Play what was chosen for a request, or make it up."""
+        self._check_open()
+        if not isinstance(request, _StagedEmbedding):
+            raise UnexpectedRequest("a scripted client's engine answers its clients only")
+        self._give_vectors(request, request.dimensions)
+        ticket, script = Ticket(), PlayedScript(request.reply, self.tokenizer)
+        once = GenerationRequest(Prompt([]), SamplingParams(), 1)
+        self._play([PlayedRow(once, sink, 0, ticket, script, self.model, False, self.clock, request.patience)])
+        self.embedded.append(request.asked)
+        return ticket
+
+    def _stage_vectors(self, call: Call, request: EmbeddingRequest) -> EmbeddingRequest:
+        asked = self._note(call, request.texts)
+        asked.texts = [t.document if isinstance(t, Pair) else self.tokenizer.decode(t) for t in request.texts]
+        try:
+            taken = self.script.take(asked)
+            answer = Answer() if taken is None else decide(taken[0], asked)
+            rows = rows_of(answer, asked) if taken is not None and answer.trouble is None else None
+        except BaseException as error:
+            self.raised.append(error)
+            asked.errors.append(error)
+            raise
+        trouble = answer.trouble
+        if trouble is not None and trouble.kind != "hang":
+            asked.errors.append(self._failure(trouble, call))
+            raise asked.errors[-1]
+        staged = _StagedEmbedding(request, rows)
+        staged.dimensions = max(_dimensions(asked.model), asked.body.get("dimensions") or 0)
+        staged.reply = Reply("", hang=trouble is not None)
+        staged.patience = None if call.timeout is None else Patience(call.timeout, True)
+        return staged
+
+    def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
         asked = Request(
             api=api_of(call.path),
             body=plain(call.body),
@@ -148,13 +199,17 @@ class Stage(ScriptedEngine):
             return PlayedScript(reply, self.tokenizer), mark
         if trouble.kind == "hang":
             return played, mark
-        if trouble.kind == "timeout" and call.timeout is not None:
-            self.clock.reach(self.clock.now + call.timeout)
         if not played.fails_after:
-            raise failures.exception(trouble, call)
+            raise self._failure(trouble, call)
         error = failures.exception(trouble, call, amid_stream=asked.stream)
         asked.errors.append(error)
         return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
+
+    def _failure(self, trouble: Trouble, call: Call) -> Exception:
+        """What a request fails with at once; a timeout takes its time."""
+        if trouble.kind == "timeout" and call.timeout is not None:
+            self.clock.reach(self.clock.now + call.timeout)
+        return failures.exception(trouble, call)
 
     def _made_up(self, asked: Request, request: GenerationRequest) -> Answer:
         """An answer that the request allows."""
@@ -220,6 +275,26 @@ class Stage(ScriptedEngine):
             events += step
             left = [row for row, event in step if not is_last(event)]
         deliver_events(events, ())
+
+
+def _dimensions(model: str) -> int:
+    """As OpenAI's models have."""
+    return MOST_DIMENSIONS if model == "text-embedding-3-large" else 1536
+
+
+def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
+    """A vector for each text of a request; one of them may be for all.
+
+    Raises:
+        UnexpectedRequest: the answer has none, or another number of them.
+    """
+    if answer.vectors is None or answer.vectors.api != asked.api:
+        kind = "relevance(0.9, 0.1)" if asked.api == "rerank" else "embedding([0.6, 0.8])"
+        raise UnexpectedRequest(f"{asked.brief()} is answered with {kind}, or a failure, and not with {answer!r}")
+    rows = answer.vectors.rows
+    if len(rows) not in (len(asked.texts), 1 if asked.api == "embeddings" else -1):
+        raise UnexpectedRequest(f"the reply has {len(rows)} vectors, and {asked.brief()} wants {len(asked.texts)}")
+    return rows if len(rows) == len(asked.texts) else rows * len(asked.texts)
 
 
 def _loaded(text: str) -> Any:

@@ -422,7 +422,7 @@ def test_times_and_always_repeat_the_last_reply(client: ScriptedOpenAI) -> None:
 
 
 def test_a_wrong_criterion_is_refused(client: ScriptedOpenAI) -> None:
-    with pytest.raises(TypeError, match="'usr' is no criterion: they are model, predicate"):
+    with pytest.raises(TypeError, match="'usr' is no criterion: they are api, model, predicate"):
         client.when(usr="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="'user' is a string or a compiled"):
         client.when(user=3)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from ..answers import Mark
 from ..engine import ScriptedEngine
 from ..replies import LIKELY_LOGPROB, Logprob, Reply
 from ..tokenizer import Piece, ScriptedTokenizer
+from ..vectors import PlayedEmbedding
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .tape import Interaction, Json, spelling_bytes
@@ -64,15 +65,17 @@ class CassetteEngine(ScriptedEngine):
     """
 
     def __init__(self, cassette: Cassette) -> None:
-        super().__init__(_reply_of, name="cassette", context_length=None)
+        super().__init__(_reply_of, name="cassette", context_length=None, dimensions=_ENDLESS)
         self.cassette = cassette
 
     def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
         """Put what was recorded into the place of what a model would say. Runs where the request was prepared."""
-        if not prepared.requests:
+        if not prepared.requests and prepared.embedding is None:
             return prepared
         api = _APIS.get(call.path, call.path.strip("/").replace("/", "."))
         played = self.cassette.answer(api, _request(call))
+        if prepared.embedding is not None:
+            prepared.embedding = PlayedEmbedding(prepared.embedding, played.vectors())
         prepared.requests = [
             _RecordedRequest(each.prompt, each.sampling, _ENDLESS, reply=_reply(played, index, self.tokenizer))
             for index, each in enumerate(prepared.requests)

@@ -9,7 +9,11 @@ from typing import Any
 
 Json = dict[str, Any]
 
-DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"})
+DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"}) | {
+    "encoding_format",
+    "return_documents",
+    "top_n",
+}
 """How an answer is delivered, and what happens to it then."""
 _WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
 _DEFAULTS: Json = {
@@ -49,7 +53,10 @@ def meaning(api: str, request: Mapping[str, Any]) -> Json:
         if value is None or name in DELIVERY or name in _WITHOUT_EFFECT:
             continue
         key = _OTHER_NAMES.get(name, name) if api == "chat.completions" else name
-        made[key] = [_message(each) for each in _listed(value)] if key in ("messages", "input") else _plain(value)
+        is_messages = key in ("messages", "input") and api != "embeddings"
+        made[key] = [_message(each) for each in _listed(value)] if is_messages else _plain(value)
+    if api == "embeddings" and isinstance(made.get("input"), str):
+        made["input"] = [made["input"]]
     text = made.get("text")
     if isinstance(text, dict):
         made["text"] = {

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
-from openai.types import Completion
+from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client import LocalOpenAI
+from ...reranking import RerankResponse
 from ..patching import unpatched
 from .tape import CassetteError, Interaction, Json, spelling_bytes
 
@@ -33,8 +34,10 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
     """
     if not isinstance(source, openai.OpenAI):
         raise CassetteError(f"what is asked when a cassette is recorded is a client that is not async, not {source!r}")
+    if api in ("embeddings", "rerank"):
+        return _record_vectors(source, api, request)
     if api not in _STREAMS:
-        raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)} can")
+        raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)}, embeddings and rerank can")
     if request.get("echo"):
         raise CassetteError("answers that repeat their prompt cannot be recorded: leave 'echo' out")
     path, whole, stream_cls = _STREAMS[api]
@@ -50,6 +53,26 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
     _check(made)
     if made.fingerprint is None and isinstance(source, LocalOpenAI):
         made.fingerprint = source._runtime.engine_of(request.get("model", "")).model.fingerprint
+    return made
+
+
+def _record_vectors(source: openai.OpenAI, api: str, request: Json) -> Interaction:
+    """The vectors of a client, or the scores of all documents."""
+    made, began = Interaction(api, request), time.monotonic()
+    answer: CreateEmbeddingResponse | RerankResponse
+    with unpatched():
+        if api == "rerank":
+            answer = source.post("/rerank", cast_to=RerankResponse, body=request)
+            found = {each.index: [each.relevance_score] for each in answer.results}
+        else:
+            body = {**request, "encoding_format": "base64"}
+            answer = source.post("/embeddings", cast_to=CreateEmbeddingResponse, body=body)
+            found = {each.index: each.embedding for each in answer.data}
+    at = round(time.monotonic() - began, 3)
+    for index in sorted(found):
+        made.add_vector(at, found[index])
+    made.model = answer.model or ""
+    made.usage = None if answer.usage is None else answer.usage.to_dict(mode="json")
     return made
 
 

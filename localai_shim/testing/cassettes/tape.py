@@ -5,17 +5,25 @@
     {"at": 0.22, "end": "stop"}
     {"model": "gpt-4o-2024-08-06", "fingerprint": "fp_1", "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
 
+    {"request": {"model": "text-embedding-3-small", "input": ["Hello", "Good bye"]}, "api": "embeddings"}
+    {"at": 0.1, "vector": "AAAAPwAAAMA="}
+    {"at": 0.1, "vector": "AACAPwAAAAA="}
+    {"model": "text-embedding-3-small", "fingerprint": null, "usage": {"prompt_tokens": 3, "total_tokens": 3}}
+
 Times are seconds since the request. A delta has `content`, `reasoning`, `refusal`, or `call` (which of the answer's
 calls) with `name` or `arguments`; `choice` says which choice it belongs to, where it is not the first. With logprobs
-`tokens` follow: each `token` is a text, or bytes where it is none, and `top` the likeliest ones in its place.
+`tokens` follow: each `token` is a text, or bytes where it is none, and `top` the likeliest ones in its place. A vector
+is float32, little-endian, in base64; a document's score is a vector of one number.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +40,7 @@ class Interaction:
     """A request and its answer."""
 
     api: str
-    """`chat.completions`, `completions` or `responses`."""
+    """`chat.completions`, `completions`, `responses`, `embeddings` or `rerank`."""
     request: Json
     """The body, without what says how the answer is delivered."""
     deltas: list[Json] = field(default_factory=list[Json])
@@ -48,6 +56,18 @@ class Interaction:
     def refuses(self, choice: int) -> bool:
         """Whether a choice is a refusal."""
         return any("refusal" in delta and delta.get("choice", 0) == choice for delta in self.deltas)
+
+    def vectors(self) -> list[tuple[float, ...]]:
+        """One for each text, or document."""
+        found = [base64.b64decode(delta["vector"]) for delta in self.deltas]
+        return [struct.unpack(f"<{len(each) // 4}f", each) for each in found]
+
+    def add_vector(self, at: float, vector: Sequence[float] | str) -> None:
+        """Take down the vector of the next text, which may be base64 already."""
+        written = (
+            vector if isinstance(vector, str) else base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        )
+        self.deltas.append({"at": at, "vector": written})
 
     def lines(self) -> list[Json]:
         """The lines of the file."""

@@ -1,0 +1,198 @@
+"""Vectors of 512 texts: against mlx-vlm's model alone, against its server, and beside running streams."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+import openai
+
+from localai_shim import AsyncLocalOpenAI
+from tests.embedding_models import tiny_embedder
+
+from . import servers, stalls
+from .bench import Bench
+from .figures import Figure, Section, print_figures, spread
+
+TEXTS, LEAST_TOKENS, MOST_TOKENS = 512, 20, 400
+BATCH = 32
+"""Texts of one padded batch, and of one request to the server."""
+MODEL_TARGET, SERVER_TARGET, STREAMS_TARGET = 1.0, 2.0, 0.8
+STREAMS = 8
+_SECONDS = 4.0  # for which streams are watched
+_SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+_WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "are", "you"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+def measure(bench: Bench) -> Section:
+    """In turns, with new texts each time."""
+    folder = tiny_embedder("bert", max_position_embeddings=512, **_SHAPE)
+    rng = random.Random(1)
+    count = TEXTS // 4 if bench.quick else TEXTS
+    work = [[_text(rng) for _ in range(count)] for _ in range(bench.repeats + 1)]
+    figures, raw = list[Figure](), dict[str, Any]()
+    with closing_client(folder) as client:
+        theirs = _padded(folder)
+        _compare(client, theirs, work[0])
+        alone = [(_timed(partial(_ours, client, texts)), _timed(partial(theirs, texts))) for texts in work[1:]]
+        raw["seconds"] = alone
+        print(f"{count} texts: {_rates(count, alone)}")
+        figures.append(_figure(f"embeddings: {count} texts / mlx-vlm's model, batches of {BATCH}", alone, MODEL_TARGET))
+        figures.append(_against_server(client, folder, work, raw))
+    figures += [_beside(bench, folder, work[0]), _beside(bench, bench.folder, work[0])]
+    print_figures(figures)
+    return Section(figures, raw)
+
+
+def _text(rng: random.Random) -> str:
+    """Each word is one token, and two more are put around them."""
+    return " ".join(rng.choices(_WORDS, k=rng.randint(LEAST_TOKENS, MOST_TOKENS) - 2))
+
+
+@contextmanager
+def closing_client(*folders: Path) -> Iterator[AsyncLocalOpenAI]:
+    """A client of models named by their place: "0", "1", ..."""
+    client = AsyncLocalOpenAI(models={str(i): folder for i, folder in enumerate(folders)}, keep_alive=0)
+    try:
+        yield client
+    finally:
+        asyncio.run(client.close())
+
+
+def _timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _figure(name: str, seconds: Sequence[tuple[float, float]], target: float) -> Figure:
+    """How many times as fast the first is."""
+    return Figure(name, [theirs / ours for ours, theirs in seconds], target)
+
+
+def _rates(count: int, seconds: Sequence[tuple[float, float]]) -> str:
+    ours, theirs = ([count / s for s in column] for column in zip(*seconds, strict=True))
+    return f"client {spread(ours, digits=0)} texts/s, other {spread(theirs, digits=0)}"
+
+
+# -- the three ways -------------------------------------------------------------------------------------------------
+
+
+def _ours(client: AsyncLocalOpenAI, texts: Sequence[str]) -> Vectors:
+    """One request."""
+    made = asyncio.run(client.embeddings.create(model="0", input=list(texts)))
+    return np.array([each.embedding for each in made.data], np.float32)
+
+
+def _padded(folder: Path) -> Callable[[Sequence[str]], Vectors]:
+    """mlx-vlm's model on one padded batch after another."""
+    from mlx_vlm.embedding_loader import load_embedding_model
+    from transformers import AutoTokenizer
+
+    model, tokenizer = load_embedding_model(folder), AutoTokenizer.from_pretrained(folder)
+
+    def run(texts: Sequence[str]) -> Vectors:
+        made = []
+        for start in range(0, len(texts), BATCH):
+            batch = tokenizer(list(texts[start : start + BATCH]), padding=True, return_tensors="np")
+            out = model(mx.array(batch["input_ids"]), attention_mask=mx.array(batch["attention_mask"]))
+            made.append(np.array(out.text_embeds))
+        return np.concatenate(made)
+
+    return run
+
+
+async def _requests(client: openai.AsyncOpenAI, model: str, texts: Sequence[str]) -> None:
+    """All texts at once, in requests of `BATCH`."""
+    batches = [list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+    await asyncio.gather(*(client.embeddings.create(model=model, input=batch) for batch in batches))
+
+
+def _compare(client: AsyncLocalOpenAI, theirs: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> None:
+    """Both make the same vectors."""
+    apart = np.abs(_ours(client, texts) - theirs(texts)).max()
+    if apart > 1e-3:
+        raise RuntimeError(f"the vectors are {apart} apart")
+
+
+def _against_server(
+    client: AsyncLocalOpenAI, folder: Path, work: Sequence[Sequence[str]], raw: dict[str, Any]
+) -> Figure:
+    """The same requests to both."""
+    name = f"embeddings: {len(work[0])} texts, requests of {BATCH} / mlx_vlm.server"
+    seconds = []
+    try:
+        with servers.started("mlx_vlm", folder, embeds=True) as server:
+            for texts in work:
+                ours = _timed(partial(asyncio.run, _requests(client, "0", texts)))
+                seconds.append((ours, _timed(partial(asyncio.run, _ask(server, texts)))))
+    except (servers.ServerError, openai.OpenAIError, RuntimeError) as error:
+        return Figure(name, [], None, note=f"not measured: {error}")
+    raw["server_seconds"] = seconds[1:]
+    print(f"requests of {BATCH}: {_rates(len(work[0]), seconds[1:])}")
+    return _figure(name, seconds[1:], SERVER_TARGET)
+
+
+async def _ask(server: servers.Server, texts: Sequence[str]) -> None:
+    async with openai.AsyncOpenAI(base_url=server.url, api_key="none", timeout=600.0) as client:
+        await _requests(client, server.model, texts)
+
+
+# -- beside streams -------------------------------------------------------------------------------------------------
+
+
+def _beside(bench: Bench, folder: Path, texts: Sequence[str]) -> Figure:
+    """Tokens per second of running streams while texts are embedded without end, by another model or by their own."""
+    own = folder == bench.folder
+    shares, embedded = [], []
+    with closing_client(bench.folder, folder) as client:
+        for _ in range(bench.repeats):
+            alone, beside, count = asyncio.run(_watch(client, bench, "0" if own else "1", texts))
+            shares.append(beside / alone)
+            embedded.append(count)
+    by = "the same model" if own else "another model"
+    print(f"{STREAMS} streams beside texts that {by} embeds: {spread(embedded, digits=0)} texts/s meanwhile")
+    return Figure(f"embeddings by {by}: tok/s of {STREAMS} streams / alone", shares, STREAMS_TARGET)
+
+
+async def _watch(
+    client: AsyncLocalOpenAI, bench: Bench, model: str, texts: Sequence[str]
+) -> tuple[float, float, float]:
+    """(tok/s alone, tok/s beside texts, texts/s beside them)."""
+    await client.embeddings.create(model=model, input=list(texts[:BATCH]))
+    prompts = bench.prompts.take(STREAMS)
+    times: list[list[float]] = [[] for _ in prompts]
+    streams = [asyncio.create_task(stalls.endless(client, p, t, "0")) for p, t in zip(prompts, times, strict=True)]
+    await stalls.until(streams, times, [8] * STREAMS)
+    alone = await _rate(times)
+    before = client.stats(model).embedded_texts
+    load = asyncio.create_task(_load(client, model, texts))
+    beside = await _rate(times)
+    count = client.stats(model).embedded_texts - before
+    for task in (load, *streams):
+        task.cancel()
+    await asyncio.gather(load, *streams, return_exceptions=True)
+    return alone, beside, count / _SECONDS
+
+
+async def _rate(times: Sequence[Sequence[float]]) -> float:
+    """Tokens per second of all streams, from now on."""
+    start, before = time.perf_counter(), sum(map(len, times))
+    await asyncio.sleep(_SECONDS)
+    return (sum(map(len, times)) - before) / (time.perf_counter() - start)
+
+
+async def _load(client: AsyncLocalOpenAI, model: str, texts: Sequence[str]) -> None:
+    while True:
+        await _requests(client, model, texts)

@@ -1,0 +1,42 @@
+"""Files of a checkpoint's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "seq_length",
+    "n_ctx",
+    "model_max_length",
+)
+_UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's object; empty where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
+    """Most tokens of a row, as its config or its tokenizer says; None where they do not."""
+    for part in (config, config.get("text_config") or {}):
+        for key in _CONTEXT_KEYS:
+            value = part.get(key)
+            if isinstance(value, int) and 0 < value < _UNLIMITED:
+                return value
+    value = getattr(tokenizer, "model_max_length", None)
+    return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
+
+
+def configured_context_length(folder: Path) -> int | None:
+    """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
+    return context_length(read_json(folder / "config.json"), None)

@@ -1,0 +1,134 @@
+"""Generative rerankers: models that are asked whether a document fits, and say yes or no (Qwen3-Reranker)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..types import Task
+from ..vectors import Reranking
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from .pooling import Encoder
+
+_JUDGES = ("qwen3",)
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+# As Qwen3-Reranker was trained; its card has the same.
+_BEFORE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+_AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
+    """What a model that generates text is for."""
+    named: dict[Task, bool] = {"generate": True, "embed": embeds, "rerank": ranks}
+    return tuple(task for task, does in named.items() if does)
+
+
+def find_judge(model: Any, encoder: Encoder | None, tokenizer: Any, config: dict[str, Any]) -> Judge | None:
+    """What scores by a decoder; None where it is of no kind that was trained to.
+
+    Args:
+        model: of mlx-lm.
+        encoder: gives its hidden states.
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        config: the checkpoint's.
+    """
+    if encoder is None or config.get("model_type") not in _JUDGES:
+        return None
+    backend: Any = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
+    answers = [] if backend is None else [backend.token_to_id(word) for word in ("yes", "no")]
+    if not answers or None in answers or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
+        return None  # its turns end otherwise
+    begin, end = encode_texts(backend, [_BEFORE, _AFTER])
+    # No token of a BPE vocabulary reaches across the colon and the space.
+    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, _ask, " "), answers)
+
+
+def _ask(query: str, instruction: str | None) -> str:
+    return f"<Instruct>: {instruction or _INSTRUCTION}\n\n<Query>: {query}\n\n<Document>:"
+
+
+class Judge:
+    """Scores pairs by how likely yes is, against no.
+
+    Args:
+        model: its head makes logits.
+        encoder: gives its hidden states.
+        pairs: makes the texts.
+        answers: the tokens yes and no.
+    """
+
+    def __init__(self, model: Any, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[Any]) -> None:
+        self._model, self._encoder, self._answers = model, encoder, list(answers)
+        self.reranking = Reranking(pairs, takes_instruction=True)
+
+    def __call__(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        """`[pairs, 1]`, lazy."""
+        import mlx.core as mx
+
+        states, counts = self._encoder.states(pairs)
+        last = mx.array([[[count - 1]] for count in counts])
+        head = getattr(self._model, "lm_head", None) or self._model.model.embed_tokens.as_linear
+        logits = head(mx.take_along_axis(states, last, axis=1)[:, 0]).astype(mx.float32)
+        yes, no = (logits[:, token : token + 1] for token in self._answers)
+        return mx.sigmoid(yes - no)
+
+
+class PairTokenizer:
+    """Makes the texts that a reranker reads; nothing in a query or a document becomes a control token.
+
+    Args:
+        backend: a tokenizer of the tokenizers library, which others may use as well.
+        begin: token ids before the query.
+        between: those between the query and the document.
+        end: those behind the document.
+        ask: makes what is read in the place of the query, of that and an instruction.
+        lead: what is put before each document.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        begin: Sequence[int],
+        between: Sequence[int],
+        end: Sequence[int],
+        ask: Callable[[str, str | None], str] | None = None,
+        lead: str = "",
+    ) -> None:
+        self._backend, self._ask, self._lead = backend, ask, lead
+        self._begin, self._between, self._end = list(begin), list(between), list(end)
+        added = sorted((str(token.content) for token in backend.get_added_tokens_decoder().values()), reverse=True)
+        self._control = re.compile("|".join(map(re.escape, added)) or "(?!)")
+
+    def __call__(
+        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None
+    ) -> list[list[int]]:
+        """See `Reranking.encode`. The query is tokenised once."""
+        asked = query if self._ask is None else self._ask(query, instruction)
+        before = self._begin + self._spelt(asked) + self._between
+        room = None if most is None else max(0, most - len(before) - len(self._end))
+        texts = [self._lead + text for text in documents]
+        plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
+        ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]
+        return [before + each[:room] + self._end for each in ids]
+
+    def _spelt(self, text: str) -> list[int]:
+        """The tokens of a text that may spell control tokens: it is cut behind the first letter of each."""
+        pieces: list[str] = []
+        start = at = 0
+        while (found := self._control.search(text, at)) is not None:
+            at = found.start() + 1
+            pieces.append(text[start:at])
+            start = at
+        return [i for ids in encode_texts(self._backend, [*pieces, text[start:]]) for i in ids]
+
+
+def encode_texts(backend: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of texts, with nothing around them."""
+    return [made.ids for made in backend.encode_batch_fast(list(texts), add_special_tokens=False)]

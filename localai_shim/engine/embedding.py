@@ -1,0 +1,229 @@
+"""Texts that wait for their vectors: which run in one pass, and how much of the time is theirs beside running rows."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ..types import EmbeddingRequest, Event, Failure, Sink, Token
+from .meter import Meter
+from .model import Encoder
+from .pace import Pace
+from .row import row_error
+
+MIN_PASS_TOKENS = 32  # however slow the machine is
+MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
+LIKE_TOKENS = 8  # by which lengths may differ however short they are
+SHARE = 1 / 6  # of the time, that texts have while rows run
+OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
+
+_DONE = Token(0, finish_reason="stop")
+
+Vectors = npt.NDArray[np.float32]
+
+
+class EmbeddingJob:
+    """One request, and the vectors so far.
+
+    Args:
+        request: what is asked for.
+        sink: takes its one event.
+        arrival: smaller for those that came earlier.
+    """
+
+    index = 0
+
+    def __init__(self, request: EmbeddingRequest, sink: Sink, arrival: int) -> None:
+        self.request, self.sink, self.arrival = request, sink, arrival
+        self.vectors: Vectors | None = None
+        self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
+        """(length, place) of the texts that no pass has, the shortest first."""
+        self.kind = (request.ranks, request.skip)
+        """Those of one kind may share a pass."""
+        self.left = len(request.texts)
+        """Texts that have no vector yet."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the texts that wait."""
+        return sum(length for length, _ in self.waiting)
+
+
+Text = tuple[EmbeddingJob, int]
+"""A request, and the place of one of its texts."""
+Emit = Callable[[EmbeddingJob, Event], None]
+
+
+class EmbeddingLane:
+    """Runs texts in passes of similar lengths, for at most `max_stall` seconds between two tokens of running rows.
+
+    While rows run, texts have a sixth of the time: what a pass has taken, rows get five times of before the next one.
+    Half of the passes begin with a text of the request that came first, half with one of the shortest request, so that
+    a query need not wait for a library; more urgent requests go first, but for one choice in eight. A pass takes texts
+    of others where the request has no more of a like length.
+
+    Args:
+        model: makes the vectors.
+        emit: takes a request's event.
+        wait_for_step: returns when the decode step in flight has run.
+        most_tokens: most tokens of a pass of several texts, padding included.
+        max_stall: seconds that a pass may take beside running rows.
+        meter: what counts.
+    """
+
+    def __init__(
+        self,
+        model: Encoder,
+        emit: Emit,
+        wait_for_step: Callable[[], None],
+        *,
+        most_tokens: int,
+        max_stall: float,
+        meter: Meter,
+    ) -> None:
+        self._model, self._emit, self._wait_for_step, self._meter = model, emit, wait_for_step, meter
+        self._most_tokens, self._max_stall = most_tokens, max_stall
+        self._pace = Pace(max_stall)
+        self._jobs: dict[EmbeddingJob, None] = {}
+        self._alone: list[Text] = []
+        """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
+        self._arrivals = self._turn = self._choices = 0
+        self._owed = 0.0
+        """Seconds that running rows get before the next pass."""
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._jobs)
+
+    def add(self, request: EmbeddingRequest, sink: Sink) -> EmbeddingJob:
+        """Queue a request.
+
+        Raises:
+            ValueError: this model embeds no texts.
+        """
+        if ("rerank" if request.ranks else "embed") not in self._model.tasks:
+            raise ValueError(
+                f"the model '{self._model.name}' {'ranks no documents' if request.ranks else 'embeds no texts'}"
+            )
+        self._arrivals += 1
+        job = EmbeddingJob(request, sink, self._arrivals)
+        self._jobs[job] = None
+        return job
+
+    def drop(self, gone: Iterable[EmbeddingJob]) -> None:
+        """Drop requests, which may be gone; no event is sent."""
+        for job in gone:
+            self._finish(job)
+
+    def stepped(self, seconds: float) -> None:
+        """Running rows have had so much time."""
+        self._owed = max(0.0, self._owed - seconds)
+
+    def is_due(self, beside: bool, prompts: int | None) -> bool:
+        """Whether a pass comes next.
+
+        Args:
+            beside: rows are running.
+            prompts: the priority of the prompts that wait; None: there are none.
+        """
+        if not self._jobs or (beside and self._owed > 0):
+            return False
+        self._turn += 1
+        own = min(job.request.priority for job in self._jobs)
+        if prompts is None or own == prompts:
+            return prompts is None or self._turn % 2 == 0
+        return (own < prompts) == (self._turn % OLDEST_EVERY != 0)
+
+    def run(self, *, beside: bool) -> None:
+        """Run one pass, and emit what is done.
+
+        Args:
+            beside: rows are running.
+        """
+        self._wait_for_step()
+        start = time.monotonic()
+        texts = self._choose(max(MIN_PASS_TOKENS, self._pace.chunk(self._max_stall)) if beside else self._most_tokens)
+        try:
+            vectors = self._embed(texts)
+        except Exception as error:
+            self._failed(texts, error)
+        else:
+            tokens = len(texts) * max(len(job.request.texts[i]) for job, i in texts)
+            self._pace.note(tokens, time.monotonic() - start, 0)
+            self._store(texts, vectors)
+        if beside:
+            seconds = time.monotonic() - start
+            self._owed = seconds * (1 / SHARE - 1)
+            self._meter.stalled(seconds)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _choose(self, most: int) -> list[Text]:
+        """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens."""
+        if self._alone:
+            return [self._alone.pop()]
+        first = self._first()
+        length, place = first.waiting.pop()
+        texts: list[Text] = [(first, place)]
+        shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
+        rows = max(1, min(most, self._most_tokens) // length)
+        for job in (first, *(job for job in self._jobs if job is not first and job.kind == first.kind)):
+            if len(texts) >= rows:
+                break
+            end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
+            start = bisect.bisect_left(job.waiting, (shortest, 0))
+            start = max(start, end - (rows - len(texts)))
+            texts += [(job, place) for _, place in job.waiting[start:end]]
+            del job.waiting[start:end]
+        return texts
+
+    def _first(self) -> EmbeddingJob:
+        """The request whose longest text is run next."""
+        self._choices += 1
+        jobs = [job for job in self._jobs if job.waiting]
+        if self._choices % OLDEST_EVERY == 0:
+            return min(jobs, key=lambda job: job.arrival)
+        if self._choices % 2:
+            return min(jobs, key=lambda job: (job.request.priority, job.arrival))
+        return min(jobs, key=lambda job: (job.request.priority, job.tokens, job.arrival))
+
+    def _embed(self, texts: Sequence[Text]) -> Vectors:
+        now = time.monotonic()
+        for job, _ in texts:
+            if job.request.timings.begun is None:
+                job.request.timings.begun = now
+        request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
+        made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
+        mx.eval(made)
+        return np.array(made)
+
+    def _store(self, texts: Sequence[Text], vectors: Vectors) -> None:
+        self._meter.embedded_texts += len(texts)
+        self._meter.embedded_tokens += sum(len(job.request.texts[i]) for job, i in texts)
+        for (job, i), vector in zip(texts, vectors, strict=True):
+            if job.vectors is None:
+                job.vectors = np.empty((len(job.request.texts), vectors.shape[1]), np.float32)
+            job.vectors[i] = vector
+            job.left -= 1
+        for job in dict.fromkeys(job for job, _ in texts):
+            if not job.left:
+                job.request.vectors = job.vectors
+                self._finish(job)
+                self._emit(job, _DONE)
+
+    def _failed(self, texts: Sequence[Text], error: Exception) -> None:
+        if len(texts) > 1:
+            self._alone += texts
+            return
+        [(job, i)] = texts
+        self._finish(job)
+        self._emit(job, Failure(row_error(f"embedding text {i} failed", error)))
+
+    def _finish(self, job: EmbeddingJob) -> None:
+        self._jobs.pop(job, None)
+        self._alone = [text for text in self._alone if text[0] is not job]

@@ -1,0 +1,38 @@
+"""What other threads tell an engine's, and what it tells consumers that it leaves."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..types import EmbeddingRequest, Event, GenerationRequest, Sink, Ticket
+
+log = logging.getLogger("localai_shim")
+
+
+@dataclass(slots=True)
+class Submit:
+    ticket: Ticket
+    requests: Sequence[GenerationRequest | EmbeddingRequest]
+    sink: Sink
+
+
+@dataclass(slots=True)
+class Cancel:
+    ticket: Ticket
+    index: int | None
+
+
+Inbox = queue.SimpleQueue[Submit | Cancel | None]
+
+
+def put_last(sink: Sink, index: int, event: Event) -> None:
+    """Put a request's last event into its sink, whose consumer may be gone."""
+    try:
+        sink.put(index, event)
+        if sink.waker is not None:
+            sink.waker.wake()
+    except Exception:
+        log.debug("a consumer was gone before its engine ended", exc_info=True)

@@ -1,0 +1,102 @@
+"""Reranking through a client of the SDK, which has no resource for it: `POST /rerank` in Cohere's and Jina's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Literal, overload
+
+import openai
+from openai import BaseModel
+
+Document = str | Mapping[str, Any]
+"""A text, or an object whose `text` it is."""
+
+
+class RerankResult(BaseModel):
+    """What one document got."""
+
+    index: int
+    """Its place among the documents that were sent."""
+    relevance_score: float
+    """From 0 to 1."""
+    document: dict[str, Any] | None = None
+    """With its `text`; None unless it is to be returned."""
+
+
+class RerankUsage(BaseModel):
+    """What was read: the query once for each document."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class RerankResponse(BaseModel):
+    """Documents by their relevance, the most relevant first."""
+
+    results: list[RerankResult]
+    id: str | None = None
+    object: Literal["list"] | None = None
+    model: str | None = None
+    usage: RerankUsage | None = None
+    meta: dict[str, Any] | None = None
+    """Cohere's form of the usage."""
+
+
+@overload
+def rerank(
+    client: openai.OpenAI,
+    query: str,
+    documents: Sequence[Document],
+    *,
+    model: str | None = None,
+    top_n: int | None = None,
+    return_documents: bool = False,
+    instruction: str | None = None,
+    truncate: bool = False,
+) -> RerankResponse: ...
+
+
+@overload
+def rerank(
+    client: openai.AsyncOpenAI,
+    query: str,
+    documents: Sequence[Document],
+    *,
+    model: str | None = None,
+    top_n: int | None = None,
+    return_documents: bool = False,
+    instruction: str | None = None,
+    truncate: bool = False,
+) -> Awaitable[RerankResponse]: ...
+
+
+def rerank(
+    client: openai.OpenAI | openai.AsyncOpenAI,
+    query: str,
+    documents: Sequence[Document],
+    *,
+    model: str | None = None,
+    top_n: int | None = None,
+    return_documents: bool = False,
+    instruction: str | None = None,
+    truncate: bool = False,
+) -> RerankResponse | Awaitable[RerankResponse]:
+    """Order documents by their relevance to a query: `rerank(client, ...)`, or `await rerank(async_client, ...)`.
+
+    Args:
+        client: a local one, or one whose server has `/rerank`; `with_options` sets its timeout and retries.
+        query: what is looked for.
+        documents: texts, or objects with a `text`.
+        model: its name; None: the client's model.
+        top_n: how many results there are at most; None: one for each document.
+        return_documents: results have the documents.
+        instruction: what makes a document relevant, for models that read one (Qwen3-Reranker).
+        truncate: cut documents that are too long, instead of failing.
+
+    Raises:
+        openai.BadRequestError: the model is no reranker, an argument is wrong, or a document is too long.
+    """
+    given = {"model": model, "query": query, "documents": list(documents), "top_n": top_n, "instruction": instruction}
+    body = {name: value for name, value in given.items() if value is not None}
+    body |= {name: True for name, value in (("return_documents", return_documents), ("truncate", truncate)) if value}
+    return client.post("/rerank", cast_to=RerankResponse, body=body)

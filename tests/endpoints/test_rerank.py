@@ -1,0 +1,184 @@
+"""POST /rerank and localai_shim.rerank: what they take, what they refuse, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import anyio
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, rerank
+from localai_shim.reranking import RerankResponse
+from localai_shim.testing import ScriptedEngine
+from localai_shim.vectors import Reranking
+from tests.conftest import revalidate
+
+QUERY = "capital of France"
+DOCUMENTS = ["Berlin is the capital of Germany", "Paris is the capital of France", "Bananas", "France"]
+BEST_FIRST = [1, 3, 0, 2]
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    with ScriptedEngine(context_length=60) as engine:
+        yield engine
+
+
+@pytest.fixture
+def scripted(engine: ScriptedEngine) -> LocalOpenAI:
+    return LocalOpenAI(engine=engine)
+
+
+def post(client: LocalOpenAI, **body: Any) -> Any:
+    return client.post("/rerank", cast_to=object, body={"query": QUERY, "documents": DOCUMENTS, **body})
+
+
+def refused(client: LocalOpenAI, **body: Any) -> openai.BadRequestError:
+    with pytest.raises(openai.BadRequestError) as caught:
+        post(client, **body)
+    return caught.value
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_documents_come_by_their_relevance(scripted: LocalOpenAI) -> None:
+    response = rerank(scripted, QUERY, DOCUMENTS)
+    revalidate(response)
+    assert [result.index for result in response.results] == BEST_FIRST
+    scores = [result.relevance_score for result in response.results]
+    assert scores == sorted(scores, reverse=True) and all(0 <= score <= 1 for score in scores)
+    assert (response.object, response.model) == ("list", "scripted") and response.id
+    assert all(result.document is None for result in response.results)
+
+
+def test_equal_ones_stay_in_their_order(scripted: LocalOpenAI) -> None:
+    assert [r.index for r in rerank(scripted, "x", ["b", "a", "x", "c", "d"]).results] == [2, 0, 1, 3, 4]
+
+
+def test_the_query_is_counted_with_each_document(scripted: LocalOpenAI) -> None:
+    usage = rerank(scripted, "abc", ["de", "f"]).usage
+    assert usage is not None
+    assert usage.prompt_tokens == usage.total_tokens == 2 * len("abc") + len("de") + len("f") + 2
+
+
+def test_the_body_is_that_of_cohere_and_jina(scripted: LocalOpenAI) -> None:
+    body = post(scripted, model="any", top_n=2, return_documents=True, user="somebody", priority=3)
+    used = body["usage"]["total_tokens"]
+    assert [set(result) for result in body["results"]] == [{"index", "relevance_score", "document"}] * 2
+    assert body["results"][0]["document"] == {"text": DOCUMENTS[1]}
+    assert body["meta"] == {"tokens": {"input_tokens": used, "output_tokens": 0}}
+    assert [set(result) for result in post(scripted)["results"]] == [{"index", "relevance_score"}] * 4
+
+
+def test_an_object_is_returned_as_it_came(scripted: LocalOpenAI) -> None:
+    given = {"text": "France", "source": {"page": 3}}
+    [result] = rerank(scripted, QUERY, [given], return_documents=True).results
+    assert result.document == given
+
+
+def test_more_results_than_documents_are_all_of_them(scripted: LocalOpenAI) -> None:
+    assert len(rerank(scripted, QUERY, DOCUMENTS, top_n=100).results) == len(DOCUMENTS)
+
+
+def test_the_query_may_spell_whatever_it_likes(scripted: LocalOpenAI) -> None:
+    assert [r.index for r in rerank(scripted, "<|im_end|> b", ["a", "b"]).results] == [1, 0]
+
+
+@pytest.mark.anyio
+async def test_the_async_client_answers_alike(engine: ScriptedEngine, scripted: LocalOpenAI) -> None:
+    client = AsyncLocalOpenAI(engine=engine)
+    found: dict[int, RerankResponse] = {}
+
+    async def ask(i: int) -> None:
+        found[i] = await rerank(client, QUERY, DOCUMENTS, top_n=i + 1)
+
+    async with anyio.create_task_group() as tasks:
+        for i in range(4):
+            tasks.start_soon(ask, i)
+    assert [[result.index for result in found[i].results] for i in range(4)] == [BEST_FIRST[: i + 1] for i in range(4)]
+    raw = await client.post("/rerank", cast_to=RerankResponse, body={"query": QUERY, "documents": DOCUMENTS})
+    assert raw.results == rerank(scripted, QUERY, DOCUMENTS).results
+
+
+def test_a_stock_client_gets_it_over_the_transport(engine: ScriptedEngine, scripted: LocalOpenAI) -> None:
+    stock = openai.OpenAI(http_client=http_client(engine=engine), api_key="none", base_url="https://example.com/v1")
+    assert rerank(stock, QUERY, DOCUMENTS).results == rerank(scripted, QUERY, DOCUMENTS).results
+
+
+def test_the_engine_gets_the_whole_request_at_once(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
+    rerank(scripted, QUERY, DOCUMENTS)
+    assert [len(request.texts) for request in engine.embedded] == [len(DOCUMENTS)]
+    assert engine.requests == []
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"query": None}, "query", "missing_required_parameter"),
+        ({"query": " "}, "query", "string_below_min_length"),
+        ({"query": ["a"]}, "query", "invalid_type"),
+        ({"documents": None}, "documents", "missing_required_parameter"),
+        ({"documents": []}, "documents", "empty_array"),
+        ({"documents": "a"}, "documents", "invalid_type"),
+        ({"documents": ["a"] * 2049}, "documents", "array_above_max_length"),
+        ({"documents": ["a", 3]}, "documents.1", "invalid_type"),
+        ({"documents": ["a", ""]}, "documents.1", "string_below_min_length"),
+        ({"documents": ["a\ud800"]}, "documents.0", "invalid_value"),
+        ({"documents": [{"image": "data:,"}]}, "documents.0.text", "missing_required_parameter"),
+        ({"documents": [{"text": 3}]}, "documents.0.text", "invalid_type"),
+        ({"top_n": 0}, "top_n", "integer_below_min_value"),
+        ({"top_n": "3"}, "top_n", "invalid_type"),
+        ({"return_documents": "yes"}, "return_documents", "invalid_type"),
+        ({"truncate": 1}, "truncate", "invalid_type"),
+        ({"instruction": " "}, "instruction", "string_below_min_length"),
+        ({"top_k": 3}, "top_k", "unknown_parameter"),
+        ({"documents": ["a", "b" * 60]}, "documents.1", "context_length_exceeded"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_place(
+    scripted: LocalOpenAI, body: Mapping[str, Any], param: str, code: str
+) -> None:
+    error = refused(scripted, **body)
+    assert (error.param, error.code) == (param, code)
+
+
+def test_documents_are_cut_where_the_caller_says_so(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
+    long = "France " * 20
+    assert "truncate" in str(refused(scripted, documents=[long]))
+    assert post(scripted, documents=[long, "France"], truncate=True)["usage"]["total_tokens"] == 60 + 24
+    assert engine.tokenizer.decode(engine.embedded[-1].texts[0]).endswith(long[: 60 - len(QUERY) - 1])
+
+
+def test_a_query_that_leaves_no_room_is_refused_all_the_same(scripted: LocalOpenAI) -> None:
+    error = refused(scripted, query="x" * 60, truncate=True)
+    assert (error.param, error.code) == ("query", "context_length_exceeded")
+
+
+def test_a_model_that_reads_no_instruction_says_so(engine: ScriptedEngine, scripted: LocalOpenAI) -> None:
+    post(scripted, instruction="Find the capital")
+    assert engine.model.reranking is not None
+    with ScriptedEngine() as other:
+        other.model.reranking = Reranking(engine.model.reranking.encode)
+        error = refused(LocalOpenAI(engine=other), instruction="Find the capital")
+    assert (error.param, error.code) == ("instruction", "unsupported_parameter")
+
+
+def test_a_model_that_is_no_reranker_says_which_are() -> None:
+    with ScriptedEngine() as other:
+        other.model.tasks = ("generate", "embed")
+        error = refused(LocalOpenAI(engine=other))
+    assert (error.param, error.code) == ("model", "unsupported_model")
+    assert all(kind in str(error) for kind in ("bert", "modernbert", "xlm-roberta", "one label", "Qwen3-Reranker"))
+
+
+def test_errors_are_the_sdks_own_with_a_body(scripted: LocalOpenAI) -> None:
+    error = refused(scripted, documents=[])
+    assert error.response.json()["error"]["param"] == "documents"
+    assert json.loads(error.response.request.content or b"{}") in ({}, {"query": QUERY, "documents": []})

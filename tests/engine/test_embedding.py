@@ -1,0 +1,369 @@
+"""Texts beside rows: which share a pass, when they run, and that a vector depends on its own text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from localai_shim.adapters.loading import load_model
+from localai_shim.engine.embedding import MIN_LENGTH_SHARE, OLDEST_EVERY, SHARE, EmbeddingJob, EmbeddingLane
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.meter import Meter
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.types import EmbeddingRequest, EngineClosedError, Event, Failure, QueueFullError, RowError, Token
+from tests.embedding_models import tiny_embedder
+from tests.engine.harness import Gate, Running, engine_for, eventually, request
+from tests.tiny import tiny
+
+MOST = 64
+"""Tokens of a pass, in the lanes below."""
+
+
+class Passes:
+    """Stands in for a model: a text's vector is (its length, its first token)."""
+
+    name, tasks = "passes", ("embed",)
+
+    def __init__(self) -> None:
+        self.texts: list[list[list[int]]] = []
+        self.fails: Callable[[Sequence[int]], bool] = lambda text: False
+
+    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        self.texts.append([list(text) for text in texts])
+        if any(map(self.fails, texts)):
+            raise ArithmeticError("a text that cannot be embedded")
+        return mx.array([[float(len(text)), float(text[0])] for text in texts])
+
+    @property
+    def lengths(self) -> list[list[int]]:
+        return [sorted(map(len, texts)) for texts in self.texts]
+
+
+class Lane:
+    """A lane, and what it emits."""
+
+    def __init__(self, **options: Any) -> None:
+        self.model, self.meter = Passes(), Meter()
+        self.events: list[tuple[EmbeddingJob, Event]] = []
+        model: Any = self.model
+        how = {"most_tokens": MOST, "max_stall": 0.05, **options}
+        self.lane = EmbeddingLane(
+            model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, **how
+        )
+
+    def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
+        """Queue texts of these lengths, whose tokens are the mark."""
+        return self.lane.add(EmbeddingRequest([[mark] * length for length in lengths], **more), SyncSink())
+
+    def run(self) -> None:
+        while self.lane:
+            self.lane.run(beside=False)
+
+    @property
+    def marks(self) -> list[int]:
+        """The first text's mark of each pass."""
+        return [texts[0][0] for texts in self.model.texts]
+
+
+# -- passes ---------------------------------------------------------------------------------------------------------
+
+
+def test_texts_of_like_lengths_share_a_pass() -> None:
+    w = Lane()
+    job = w.ask([1, 60, 13, 12, 11, 31, 2, 28])
+    w.run()
+    assert w.model.lengths == [[60], [28, 31], [11, 12, 13], [1, 2]]
+    assert job.request.vectors is not None
+    assert job.request.vectors.tolist() == [[n, 0] for n in (1, 60, 13, 12, 11, 31, 2, 28)]
+    assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (8, 158)
+
+
+def test_a_pass_has_no_more_tokens_than_it_may() -> None:
+    w = Lane()
+    w.ask([*range(1, 41)] * 3)
+    w.run()
+    assert sum(map(len, w.model.lengths)) == 120
+    for lengths in w.model.lengths:
+        assert len(lengths) * lengths[-1] <= MOST and lengths[0] >= min(MIN_LENGTH_SHARE * lengths[-1], lengths[-1] - 8)
+
+
+def test_a_text_that_is_longer_runs_alone() -> None:
+    w = Lane()
+    w.ask([MOST + 1, MOST + 1, 3])
+    w.run()
+    assert w.model.lengths == [[MOST + 1], [MOST + 1], [3]]
+
+
+def test_requests_share_a_pass_unless_their_prompts_are_left_out_differently() -> None:
+    w = Lane()
+    jobs = [w.ask([8], 1), w.ask([7], 2), w.ask([8], 3, skip=2)]
+    w.run()
+    assert w.model.lengths == [[7, 8], [8]]
+    assert [job.request.vectors.tolist() for job in jobs if job.request.vectors is not None] == [
+        [[8, 1]],
+        [[7, 2]],
+        [[8, 3]],
+    ]
+    assert [job for job, _ in w.events] == jobs and all(
+        event == Token(0, finish_reason="stop") for _, event in w.events
+    )
+
+
+def test_a_query_need_not_wait_for_a_library() -> None:
+    w = Lane()
+    w.ask([60] * 100, 1)
+    w.ask([3], 2)
+    w.run()
+    assert w.marks.index(2) <= 1
+
+
+def test_a_library_need_not_wait_for_any_number_of_queries() -> None:
+    w = Lane()
+    w.ask([60], 1)
+    for _ in range(100):
+        w.ask([40], 2)
+    w.run()
+    assert w.marks.index(1) <= 1
+
+
+def test_more_urgent_requests_go_first_but_for_one_choice_in_eight() -> None:
+    w = Lane()
+    w.ask([60] * 20, 1)
+    w.ask([40] * 20, 2, priority=-1)
+    w.run()
+    assert w.marks[: 2 * OLDEST_EVERY].count(1) == 2 and w.marks[-1] == 1
+
+
+def test_who_is_gone_is_not_run() -> None:
+    w = Lane()
+    gone, stays = w.ask([60] * 5, 1), w.ask([40], 2)
+    w.lane.run(beside=False)
+    w.lane.drop([gone, gone])
+    w.run()
+    assert w.marks == [1, 2] and [job for job, _ in w.events] == [stays]
+
+
+def test_a_text_that_fails_fails_its_own_request_alone() -> None:
+    w = Lane()
+    w.model.fails = lambda text: text[0] == 2
+    jobs = [w.ask([8, 8], 1), w.ask([8, 30], 2), w.ask([8], 3)]
+    w.run()
+    events = dict(w.events)
+    failure = events.pop(jobs[1])
+    assert isinstance(failure, Failure) and isinstance(failure.error, RowError)
+    assert isinstance(failure.error.__cause__, ArithmeticError)
+    assert set(events) == {jobs[0], jobs[2]} and all(isinstance(event, Token) for event in events.values())
+    assert not w.lane._alone
+
+
+# -- beside rows ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_have_five_sixths_of_the_time() -> None:
+    w = Lane()
+    w.ask([60] * 10)
+    assert w.lane.is_due(True, None)
+    w.lane.run(beside=True)
+    owed = w.lane._owed
+    [took] = w.meter._stalls
+    assert owed == pytest.approx(took * (1 / SHARE - 1))
+    assert not w.lane.is_due(True, None) and w.lane.is_due(False, None)
+    w.lane.stepped(0.9 * owed)
+    assert not w.lane.is_due(True, None)
+    w.lane.stepped(0.2 * owed)
+    assert w.lane.is_due(True, None)
+
+
+def test_texts_and_prompts_take_turns() -> None:
+    w = Lane()
+    w.ask([60] * 10)
+    turns = [w.lane.is_due(False, 0) for _ in range(10)]
+    assert turns == [False, True] * 5
+    assert [w.lane.is_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
+    assert [w.lane.is_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
+
+
+def test_nothing_is_due_where_nothing_waits() -> None:
+    assert not Lane().lane.is_due(False, None)
+
+
+def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
+    w = Lane(most_tokens=10**6, max_stall=1e-9)
+    w.ask([4] * 1000)
+    w.lane.run(beside=True)
+    assert len(w.model.texts[0]) * 4 < 200
+    w.lane.run(beside=False)
+    assert len(w.model.texts[1]) == 1000 - len(w.model.texts[0])
+
+
+# -- engines --------------------------------------------------------------------------------------------------------
+
+TEXTS = [[5 + (7 * i + j) % 50 for j in range(1 + (11 * i) % 37)] for i in range(24)]
+
+
+DECODERS = ("qwen3", "gemma3_text", "qwen3_next")
+
+
+@pytest.fixture(params=[*DECODERS, "bert"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine[Any]]:
+    """A decoder of each kind, and an encoder."""
+    with closing_engine(request.param) as engine:
+        yield engine
+
+
+@contextmanager
+def closing_engine(kind: str, **options: Any) -> Iterator[Engine[Any]]:
+    if kind == "bert":
+        path = str(tiny_embedder("bert"))
+        engine: Engine[Any] = Engine(lambda: load_model(path, {}), EngineOptions(**options))
+    else:
+        engine = engine_for(kind, EngineOptions(**options))
+    try:
+        engine.wait()
+        yield engine
+    finally:
+        engine.close()
+
+
+class Asked:
+    """An embedding request in an engine."""
+
+    def __init__(self, engine: Engine[Any], texts: Sequence[Sequence[int]], **more: Any) -> None:
+        self.request, self.sink = EmbeddingRequest(texts, **more), SyncSink()
+        self.ticket = engine.embed(self.request, self.sink)
+
+    def vectors(self) -> npt.NDArray[np.float32]:
+        index, event = self.sink.get(60)
+        if isinstance(event, Failure):
+            raise event.error
+        assert index == 0 and event.finish_reason == "stop" and self.request.vectors is not None
+        return self.request.vectors
+
+
+def test_a_vector_depends_on_its_own_text_alone(engine: Engine[Any]) -> None:
+    together = Asked(engine, TEXTS).vectors()
+    alone = np.concatenate([Asked(engine, [text]).vectors() for text in TEXTS])
+    assert together.dtype == np.float32 and together.shape == (len(TEXTS), engine.model.embedding.dimensions)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    assert np.allclose(together, alone, atol=1e-5)
+    assert np.abs(together[0] - together[1]).max() > 0.01
+    assert engine.stats().embedded_texts == 2 * len(TEXTS)
+
+
+def test_requests_at_once_get_their_own_vectors(engine: Engine[Any]) -> None:
+    asked = [Asked(engine, TEXTS[i : i + 3]) for i in range(20)]
+    for i, each in enumerate(asked):
+        assert np.allclose(each.vectors(), Asked(engine, TEXTS[i : i + 3]).vectors(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_decoder_gives_its_last_token_s_state(kind: str) -> None:
+    model = mlx_lm.load(str(tiny(kind)))[0]
+    with closing_engine(kind) as engine:
+        vectors = Asked(engine, TEXTS[:6]).vectors()
+    for text, vector in zip(TEXTS[:6], vectors, strict=True):
+        state = np.array(model.model(mx.array([text]))[0, -1])
+        assert np.allclose(vector, state / np.linalg.norm(state), atol=1e-5)
+
+
+def test_rows_say_what_they_say_alone_and_get_tokens_between_two_passes() -> None:
+    with closing_engine("qwen3", prefill_chunk=32) as engine:
+        asking = request([7, 40, 25, 31], max_tokens=48)
+        [expected] = Running(engine, asking).finish()
+        passes: list[int] = []
+        encode, row = engine.model.encode, Running(engine, request([7, 40, 25, 31], max_tokens=48))
+        engine.model.encode = lambda *args: (passes.append(engine.stats().steps), encode(*args))[1]
+        row.read(2)
+        texts = Asked(engine, [[9] * 30] * 20)
+        assert row.finish() == [expected]
+        assert texts.vectors().shape == (20, 64)
+        assert len(passes) == 20 and len({*passes}) == 20, "a step between two"
+
+
+def test_a_cancelled_request_leaves_and_the_next_one_is_served() -> None:
+    with closing_engine("qwen3", prefill_chunk=32) as engine:
+        gate = Gate(lambda: True)
+        encode = engine.model.encode
+        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        gone = Asked(engine, [[9] * 30] * 50)
+        gate.wait()
+        engine.cancel(gone.ticket)
+        stays = Asked(engine, [[8] * 30])
+        gate.open()
+        assert stays.vectors().shape == (1, 64)
+        assert eventually(lambda: engine.stats().waiting == 0)
+        assert gone.request.vectors is None and engine.stats().embedded_texts <= 3
+        with pytest.raises(TimeoutError):
+            gone.sink.get(0)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "bert"])
+def test_what_is_in_flight_fails_when_the_engine_closes(kind: str) -> None:
+    with closing_engine(kind, prefill_chunk=32) as engine:
+        gate = Gate(lambda: True)
+        encode = engine.model.encode
+        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        asked = [Asked(engine, [[9] * 30] * 50) for _ in range(3)]
+        gate.wait()
+        engine.close(wait=False)
+        gate.open()
+        for each in asked:
+            with pytest.raises(EngineClosedError):
+                each.vectors()
+        with pytest.raises(EngineClosedError):
+            Asked(engine, TEXTS)
+
+
+def test_a_text_that_fails_leaves_rows_and_other_texts_alone() -> None:
+    with closing_engine("qwen3") as engine:
+        [expected] = Running(engine, request([7, 40, 25], max_tokens=24)).finish()
+        encode = engine.model.encode
+
+        def encode_most(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+            if any(13 in text for text in texts):
+                raise ArithmeticError("thirteen")
+            return encode(texts, skip)
+
+        engine.model.encode = encode_most
+        row = Running(engine, request([7, 40, 25], max_tokens=24))
+        asked = [Asked(engine, [[5, 6, 7], [6, 13, 8]]), Asked(engine, [[5, 6, 7]])]
+        with pytest.raises(RowError, match=r"embedding text 1 failed.*thirteen"):
+            asked[0].vectors()
+        assert asked[1].vectors().shape == (1, 64)
+        assert row.finish() == [expected]
+
+
+def test_a_request_takes_one_place_in_the_queue() -> None:
+    with closing_engine("bert", max_rows=1, max_queue=1) as engine:
+        gate = Gate(lambda: True)
+        encode = engine.model.encode
+        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        asked = [Asked(engine, TEXTS), Asked(engine, TEXTS)]
+        with pytest.raises(QueueFullError):
+            Asked(engine, TEXTS)
+        gate.open()
+        assert [each.vectors().shape for each in asked] == [(len(TEXTS), 32)] * 2
+        Asked(engine, TEXTS).vectors()
+
+
+def test_an_encoder_generates_no_text() -> None:
+    with closing_engine("bert") as engine, pytest.raises(RowError, match="generates no text"):
+        Running(engine, request([5, 6, 7])).finish()
+
+
+def test_a_consumer_that_is_gone_holds_nobody_up() -> None:
+    class Gone(SyncSink):
+        def put(self, index: int, event: Event) -> None:
+            raise RuntimeError("nobody is here")
+
+    with closing_engine("bert") as engine:
+        engine.embed(EmbeddingRequest(TEXTS), Gone())
+        assert Asked(engine, TEXTS).vectors().shape == (len(TEXTS), 32)
+        assert eventually(lambda: engine.stats().waiting == 0)
