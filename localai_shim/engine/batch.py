@@ -188,6 +188,8 @@ class Batch:
 
     def _launch(self) -> None:
         """Queue the next forward pass, and the sample behind it where that needs nothing from the host."""
+        if self._sampler is None:  # after steps of several tokens
+            self._renew_sampler()
         sampler = self._sampler
         assert sampler is not None
         logits = self._forward(self._inputs)
@@ -260,8 +262,6 @@ class Batch:
                 self._deliver()  # this may drop rows
             self._give([row for row in done.ended if row in self.rows])
         self.drop({*done.ended, *done.failed})
-        if self._sampler is None and self.rows:
-            self._renew_sampler()
         return tokens
 
     def _finish(self) -> None:

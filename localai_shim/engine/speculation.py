@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
-from statistics import median
 
 from ..stats import DraftCounts
 from .drafts import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
@@ -24,13 +23,13 @@ log = logging.getLogger("localai_shim")
 
 DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
-BASE_STEPS, SEVERAL_STEPS = 15, 7  # that medians are of
+BASE_STEPS, SEVERAL_STEPS = 15, 7  # that are kept
 MIN_STEPS = 4  # that have to be run before they count
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 LOOSE_COST = 1.15  # ordinary steps, that one is taken to cost which could not be built ahead, before that was measured
-FORGET_EVERY = 64  # refusals of drafts, after which a measurement that spoke against them is dropped
+FORGET_EVERY, MAX_FORGET_EVERY = 16, 256  # refusals of drafts, after which a measurement against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
 IDLE_TOKENS = 8  # most between two questions to a source that has no guess
 SURE, SURE_IDLE_TOKENS = 0.5, 2  # a source that is trusted so much is asked sooner
@@ -92,7 +91,7 @@ class _Guess:
 class StepCosts:
     """What steps take, from the beginning of one to that of the next.
 
-    Medians of the last ones, as some take far longer than others for reasons of their own.
+    Some take far longer than others for reasons of their own: what a good one of the last takes is what counts.
     """
 
     def __init__(self) -> None:
@@ -102,7 +101,8 @@ class StepCosts:
         """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
         built ahead."""
         self._seen: set[tuple[int, int]] = set()
-        self._refused = 0
+        self._refused: dict[int, tuple[int, int]] = {}
+        """By `_group`: refusals since the last that had a measurement dropped, and how many the next one takes."""
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Measured: a step of so many tokens per row; 0: of one that was not built ahead.
@@ -116,17 +116,17 @@ class StepCosts:
             self._seen.add((rows, size))
         elif base:
             measured = self._several.setdefault((_group(rows), size), deque(maxlen=SEVERAL_STEPS))
-            measured.append(seconds / median(base))
+            measured.append(seconds / _good(base))
 
     def loose(self, rows: int) -> float:
         """What a step takes that could not be built ahead, in ordinary ones."""
         measured = self._several.get((_group(rows), -1), ())
-        return max(1.0, median(measured)) if len(measured) >= MIN_STEPS - 1 else LOOSE_COST
+        return max(1.0, _good(measured)) if len(measured) >= MIN_STEPS - 1 else LOOSE_COST
 
     def seconds(self, rows: int) -> float | None:
         """What an ordinary step takes; None: nobody has measured it."""
         base = self._base.get(rows)
-        return median(base) if base else None
+        return _good(base) if base else None
 
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
@@ -138,7 +138,7 @@ class StepCosts:
             return None
         group, size = _group(rows), _size(tokens)
         known = {
-            other: median(measured)
+            other: _good(measured)
             for other in range(len(DRAFT_CAPS))
             if len(measured := self._several.get((group, other), ())) >= MIN_STEPS - 1
         }
@@ -148,12 +148,19 @@ class StepCosts:
         return 1 + (known[other] - 1) * (0.5 + 0.5 * DRAFT_CAPS[size] / DRAFT_CAPS[other])
 
     def refuse(self, rows: int) -> None:
-        """Take note that drafts were not worth their cost: from time to time that is measured anew."""
-        self._refused += 1
-        if self._refused % FORGET_EVERY == 0:
-            for (group, _), measured in self._several.items():
-                if group == _group(rows) and measured:
+        """Take note that drafts were not worth their cost: that is measured anew, soon at first and then ever later."""
+        refused, most = self._refused.get(_group(rows), (0, FORGET_EVERY))
+        if refused + 1 >= most:
+            refused, most = -1, min(2 * most, MAX_FORGET_EVERY)
+            for (group, size), measured in self._several.items():
+                if group == _group(rows) and size >= 0 and measured:
                     measured.popleft()
+        self._refused[_group(rows)] = refused + 1, most
+
+
+def _good(measured: Sequence[float]) -> float:
+    """The lower quartile."""
+    return sorted(measured)[len(measured) // 4]
 
 
 def _group(rows: int) -> int:
