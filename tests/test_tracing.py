@@ -371,6 +371,10 @@ def test_metrics_of_a_server(client: LocalOpenAI, telemetry: Telemetry) -> None:
     for name in [*names, "localai_shim.queue.duration", "localai_shim.batch.rows"]:
         [point] = found[name]
         assert point.count == 3 and point.sum > 0
+    rows = {point.attributes["localai_shim.row.state"]: point.value for point in found["localai_shim.rows"]}
+    assert rows == {"running": 0, "waiting": 0}
+    held = {point.attributes["localai_shim.memory.use"]: point.value for point in found["localai_shim.memory"]}
+    assert held["prefix_cache"] > 0 == held["media"]
     tokens = {point.attributes["localai_shim.token.type"]: point.value for point in found["localai_shim.tokens"]}
     assert tokens["output"] == 15 and tokens["input"] > tokens["cached"] > 0
 
@@ -433,5 +437,6 @@ def test_the_page_names_what_there_is(client: LocalOpenAI, telemetry: Telemetry)
     found = telemetry.metrics()
     span, attributes = telemetry.one()
     names = {*attributes, *found, *(event.name for event in span.events), "localai_shim.token.type"}
+    names |= {f"localai_shim.{name}" for name in ("row.state", "memory.use")}
     documented = set(re.findall(r"`(localai_shim\.[a-z_.]+|gen_ai\.server\.[a-z_.]+)`", page))
     assert documented == {name for name in names if name.startswith(("localai_shim.", "gen_ai.server."))}
