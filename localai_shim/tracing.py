@@ -6,17 +6,22 @@ Imported only where the program has imported OpenTelemetry. Nothing is exported 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from .stats import EngineStats
 from .timings import Observer, Served
-from .types import VERSION
+from .types import VERSION, EngineError, EngineLike
 
 NAME = "localai_shim"
 PROVIDER = "mlx"
@@ -24,6 +29,7 @@ OPERATIONS = {
     "/chat/completions": "chat",
     "/completions": "text_completion",
     "/embeddings": "embeddings",
+    "/rerank": "rerank",  # not one of the conventions'
     "/responses": "chat",
     "/responses/compact": "chat",
 }
@@ -179,11 +185,11 @@ def _response(served: Served) -> Attributes:
 def _usage(served: Served) -> Attributes:
     if served.timings.queued is None:
         return {}
-    return {
-        "gen_ai.usage.input_tokens": served.timings.input_tokens,
-        "gen_ai.usage.output_tokens": served.timings.output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": served.timings.cached_tokens,
-    }
+    usage = {"gen_ai.usage.input_tokens": served.timings.input_tokens}
+    if served.timings.rows:
+        usage["gen_ai.usage.output_tokens"] = served.timings.output_tokens
+        usage["gen_ai.usage.cache_read.input_tokens"] = served.timings.cached_tokens
+    return usage
 
 
 def _measured(served: Served) -> Attributes:
@@ -234,6 +240,7 @@ class _Instruments(NamedTuple):
     def record(self, served: Served, here: context.Context) -> None:
         """Record a request that has ended; `here` has its span, which measurements may refer to."""
         timings = served.timings
+        _note_engine(served.engine)
         labels: Attributes = {"gen_ai.operation.name": OPERATIONS[served.path], "gen_ai.provider.name": PROVIDER}
         if isinstance(asked := served.body.get("model"), str):
             labels["gen_ai.request.model"] = asked
@@ -264,6 +271,9 @@ class _Instruments(NamedTuple):
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 
+    meter.create_observable_gauge(f"{NAME}.rows", [_rows], "{row}", "Rows that decode, and rows that wait")
+    meter.create_observable_gauge(f"{NAME}.memory", [_memory], "By", "What engines hold beside their models' weights")
+
     def histogram(name: str, unit: str, description: str, buckets: list[float]) -> metrics.Histogram:
         return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
 
@@ -274,4 +284,41 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
         histogram(f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
         histogram(f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
         meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were"),
+    )
+
+
+# -- of engines -----------------------------------------------------------------------------------------------------
+
+_engines: weakref.WeakSet[EngineLike] = weakref.WeakSet()
+_engines_lock = threading.Lock()
+
+
+def _note_engine(engine: EngineLike | None) -> None:
+    if engine is not None:
+        with _engines_lock:
+            _engines.add(engine)
+
+
+def _observed(kind: str, read: Callable[[EngineStats], Mapping[str, int]]) -> Iterator[metrics.Observation]:
+    """What the engines that served requests say of themselves, now. Runs on the thread of who reads the metrics."""
+    with _engines_lock:
+        engines = [engine for engine in _engines if not engine.is_closed]
+    found: Counter[tuple[str, str]] = Counter()
+    for engine in engines:
+        with contextlib.suppress(EngineError):  # it is closed meanwhile
+            model = engine.model.name
+            for name, value in read(engine.stats()).items():
+                found[model, name] += value
+    for (model, name), value in found.items():
+        yield metrics.Observation(value, {"gen_ai.response.model": model, f"{NAME}.{kind}": name})
+
+
+def _rows(_: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    return _observed("row.state", lambda stats: {"running": stats.running, "waiting": stats.waiting})
+
+
+def _memory(_: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    return _observed(
+        "memory.use",
+        lambda stats: {"rows": stats.kv_bytes, "prefix_cache": stats.cache_bytes, "media": stats.feature_bytes},
     )

@@ -32,7 +32,7 @@ MAY = {
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request observe routes runtime sdk state types",
     "observe": "endpoints request_log timings tracing types",
-    "tracing": "timings types",
+    "tracing": "stats timings types",
     "request_log": "timings types",
     "timings": "stats types",
     "websocket_url": "errors sdk",

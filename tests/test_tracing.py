@@ -15,7 +15,7 @@ import openai
 import pytest
 import trio
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
 from localai_shim.testing import cut, scripted
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
@@ -196,6 +196,19 @@ def test_what_the_callers_span_says_is_not_said_twice(client: LocalOpenAI, telem
         assert found["localai_shim.output_tokens"] == 5
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_around_our_http_client_have_them_too(telemetry: Telemetry, stream: bool) -> None:
+    with (
+        openai.OpenAI(api_key="unused", http_client=http_client(path())) as stock,
+        telemetry.tracer.start_as_current_span("caller") as caller,
+    ):
+        made: Any = stock.chat.completions.create(**ASK, stream=stream)
+        list(made)
+    [span] = telemetry.engine_spans
+    assert span.parent is not None and span.parent.span_id == caller.get_span_context().span_id
+    assert span.attributes is not None and span.attributes["gen_ai.usage.output_tokens"] == 5
+
+
 # -- ends ------------------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +330,28 @@ def test_an_exporter_that_fails_is_nobody_elses_matter(
     assert "an observer of a request failed" in caplog.text
 
 
+EXIT = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=lambda s: s.name)))
+import threading
+from localai_shim import LocalOpenAI
+client = LocalOpenAI(MODEL)
+ask = dict(model="any", messages=[{"role": "user", "content": "Hi"}], stream=True, max_tokens=5000)
+dropped = client.chat.completions.create(**ask)
+held = client.chat.completions.create(**ask)
+next(dropped), next(held)
+del dropped
+"""
+
+
+def test_a_process_may_end_with_streams_open_and_dropped() -> None:
+    done = run(EXIT)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
+
+
 # -- metrics ---------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +371,10 @@ def test_metrics_of_a_server(client: LocalOpenAI, telemetry: Telemetry) -> None:
     for name in [*names, "localai_shim.queue.duration", "localai_shim.batch.rows"]:
         [point] = found[name]
         assert point.count == 3 and point.sum > 0
+    rows = {point.attributes["localai_shim.row.state"]: point.value for point in found["localai_shim.rows"]}
+    assert rows == {"running": 0, "waiting": 0}
+    held = {point.attributes["localai_shim.memory.use"]: point.value for point in found["localai_shim.memory"]}
+    assert held["prefix_cache"] > 0 == held["media"]
     tokens = {point.attributes["localai_shim.token.type"]: point.value for point in found["localai_shim.tokens"]}
     assert tokens["output"] == 15 and tokens["input"] > tokens["cached"] > 0
 
@@ -398,5 +437,6 @@ def test_the_page_names_what_there_is(client: LocalOpenAI, telemetry: Telemetry)
     found = telemetry.metrics()
     span, attributes = telemetry.one()
     names = {*attributes, *found, *(event.name for event in span.events), "localai_shim.token.type"}
+    names |= {f"localai_shim.{name}" for name in ("row.state", "memory.use")}
     documented = set(re.findall(r"`(localai_shim\.[a-z_.]+|gen_ai\.server\.[a-z_.]+)`", page))
     assert documented == {name for name in names if name.startswith(("localai_shim.", "gen_ai.server."))}

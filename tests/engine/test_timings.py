@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.prefill import PrefillJob
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.timings import measure
@@ -79,6 +80,30 @@ def test_a_row_that_leaves_or_fails_has_what_it_came_to() -> None:
             Running(engine, waiting).finish()
         queued, begun, *rest, finished = times(waiting.timings)
         assert queued is not None and begun is not None and finished is not None and rest == [None, None]
+    finally:
+        engine.close()
+
+
+def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
+    engine = engine_for("qwen3")
+    try:
+        engine.wait()
+        batch, scheduler = engine._loop._batch, engine._loop._scheduler
+        assert batch is not None and scheduler is not None
+        make_room, seen = scheduler.make_room, list[list[float | None]]()
+
+        def preempting() -> None:
+            make_room()
+            [row] = batch.rows
+            if row.generated == 4 * (len(seen) + 1) and batch.take(row):
+                seen.append(times(row.request.timings))
+                scheduler._queue(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
+
+        scheduler.make_room = preempting  # type: ignore[method-assign]
+        made = request(tokens(20), max_tokens=14)
+        [said] = generate(engine, made)
+        assert seen and all(each == [*times(made.timings)[:-1], None] for each in seen)
+        assert list(made.timings.output) == said and made.timings.batch_rows == 1.0
     finally:
         engine.close()
 
