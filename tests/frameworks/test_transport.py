@@ -112,7 +112,7 @@ def test_litellm_has_its_sessions(litellm: Any) -> None:
 
 def test_dspy_asks_through_litellm(litellm: Any) -> None:
     dspy = pytest.importorskip("dspy")
-    model = dspy.LM("openai/gpt-4o", api_key="x", cache=False)
+    model = dspy.LM("openai/gpt-4o", api_key="x", cache=False, engine="litellm")
     assert model("Hi") == ["Hello there"]
     assert model.history[-1]["usage"]["total_tokens"] > 0
 
@@ -221,7 +221,7 @@ def ask_litellm_async() -> str:
 
 def ask_dspy() -> str:
     dspy = pytest.importorskip("dspy")
-    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False)("Hi")[0])
+    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False, engine="litellm")("Hi")[0])
 
 
 def ask_crewai() -> str:
