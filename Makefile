@@ -53,6 +53,8 @@ FILES_openai2 := instructor
 FILES_litellm := litellm transport
 FILES_dspy := dspy transport
 FILES_crewai := crewai transport
+FILES_llama_index := llama_index transport
+FILES_smolagents := smolagents transport
 PYTEST_AROUND = -m pytest --block-openai -o filterwarnings=default $(CHOSEN) $(patsubst %,tests/frameworks/test_%.py,$(or $(FILES_$*),$*))
 
 test-frameworks: $(EACH_TIME:%=test-frameworks-%)

@@ -14,7 +14,11 @@ contents = framework("semantic_kernel.contents")
 functions = framework("semantic_kernel.functions")
 pytestmark = pytest.mark.weekly
 
-TOOL = functions.kernel_function(name="get_weather")(get_weather)
+
+class Plugin:
+    @functions.kernel_function(name="get_weather", description="Get the weather of a city.")
+    def weather(self, city: str) -> str:
+        return get_weather(city)
 
 
 def user(text: str) -> Any:
@@ -39,7 +43,7 @@ class TestChat(Behaviours):
         return [str(chunk) async for chunk in chunks if chunk is not None]
 
     async def use_tool(self, text: str) -> str:
-        agent = agents.ChatCompletionAgent(service=self.docs.service, name="Assistant", plugins=[TOOL])
+        agent = agents.ChatCompletionAgent(service=self.docs.service, name="Assistant", plugins=[Plugin()])
         return str((await agent.get_response(text)).message)
 
     async def fill_in(self, text: str) -> Weather:
@@ -56,14 +60,14 @@ class TestResponses(TestChat):
     async def ask(self, text: str) -> Answer:
         message = (await self.agent.get_response(text)).message
         usage = message.metadata["usage"]
-        return Answer(str(message), usage.prompt_tokens, usage.completion_tokens)
+        return Answer(str(message), usage["input_tokens"], usage["output_tokens"])
 
     async def stream(self, text: str) -> list[str]:
         return [str(chunk.message) async for chunk in self.agent.invoke_stream(text)]
 
     async def use_tool(self, text: str) -> str:
         agent = agents.OpenAIResponsesAgent(
-            ai_model_id="gpt-4o", client=self.docs.service.client, name="Assistant", plugins=[TOOL]
+            ai_model_id="gpt-4o", client=self.docs.service.client, name="Assistant", plugins=[Plugin()]
         )
         return str((await agent.get_response(text)).message)
 
