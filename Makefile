@@ -18,7 +18,7 @@ test test-exhaustive test-openai2: export PYTHONDONTWRITEBYTECODE =
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 lint bench docs clean
+.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all lint bench docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -44,6 +44,37 @@ test-openai2: $(VENV)-openai2/.dev
 	$(VENV)-openai2/bin/python $(TOGETHER) $(WITHOUT_SDK:%=--ignore=tests/%)
 	$(VENV)-openai2/bin/python $(ALONE)
 
+# Frameworks around the clients, with the guard on: nothing that they do by themselves may reach out.
+AROUND := $(VENV)-frameworks
+EACH_TIME := openai3 openai2
+WEEKLY := litellm dspy llama_index crewai smolagents autogen haystack semantic_kernel agno lm_eval
+FILES_openai3 := openai_agents langchain pydantic_ai transport
+FILES_openai2 := instructor
+FILES_litellm := litellm transport
+FILES_dspy := dspy transport
+FILES_crewai := crewai transport
+FILES_llama_index := llama_index transport
+FILES_smolagents := smolagents transport
+PYTEST_AROUND = -m pytest --block-openai -o filterwarnings=default $(CHOSEN) $(patsubst %,tests/frameworks/test_%.py,$(or $(FILES_$*),$*))
+
+test-frameworks: $(EACH_TIME:%=test-frameworks-%)
+test-frameworks-all: $(WEEKLY:%=test-frameworks-%) test-frameworks
+
+$(EACH_TIME:%=test-frameworks-%): TESTED := -c tests/frameworks/tested.txt
+$(EACH_TIME:%=test-frameworks-%): CHOSEN := -n 2 --dist worksteal -m 'not weekly'
+test-frameworks-%: export OPENBLAS_NUM_THREADS = 1
+test-frameworks-%: export MKL_NUM_THREADS = 1
+test-frameworks-%: export FRAMEWORKS = $*
+test-frameworks-%: $(AROUND)/uv/bin/uv
+	$< venv -q --clear -p $(PYTHON) $(AROUND)/$*
+	$< pip install -q -p $(AROUND)/$* -e '.$(EXTRA)' --group dev --group frameworks-$* $(TESTED)
+	$(AROUND)/$*/bin/python $(PYTEST_AROUND)
+
+# Each environment takes uv seconds, where pip would take minutes: they share files.
+$(AROUND)/uv/bin/uv:
+	$(PYTHON) -m venv $(AROUND)/uv
+	$(AROUND)/uv/bin/python -m pip install -q uv
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,7 +88,7 @@ docs: $(VENV)-docs/.dev
 	$(VENV)-docs/bin/zensical build --strict
 
 clean:
-	rm -rf $(VENV) $(VENV)-openai2 $(VENV)-docs .site
+	rm -rf $(VENV) $(VENV)-openai2 $(VENV)-docs $(AROUND) .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }

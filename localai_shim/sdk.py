@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 else:
     httpx = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
+    # The SDK's 2.x line looks into httpx2 wherever it stands in sys.modules, also while a model's thread imports it.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("httpx2")
 
 T = TypeVar("T")
 RequestOptions = FinalRequestOptions

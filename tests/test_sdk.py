@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import openai
@@ -90,3 +93,10 @@ def test_our_signatures_accept_every_stock_constructor_argument(make: type) -> N
     client = make(**{name: given[name] for name in given if name in stock.parameters}, **dict.fromkeys(left))
     assert (client.api_key, client.organization, client.max_retries, client.timeout) == ("sk-1", "o", 0, 3.0)
     assert client.base_url.host == "localhost"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("httpx2") is None, reason="nothing can import it")
+def test_no_model_s_thread_is_the_first_to_import_httpx2() -> None:
+    """huggingface_hub does; the SDK's 2.x line fails with what is half imported, in a constructor on another thread."""
+    code = "import sys, localai_shim.sdk; sys.exit(not hasattr(sys.modules.get('httpx2'), 'Timeout'))"
+    subprocess.run([sys.executable, "-c", code], check=True)

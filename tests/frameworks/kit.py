@@ -197,12 +197,12 @@ class Behaviours:
         assert local_openai.last_call.stream
 
     def test_a_tool_runs_and_its_result_comes_back(self, local_openai: Any) -> None:
-        local_openai.when(tool_result="sunny").reply(self.ends)
+        local_openai.when(predicate=lambda request: "sunny" in request.prompt).reply(self.ends)
         local_openai.when(tool="get_weather").reply(tool_call("get_weather", city="Paris"))
         assert run(self.use_tool("How is the weather in Paris?")) == "It is sunny in Paris."
         local_openai.assert_tool_called("get_weather", city="Paris")
-        local_openai.assert_tool_result("sunny")
-        local_openai.assert_called(times=2, tool="get_weather")
+        assert "sunny" in local_openai.last_call.prompt
+        local_openai.assert_called(times=2, predicate=lambda request: "How is the weather" in request.prompt)
 
     def test_a_structured_answer(self, local_openai: Any) -> None:
         local_openai.when(user="weather").reply(self.filled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.weekly
 class TestSync(Behaviours):
     snippet = "dspy"
     ends = tool_call("submit", answer="It is sunny in Paris.")
-    filled = {"weather": PARIS}
+    filled: ClassVar[Any] = {"weather": PARIS}
 
     def finish(self) -> None:
         litellm.client_session = litellm.aclient_session = None
@@ -62,7 +62,7 @@ class TestAsync(TestSync):
     def test_its_own_transport_asks_somebody_else(self, local_openai: Any) -> None:
         """What the page warns of: with its default engine, requests pass by LiteLLM's sessions."""
         nobody = {"api_key": "unused", "api_base": "http://127.0.0.1:9/v1", "num_retries": 0, "cache": False}
-        with pytest.raises(Exception, match="refused|connect"):
+        with pytest.raises(Exception, match=r"refused|connect"):
             dspy.LM("openai/gpt-4o", **nobody)("Hi")
         assert not local_openai.calls
         local_openai.script("Hello!")

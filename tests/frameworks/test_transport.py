@@ -112,20 +112,30 @@ def test_litellm_has_its_sessions(litellm: Any) -> None:
 
 def test_dspy_asks_through_litellm(litellm: Any) -> None:
     dspy = pytest.importorskip("dspy")
-    model = dspy.LM("openai/gpt-4o", api_key="x", cache=False)
+    model = dspy.LM("openai/gpt-4o", api_key="x", cache=False, engine="litellm")
     assert model("Hi") == ["Hello there"]
     assert model.history[-1]["usage"]["total_tokens"] > 0
 
 
-# -- crewai ---------------------------------------------------------------------------------------------------------
+# -- frameworks that make their clients around an http client -------------------------------------------------------
 
 
-def test_crewai_builds_its_client_around_ours(engine: ScriptedEngine) -> None:
-    crewai = pytest.importorskip("crewai")
-    options = {"http_client": http_client(engine=engine)}
-    model = crewai.LLM(model="gpt-4o", provider="openai", api_key="x", client_params=options)
-    assert model.call("Hi") == "Hello there"
-    assert crewai.LLM(model="gpt-4o", api_key="x", stream=True, client_params=options).call("Hi") == "Hello there"
+def test_llama_index_has_http_clients(engine: ScriptedEngine) -> None:
+    llms = pytest.importorskip("llama_index.llms.openai")
+    model = llms.OpenAI(
+        "gpt-4o",
+        api_key="x",
+        http_client=http_client(engine=engine),
+        async_http_client=async_http_client(engine=engine),
+    )
+    assert model.complete("Hi").text == "Hello there"
+    assert asyncio.run(model.acomplete("Hi")).text == "Hello there"
+
+
+def test_smolagents_has_an_http_client(engine: ScriptedEngine) -> None:
+    smolagents = pytest.importorskip("smolagents")
+    model = smolagents.OpenAIModel("gpt-4o", api_key="x", client_kwargs={"http_client": http_client(engine=engine)})
+    assert model.generate([smolagents.ChatMessage(role="user", content="Hi")]).content == "Hello there"
 
 
 # -- OpenInference, which replaces `request` of the SDK's classes ---------------------------------------------------
@@ -221,7 +231,7 @@ def ask_litellm_async() -> str:
 
 def ask_dspy() -> str:
     dspy = pytest.importorskip("dspy")
-    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False)("Hi")[0])
+    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False, engine="litellm")("Hi")[0])
 
 
 def ask_crewai() -> str:
