@@ -84,11 +84,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
 # The documentation as a site, in .site. Broken links and anchors are errors.
-docs: $(VENV)-docs/.dev
-	$(VENV)-docs/bin/zensical build --strict
+docs: $(VENV)/.docs
+	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf $(VENV) $(VENV)-openai2 $(VENV)-docs $(AROUND) .site
+	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
@@ -110,11 +110,9 @@ $(SUITE): $(VENV)/.dev
 	tar -xzf $@.part/jsonschema-*.tar.gz -C $@.part --strip-components=1
 	mv $@.part $@
 
-# Apart from the others: it needs nothing of the package.
-$(VENV)-docs/.dev: pyproject.toml
-	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	$(VENV)-docs/bin/python -m pip install -q --group docs
+# Needs nothing of the package, so that `make docs` alone is quick.
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q --group docs
 	touch $@
 
 $(VENV)-openai2/.dev: pyproject.toml
