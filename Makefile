@@ -47,9 +47,10 @@ test-openai2: $(VENV)-openai2/.dev
 # Frameworks around the clients, with the guard on: nothing that they do by themselves may reach out.
 AROUND := $(VENV)-frameworks
 EACH_TIME := openai3 openai2
-WEEKLY := litellm dspy llama_index crewai smolagents autogen haystack semantic_kernel agno lm_eval
+WEEKLY := litellm dspy llama_index crewai smolagents autogen haystack semantic_kernel agno lm_eval genai
 FILES_openai3 := openai_agents langchain pydantic_ai transport
 FILES_openai2 := instructor
+FILES_genai := engine_spans_genai
 FILES_litellm := litellm transport
 FILES_dspy := dspy transport
 FILES_crewai := crewai transport
@@ -62,12 +63,14 @@ test-frameworks-all: $(WEEKLY:%=test-frameworks-%) test-frameworks
 
 $(EACH_TIME:%=test-frameworks-%): TESTED := -c tests/frameworks/tested.txt
 $(EACH_TIME:%=test-frameworks-%): CHOSEN := -n 2 --dist worksteal -m 'not weekly'
+test-frameworks-%: BESIDE := dev
+test-frameworks-genai: BESIDE := tests
 test-frameworks-%: export OPENBLAS_NUM_THREADS = 1
 test-frameworks-%: export MKL_NUM_THREADS = 1
 test-frameworks-%: export FRAMEWORKS = $*
 test-frameworks-%: $(AROUND)/uv/bin/uv
 	$< venv -q --clear -p $(PYTHON) $(AROUND)/$*
-	$< pip install -q -p $(AROUND)/$* -e '.$(EXTRA)' --group dev --group frameworks-$* $(TESTED)
+	$< pip install -q -p $(AROUND)/$* -e '.$(EXTRA)' --group $(BESIDE) --group frameworks-$* $(TESTED)
 	$(AROUND)/$*/bin/python $(PYTEST_AROUND)
 
 # Each environment takes uv seconds, where pip would take minutes: they share files.
