@@ -13,12 +13,21 @@ sdk = pytest.importorskip("opentelemetry.sdk.trace")
 from opentelemetry import context, metrics, trace  # noqa: E402
 from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 from opentelemetry.util._once import Once  # noqa: E402
 
-__all__ = ["ReadableSpan", "Telemetry", "context", "global_telemetry", "metrics", "no_telemetry", "trace"]
+__all__ = [
+    "ReadableSpan",
+    "SpanProcessor",
+    "Telemetry",
+    "context",
+    "global_telemetry",
+    "metrics",
+    "no_telemetry",
+    "trace",
+]
 
 
 class Telemetry:

@@ -20,7 +20,15 @@ from localai_shim.testing import cut, scripted
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.scripts import run
-from tests.telemetry import Telemetry, context, global_telemetry, no_telemetry, trace
+from tests.telemetry import (
+    ReadableSpan,
+    SpanProcessor,
+    Telemetry,
+    context,
+    global_telemetry,
+    no_telemetry,
+    trace,
+)
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {
@@ -253,6 +261,29 @@ def test_a_stream_that_is_closed_or_dropped_ends_its_span(client: LocalOpenAI, t
     del stream
     gc.collect()
     ended(telemetry, "cancelled")
+
+
+def test_a_stream_may_be_collected_while_a_processor_holds_its_lock(client: LocalOpenAI, telemetry: Telemetry) -> None:
+    """The garbage collector runs wherever it likes, and locks of OpenTelemetry's SDK cannot be taken twice."""
+    lock, names = threading.Lock(), list[str]()
+
+    class Locking(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            with lock:
+                gc.collect()
+                names.append(span.name)
+
+    telemetry.tracers.add_span_processor(Locking())
+    gc.collect()
+    gc.disable()
+    try:
+        stream = client.chat.completions.create(**ENDLESS)
+        stream.itself = stream
+        del stream
+        client.chat.completions.create(**ASK)
+    finally:
+        gc.enable()
+    assert eventually(lambda: len(names) == 2)
 
 
 def test_a_stream_that_is_read_to_its_end_and_closed_ends_well_and_once(
