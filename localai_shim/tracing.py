@@ -183,7 +183,7 @@ def _response(served: Served) -> Attributes:
 
 
 def _usage(served: Served) -> Attributes:
-    if served.timings.queued is None:
+    if not served.timings.input_tokens:  # it was refused
         return {}
     usage = {"gen_ai.usage.input_tokens": served.timings.input_tokens}
     if served.timings.rows:
@@ -202,9 +202,10 @@ def _measured(served: Served) -> Attributes:
         "prefill_time": timings.prefill_seconds,
         "batch_rows": timings.batch_rows,
     }
-    if timings.queued is not None:
+    if timings.input_tokens:
+        found["input_tokens"] = timings.input_tokens
+    if timings.rows:
         found |= {
-            "input_tokens": timings.input_tokens,
             "cached_tokens": timings.cached_tokens,
             "media_tokens": timings.media_tokens,
             "output_tokens": timings.output_tokens,
