@@ -15,9 +15,10 @@ import openai
 import pytest
 import trio
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, rerank
 from localai_shim.testing import cut, scripted
 from tests.conftest import MESSAGES
+from tests.embedding_models import tiny_classifier, tiny_embedder
 from tests.engine.harness import eventually
 from tests.scripts import run
 from tests.telemetry import (
@@ -121,6 +122,20 @@ def test_every_endpoint_that_runs_a_model(client: LocalOpenAI, telemetry: Teleme
     usage = (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"])
     assert usage == (last.usage.input_tokens, last.usage.output_tokens)
     assert attributes["gen_ai.request.max_tokens"] == 3
+
+
+def test_embeddings_and_rerankings(telemetry: Telemetry) -> None:
+    with LocalOpenAI(tiny_embedder()) as client:
+        made = client.embeddings.create(model="gpt-4o", input=["one two", "three"])
+    span, attributes = telemetry.one()
+    assert (attributes["gen_ai.operation.name"], attributes["gen_ai.response.model"]) == ("embeddings", made.model)
+    assert attributes["gen_ai.usage.input_tokens"] == made.usage.prompt_tokens
+    assert "gen_ai.usage.output_tokens" not in attributes and attributes["localai_shim.queue_time"] >= 0
+    assert [event.name for event in span.events] == [EVENTS[0], EVENTS[1], EVENTS[-1]]
+    with LocalOpenAI(tiny_classifier()) as client:
+        rerank(client, "one", ["one two", "three"])
+    _, attributes = telemetry.one()
+    assert attributes["gen_ai.operation.name"] == "rerank" and attributes["gen_ai.usage.input_tokens"] > 0
 
 
 def test_what_runs_no_model_makes_none(client: LocalOpenAI, telemetry: Telemetry) -> None:
