@@ -7,14 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .builtin import CHECKPOINT
 from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules, modalities
-from .options import KEEP_ALIVE, LocalOptions, ModelOptions, ModelPath, check_number, media_rules, model_options
+from .options import KEEP_ALIVE, LocalOptions, ModelPath, check_number, media_rules, model_options
+from .sources import Source, resolve_path
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:
@@ -24,49 +24,6 @@ if TYPE_CHECKING:
     from .endpoints.responses.background import Background
     from .engine.engine import Engine
     from .state.store import Store
-
-BUILTIN_NAME = "localai-shim-builtin"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A model and how it is loaded and run: clients with equal sources share one engine."""
-
-    path: str
-    options: ModelOptions = field(default_factory=ModelOptions, hash=False)
-    progress: bool | None = field(default=None, compare=False)
-    """Whether a bar is shown while it is loaded; None: on a terminal."""
-
-    @property
-    def name(self) -> str:
-        """What `response.model` says: the hub id, or the folder's name."""
-        if self.path == builtin_path():
-            return BUILTIN_NAME
-        return Path(self.path).name if os.path.isdir(self.path) else self.path
-
-
-def builtin_path() -> str:
-    """The folder of the checkpoint that ships with the package."""
-    return str(CHECKPOINT)
-
-
-def resolve_path(model: ModelPath | None) -> str:
-    """A folder's real path, or a hub id as it is.
-
-    Raises:
-        ModelLoadError: it looks like a path and is none.
-    """
-    if model is None:
-        return builtin_path()
-    text = os.fspath(model)
-    path = Path(text).expanduser()
-    if path.exists():
-        if not (path / "config.json").exists():
-            raise ModelLoadError(f"'{text}' is no model: it has no config.json.", missing=True)
-        return str(path.resolve())
-    if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
-        raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
-    return text
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:

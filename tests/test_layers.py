@@ -42,8 +42,9 @@ MAY = {
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
     "runtime": (
-        "adapters builtin endpoints endpoints.responses engine grammar logs media options output prompt state types"
+        "adapters endpoints endpoints.responses engine grammar logs media options output prompt sources state types"
     ),
+    "sources": "builtin options types",
     "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state types",
     "streams": "endpoints engine errors types",
     "endpoints": (
@@ -69,7 +70,7 @@ MAY = {
     "testing.cassettes": "call client endpoints endpoints.responses errors reranking testing types",
     "grammar": "output types",
     "__main__": "cli",
-    "cli": "adapters client content engine options runtime stats types",  # runs models, and measures them bare
+    "cli": "adapters client content engine options sources stats types",  # runs models, and measures them bare
     "output": "types",
     "options": "media types",
     "state": "types",

@@ -19,7 +19,7 @@ import openai
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from localai_shim import LocalOpenAI, runtime
+from localai_shim import LocalOpenAI, runtime, sources
 from localai_shim.adapters.backend import is_out_of_memory
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine.engine import Engine
@@ -54,7 +54,7 @@ def path() -> str:
 def builtin_copy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The built-in checkpoint in a folder of its own: it knows tools."""
     folder = tmp_path_factory.mktemp("builtin") / "model"
-    shutil.copytree(runtime.builtin_path(), folder)
+    shutil.copytree(sources.builtin_path(), folder)
     return str(folder)
 
 

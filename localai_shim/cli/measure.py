@@ -57,7 +57,7 @@ def measure(
     from ..client import AsyncLocalOpenAI
     from ..engine.engine import Engine
     from ..options import model_options
-    from ..runtime import Source, resolve_path
+    from ..sources import Source, resolve_path
     from ..types import ModelLoadError
 
     share = seconds / len(streams)

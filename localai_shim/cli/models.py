@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 def find_models() -> list[LocalModel]:
     """Those that can be had without a network."""
     from ..adapters.hub import cached_models, describe
-    from ..runtime import BUILTIN_NAME, builtin_path
+    from ..sources import BUILTIN_NAME, builtin_path
 
     return [describe(BUILTIN_NAME, builtin_path()), *cached_models()]
 
