@@ -64,6 +64,7 @@ $(EACH_TIME:%=test-frameworks-%): TESTED := -c tests/frameworks/tested.txt
 $(EACH_TIME:%=test-frameworks-%): CHOSEN := -n 2 --dist worksteal -m 'not weekly'
 test-frameworks-%: export OPENBLAS_NUM_THREADS = 1
 test-frameworks-%: export MKL_NUM_THREADS = 1
+test-frameworks-%: export PYTHONDONTWRITEBYTECODE =
 test-frameworks-%: export FRAMEWORKS = $*
 test-frameworks-%: $(AROUND)/uv/bin/uv
 	$< venv -q --clear -p $(PYTHON) $(AROUND)/$*
