@@ -67,6 +67,7 @@ test-frameworks-%: BESIDE := dev
 test-frameworks-genai: BESIDE := tests
 test-frameworks-%: export OPENBLAS_NUM_THREADS = 1
 test-frameworks-%: export MKL_NUM_THREADS = 1
+test-frameworks-%: export PYTHONDONTWRITEBYTECODE =
 test-frameworks-%: export FRAMEWORKS = $*
 test-frameworks-%: $(AROUND)/uv/bin/uv
 	$< venv -q --clear -p $(PYTHON) $(AROUND)/$*

@@ -131,11 +131,13 @@ class Behaviours:
     Attributes:
         snippet: the page's block to run.
         docs: what it defined.
+        tool: the name that a framework gives to `get_weather`.
         ends: how the model ends after a tool's result: with a text, or with a tool of the framework's.
         filled: how it gives a structured answer.
     """
 
     snippet: ClassVar[str]
+    tool: ClassVar[str] = "get_weather"
     ends: ClassVar[Any] = "It is sunny in Paris."
     filled: ClassVar[Any] = staticmethod(fill)
     docs: Any
@@ -198,9 +200,9 @@ class Behaviours:
 
     def test_a_tool_runs_and_its_result_comes_back(self, local_openai: Any) -> None:
         local_openai.when(predicate=lambda request: "sunny" in request.prompt).reply(self.ends)
-        local_openai.when(tool="get_weather").reply(tool_call("get_weather", city="Paris"))
+        local_openai.when(tool=self.tool).reply(tool_call(self.tool, city="Paris"))
         assert run(self.use_tool("How is the weather in Paris?")) == "It is sunny in Paris."
-        local_openai.assert_tool_called("get_weather", city="Paris")
+        local_openai.assert_tool_called(self.tool, city="Paris")
         assert "sunny" in local_openai.last_call.prompt
         local_openai.assert_called(times=2, predicate=lambda request: "How is the weather" in request.prompt)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import openai
 import pytest
 
+import localai_shim
 from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
 
 agent = framework("agno.agent")
@@ -61,3 +63,14 @@ class TestAsyncChat(TestChat):
 
 class TestAsyncResponses(TestAsyncChat, TestResponses):
     pass
+
+
+def test_an_http_client_is_ignored_and_a_closed_client_replaced(local_openai: Any) -> None:
+    """What the page warns of."""
+    http = localai_shim.http_client(engine=local_openai.stage)
+    assert models.OpenAIChat(id="gpt-4o", api_key="unused", http_client=http).get_client()._client is not http
+    client = localai_shim.LocalOpenAI(engine=local_openai.stage)
+    model = models.OpenAIChat(id="gpt-4o", api_key="unused", client=client)
+    assert model.get_client() is client
+    client.close()
+    assert type(model.get_client()) is openai.OpenAI

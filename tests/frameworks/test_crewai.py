@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from localai_shim import http_client
 from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
 
 crewai = framework("crewai")
@@ -44,3 +45,10 @@ class TestChat(Behaviours):
 
     def fill_in(self, text: str) -> Any:
         return self.docs.llm.call(text, response_model=Weather)
+
+
+def test_one_http_client_is_handed_to_two_kinds_of_clients(local_openai: Any) -> None:
+    """What the page warns of."""
+    options = {"http_client": http_client(engine=local_openai.stage)}
+    with pytest.raises(ImportError, match="AsyncClient"):
+        crewai.LLM(model="gpt-4o", provider="openai", api_key="unused", client_params=options)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
+from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
 
 haystack = framework("haystack")
 generators = framework("haystack.components.generators.chat")
@@ -82,3 +82,10 @@ class TestAsyncChat(TestChat):
 
         await self.generator.run_async(user(text), streaming_callback=take)
         return pieces
+
+
+def test_a_generator_that_was_closed_has_forgotten_its_client(local_openai: Any) -> None:
+    """What the page warns of."""
+    generator = run_snippet("haystack", local_openai.stage).generator
+    generator.close()
+    assert generator.client is None

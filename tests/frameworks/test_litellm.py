@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
+from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
 
 litellm = framework("litellm")
 pytestmark = pytest.mark.weekly
@@ -103,3 +103,12 @@ class TestSessions(Sessions, TestClient):
 
 class TestAsyncSessions(Sessions, TestAsyncClient):
     pass
+
+
+def test_responses_have_a_transport_of_their_own(local_openai: Any) -> None:
+    """What the page warns of."""
+    run_snippet("litellm-sessions", local_openai.stage)
+    with pytest.raises(litellm.InternalServerError, match="refused"):
+        litellm.responses("Hi", "openai/gpt-4o", api_key="unused", api_base="http://127.0.0.1:9/v1", max_retries=0)
+    Sessions().finish()
+    assert not local_openai.calls

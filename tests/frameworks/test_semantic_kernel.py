@@ -29,6 +29,7 @@ def user(text: str) -> Any:
 
 class TestChat(Behaviours):
     snippet = "semantic-kernel"
+    tool = "Plugin-get_weather"
 
     def settings(self, **more: Any) -> Any:
         return open_ai.OpenAIChatPromptExecutionSettings(**more)
