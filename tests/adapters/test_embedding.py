@@ -1,4 +1,4 @@
-"""Vectors are those of sentence-transformers, and of mlx-vlm's own models where these agree with it."""
+"""What becomes of a checkpoint's files: pooling, limits, what is refused; vectors against mlx-vlm's own models."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localai_shim.adapters.embedding import EmbeddingModel
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.text import TextModel
 from localai_shim.types import ModelLoadError
 from tests.architectures import text_model
 from tests.embedding_models import KINDS, tiny_embedder
-from tests.embedding_oracle import EMBEDDERS, TEXTS, recorded
+from tests.embedding_oracle import TEXTS
 from tests.tiny import tiny
 
 Vectors = npt.NDArray[np.float64]
@@ -31,21 +30,6 @@ def load(path: Path, **options: Any) -> Any:
 
 def encode(model: Any, texts: list[list[int]], skip: int = 0) -> Vectors:
     return np.array(model.encode(texts, skip)).astype(np.float64)
-
-
-@pytest.mark.parametrize("name", EMBEDDERS)
-def test_vectors_are_those_of_sentence_transformers(name: str) -> None:
-    model, expected = load(tiny_embedder(**EMBEDDERS[name])), recorded()["embeddings"][name]
-    assert isinstance(model, EmbeddingModel) and model.tasks == ("embed",)
-    before = model.embedding.prompts.get(model.embedding.default_prompt or "", "")
-    tokens = [model.text.encode(before + text)[: model.context_length] for text in TEXTS]
-    for ids in tokens:  # cut before what ends a text, which stays
-        ids[-1] = tokens[2][-1]
-    skip = 0 if model.embedding.pools_prompt else len(model.text.encode(before)) - 1
-    vectors = np.array(expected["vectors"])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert np.abs(encode(model, tokens, skip) - vectors).max() < 5e-6
-    assert model.embedding.dimensions == vectors.shape[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
