@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .logs import follow_environment
-from .media import NO_SOURCES, MediaRules, modalities
+from .media import NO_SOURCES, MediaRules
 from .options import KEEP_ALIVE, LocalOptions, ModelPath, check_number, media_rules, model_options
 from .sources import Source, resolve_path
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
@@ -312,9 +312,11 @@ class Runtime:
 
     def names(self) -> dict[str, Listed]:
         """The models that this client lists, by name."""
+        from .endpoints.models import Listed
+
         if self._engine is not None:
             model = self._engine.model
-            return {model.name: _known(model, model.created, model.name)}
+            return {model.name: Listed.of(model, model.created, model.name)}
         if self.only:
             return {name: self._listed(source) for name, source in self.sources.items()}
         source = next(iter(self.sources.values()))
@@ -323,14 +325,15 @@ class Runtime:
     def _listed(self, source: Source) -> Listed:
         """What is known of a model, without waiting for it to be loaded."""
         from .adapters.files import configured_context_length
+        from .adapters.loading import only_tasks
         from .endpoints.models import Listed
 
         engine = self._engines.get(source)
         if engine is not None and engine.is_ready and not engine.is_closed:
             with contextlib.suppress(EngineError):
-                return _known(engine.model, _created(source), source.path)
+                return Listed.of(engine.model, _created(source), source.path)
         length = source.options.get("context_length") or configured_context_length(Path(source.path))
-        return Listed(_created(source), source.path, length)
+        return Listed(_created(source), source.path, length, tasks=only_tasks(Path(source.path)))
 
     def close(self) -> None:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
@@ -342,15 +345,6 @@ class Runtime:
             state.store.close()
         if self._finalizer.detach() is not None:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
-
-
-def _known(model: LoadedModel, created: int, root: str) -> Listed:
-    """What a list of models shows of one that is loaded."""
-    from .endpoints.models import Listed
-
-    dimensions = None if model.embedding is None else model.embedding.dimensions
-    reads = modalities(model.text.media_kinds)
-    return Listed(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 
 
 def _describe(model: LoadedModel) -> ServedModel:

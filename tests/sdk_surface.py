@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import openai
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
+from openai.types.embedding_create_params import EmbeddingCreateParams
 from openai.types.responses import ResponseStreamEvent
 from openai.types.responses import response_create_params as response_params
 from typing_extensions import is_typeddict
@@ -26,6 +27,7 @@ _RESOURCES = (
     "completions",
     "conversations",
     "conversations.items",
+    "embeddings",
     "models",
     "responses",
     "responses.input_items",
@@ -34,6 +36,7 @@ _RESOURCES = (
 _PARAMS = {
     "chat.completions": chat_params.CompletionCreateParamsBase,
     "completions": CompletionCreateParamsBase,
+    "embeddings": EmbeddingCreateParams,
     "responses": response_params.ResponseCreateParamsBase,
 }
 

@@ -18,6 +18,7 @@ from openai.resources.chat.completions.messages import AsyncMessages, Messages
 from openai.resources.completions import AsyncCompletions, Completions
 from openai.resources.conversations import AsyncConversations, Conversations
 from openai.resources.conversations.items import AsyncItems, Items
+from openai.resources.embeddings import AsyncEmbeddings, Embeddings
 from openai.resources.models import AsyncModels, Models
 from openai.resources.responses import AsyncResponses, Responses
 from openai.resources.responses.input_items import AsyncInputItems, InputItems
@@ -39,6 +40,7 @@ RESOURCES: dict[str, tuple[type, type, str]] = {
     "chat.completions": (ChatCompletions, AsyncChatCompletions, "create retrieve list update delete"),
     "chat.completions.messages": (Messages, AsyncMessages, "list"),
     "completions": (Completions, AsyncCompletions, "create"),
+    "embeddings": (Embeddings, AsyncEmbeddings, "create"),
     "responses": (Responses, AsyncResponses, "create retrieve delete cancel compact"),
     "responses.input_items": (InputItems, AsyncInputItems, "list"),
     "responses.input_tokens": (InputTokens, AsyncInputTokens, "count"),
@@ -200,7 +202,13 @@ def test_what_is_accepted_changes_nothing(client: LocalOpenAI, method: str, name
         assert said(made) == said(plain) and made.usage.total_tokens == plain.usage.total_tokens
 
 
-STORED = [method for method in METHODS if method not in CREATING and not method.startswith("models")]
+@pytest.mark.parametrize(("method", "name"), accepted(["embeddings.create"]))
+def test_what_is_accepted_changes_no_vector(client: LocalOpenAI, method: str, name: str) -> None:
+    for value in ACCEPTED[name]:
+        assert create(client, method, **{name: value}) == create(client, method)
+
+
+STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings"))]
 SAME = ("retrieve", "list", "count")  # what can be asked again and again
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import LoadOptions
+from ..types import Task
 from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
@@ -49,6 +50,14 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     from .vision import VisionModel
 
     return VisionModel
+
+
+def only_tasks(folder: Path) -> tuple[Task, ...] | None:
+    """What a checkpoint is for that generates no text, before it is loaded; None for all others."""
+    config = read_json(folder / "config.json")
+    if is_classifier(config):
+        return tuple(ClassifierModel.tasks)
+    return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
 
 
 def _has_tower(config: dict[str, Any]) -> bool:

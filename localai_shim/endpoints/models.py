@@ -8,7 +8,8 @@ from typing import NamedTuple
 from openai.types import Model
 
 from ..errors import NotFound
-from ..types import Task
+from ..media import modalities
+from ..types import LoadedModel, Task
 
 OWNER = "localai_shim"
 
@@ -25,9 +26,16 @@ class Listed(NamedTuple):
     modalities: tuple[str, ...] | None = None
     """What it reads: text, and image, video and audio where it does. None until it is loaded."""
     tasks: tuple[Task, ...] | None = None
-    """What it is for. None until it is loaded."""
+    """What it is for. None until it is loaded, but for what generates no text."""
     dimensions: int | None = None
     """Numbers in the vectors that it makes of texts; None where it makes none."""
+
+    @classmethod
+    def of(cls, model: LoadedModel, created: int, root: str) -> Listed:
+        """One that is loaded."""
+        dimensions = None if model.embedding is None else model.embedding.dimensions
+        reads = modalities(model.text.media_kinds)
+        return cls(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 
 
 def listing(models: Mapping[str, Listed]) -> list[Model]:

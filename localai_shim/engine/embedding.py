@@ -22,6 +22,11 @@ LIKE_TOKENS = 8  # by which lengths may differ however short they are
 SHARE = 1 / 6  # of the time, that texts have while rows run
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
+MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
+
+decoding: set[object] = set()
+"""Engines of this process that have rows; each adds and removes itself."""
+
 _DONE = Token(0, finish_reason="stop")
 
 Vectors = npt.NDArray[np.float32]
@@ -62,7 +67,8 @@ Emit = Callable[[EmbeddingJob, Event], None]
 class EmbeddingLane:
     """Runs texts in passes of similar lengths, for at most `max_stall` seconds between two tokens of running rows.
 
-    While rows run, texts have a sixth of the time: what a pass has taken, rows get five times of before the next one.
+    While rows run, in this engine or in others of the process, texts have a sixth of the time: what a pass has taken,
+    rows get five times of before the next one.
     Half of the passes begin with a text of the request that came first, half with one of the shortest request, so that
     a query need not wait for a library; more urgent requests go first, but for one choice in eight. A pass takes texts
     of others where the request has no more of a like length.
@@ -71,6 +77,7 @@ class EmbeddingLane:
         model: makes the vectors.
         emit: takes a request's event.
         wait_for_step: returns when the decode step in flight has run.
+        engine: the one that runs them.
         most_tokens: most tokens of a pass of several texts, padding included.
         max_stall: seconds that a pass may take beside running rows.
         meter: what counts.
@@ -82,12 +89,13 @@ class EmbeddingLane:
         emit: Emit,
         wait_for_step: Callable[[], None],
         *,
+        engine: object,
         most_tokens: int,
         max_stall: float,
         meter: Meter,
     ) -> None:
         self._model, self._emit, self._wait_for_step, self._meter = model, emit, wait_for_step, meter
-        self._most_tokens, self._max_stall = most_tokens, max_stall
+        self._engine, self._most_tokens, self._max_stall = engine, most_tokens, max_stall
         self._pace = Pace(max_stall)
         self._jobs: dict[EmbeddingJob, None] = {}
         self._alone: list[Text] = []
@@ -95,6 +103,8 @@ class EmbeddingLane:
         self._arrivals = self._turn = self._choices = 0
         self._owed = 0.0
         """Seconds that running rows get before the next pass."""
+        self._resumes = 0.0
+        """When the next pass may come, while other engines have rows."""
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -131,13 +141,24 @@ class EmbeddingLane:
             beside: rows are running.
             prompts: the priority of the prompts that wait; None: there are none.
         """
-        if not self._jobs or (beside and self._owed > 0):
+        if not self._jobs or (beside and self._owed > 0) or self.pause:
             return False
         self._turn += 1
         own = min(job.request.priority for job in self._jobs)
         if prompts is None or own == prompts:
             return prompts is None or self._turn % 2 == 0
         return (own < prompts) == (self._turn % OLDEST_EVERY != 0)
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which the rows of other engines have the time, at most `MAX_PAUSE_SECONDS`."""
+        if not self._has_neighbours:
+            return 0.0
+        return min(MAX_PAUSE_SECONDS, max(0.0, self._resumes - time.monotonic()))
+
+    @property
+    def _has_neighbours(self) -> bool:
+        return len(decoding) > (self._engine in decoding)
 
     def run(self, *, beside: bool) -> None:
         """Run one pass, and emit what is done.
@@ -147,7 +168,8 @@ class EmbeddingLane:
         """
         self._wait_for_step()
         start = time.monotonic()
-        texts = self._choose(max(MIN_PASS_TOKENS, self._pace.chunk(self._max_stall)) if beside else self._most_tokens)
+        short = beside or self._has_neighbours
+        texts = self._choose(max(MIN_PASS_TOKENS, self._pace.chunk(self._max_stall)) if short else self._most_tokens)
         try:
             vectors = self._embed(texts)
         except Exception as error:
@@ -156,8 +178,9 @@ class EmbeddingLane:
             tokens = len(texts) * max(len(job.request.texts[i]) for job, i in texts)
             self._pace.note(tokens, time.monotonic() - start, 0)
             self._store(texts, vectors)
+        seconds = (now := time.monotonic()) - start
+        self._resumes = now + seconds * (1 / SHARE - 1)
         if beside:
-            seconds = time.monotonic() - start
             self._owed = seconds * (1 / SHARE - 1)
             self._meter.stalled(seconds)
 
@@ -222,7 +245,8 @@ class EmbeddingLane:
             return
         [(job, i)] = texts
         self._finish(job)
-        self._emit(job, Failure(row_error(f"embedding text {i} failed", error)))
+        what = "scoring document" if job.request.ranks else "embedding text"
+        self._emit(job, Failure(row_error(f"{what} {i} failed", error)))
 
     def _finish(self, job: EmbeddingJob) -> None:
         self._jobs.pop(job, None)

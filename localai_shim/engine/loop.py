@@ -37,7 +37,7 @@ from ..types import (
 from . import speculation
 from .agreement import agreement, takes_several
 from .batch import Batch
-from .embedding import EmbeddingJob, EmbeddingLane
+from .embedding import EmbeddingJob, EmbeddingLane, decoding
 from .features import FeatureCache
 from .inbox import Cancel, Inbox, Submit, put_last
 from .kv import can_batch, fits_slots
@@ -143,6 +143,9 @@ class Loop(Generic[ModelT]):
         elif self._scheduler:
             self._scheduler.prefill()
             self._flush()
+        elif not self._batch:
+            time.sleep(self._lane.pause)
+        (decoding.add if self._batch else decoding.discard)(self)
         self._steps += 1
 
     def reserve(self, rows: int) -> None:
@@ -235,6 +238,7 @@ class Loop(Generic[ModelT]):
             model,
             self._emit,
             lambda: None if self._batch is None else self._batch.wait(),
+            engine=self,
             most_tokens=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
             meter=self._meter,
@@ -404,6 +408,7 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
+        decoding.discard(self)
         error = self.load_error or EngineClosedError("the engine was closed")
         with self.lock:
             self.ended = True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 import openai
@@ -18,6 +20,9 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, sdk
 from localai_shim.testing import ScriptedEngine
 from localai_shim.vectors import Embedding
 from tests.conftest import MESSAGES, revalidate
+from tests.embedding_models import tiny_classifier, tiny_embedder
+from tests.engine.harness import eventually
+from tests.tiny import tiny
 
 DIMENSIONS = 24
 
@@ -279,3 +284,60 @@ def test_a_client_that_somebody_else_builds_gets_what_a_server_would_send(engine
         assert np.array_equal(vectors(response), embed(LocalOpenAI(engine=engine), ["one two", "three"]))
         raw = client.embeddings.with_raw_response.create(model="m", input="one two")
         assert isinstance(json.loads(raw.text)["data"][0]["embedding"], str)
+
+
+@pytest.mark.parametrize(("folder", "tasks"), [(tiny_embedder, ["embed"]), (tiny_classifier, ["rerank"])])
+def test_files_say_what_a_model_is_for_before_it_is_loaded(folder: Callable[[], Path], tasks: list[str]) -> None:
+    with LocalOpenAI(models={"other": tiny("qwen3"), "small": folder()}, keep_alive=0) as client:
+        listed: list[Any] = client.models.list().data
+        assert [each.tasks for each in listed] == [None, tasks]
+
+
+def test_one_client_serves_both_kinds() -> None:
+    with LocalOpenAI(models={"chat": tiny("qwen3"), "small": tiny_embedder()}, keep_alive=0) as client:
+        made = client.embeddings.create(model="small", input=["one", "two"])
+        revalidate(made)
+        assert made.model == "tiny-bert-embedder" and vectors(made).shape == (2, 32)
+        assert vectors(client.embeddings.create(model="chat", input="one")).shape == (1, 64)
+        assert client.chat.completions.create(model="chat", messages=MESSAGES, max_tokens=1).choices
+        with pytest.raises(openai.BadRequestError, match=r"'tiny-bert-embedder' cannot generate text"):
+            client.chat.completions.create(model="small", messages=MESSAGES)
+        known: Any = client.models.retrieve("small")
+        assert (known.tasks, known.embedding_dimensions, known.max_model_len) == (["embed"], 32, 128)
+        assert client.stats("small").embedded_texts == 2
+
+
+@pytest.mark.anyio
+async def test_the_event_loop_goes_on_while_texts_are_embedded() -> None:
+    async with AsyncLocalOpenAI(tiny_embedder(), keep_alive=0) as client:
+        beats, done = 0, anyio.Event()
+
+        async def ask() -> None:
+            await client.embeddings.create(model="m", input=["how are you today"] * 2048)
+            done.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not done.is_set():
+                beats += 1
+                await anyio.sleep(0.001)
+        assert beats > 3
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_call_leaves_the_engine() -> None:
+    async with AsyncLocalOpenAI(tiny_embedder(), keep_alive=0) as client:
+        await client.embeddings.create(model="m", input="fox")
+        with anyio.move_on_after(0.05):
+            await client.embeddings.create(model="m", input=["how are you today " * 20] * 2048)
+        again = await client.embeddings.create(model="m", input="fox")
+        assert vectors(again).shape == (1, 32)
+        assert await anyio.to_thread.run_sync(eventually, lambda: not client.stats().waiting)
+
+
+def test_a_call_that_takes_too_long_times_out() -> None:
+    with LocalOpenAI(tiny_embedder(), keep_alive=0) as client:
+        embed(client, "fox")
+        with pytest.raises(openai.APITimeoutError):
+            client.embeddings.create(model="m", input=["how are you today " * 20] * 512, timeout=0.001)
+        assert embed(client, "fox").shape == (1, 32)

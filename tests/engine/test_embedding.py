@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +14,18 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.adapters.loading import load_model
-from localai_shim.engine.embedding import MIN_LENGTH_SHARE, OLDEST_EVERY, SHARE, EmbeddingJob, EmbeddingLane
+from localai_shim.engine import embedding
+from localai_shim.engine.embedding import (
+    MAX_PAUSE_SECONDS,
+    MIN_LENGTH_SHARE,
+    OLDEST_EVERY,
+    SHARE,
+    EmbeddingJob,
+    EmbeddingLane,
+)
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.meter import Meter
+from localai_shim.engine.pace import FIRST_CHUNK_TOKENS
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import EmbeddingRequest, EngineClosedError, Event, Failure, QueueFullError, RowError, Token
 from tests.embedding_models import tiny_embedder
@@ -53,7 +63,7 @@ class Lane:
         self.model, self.meter = Passes(), Meter()
         self.events: list[tuple[EmbeddingJob, Event]] = []
         model: Any = self.model
-        how = {"most_tokens": MOST, "max_stall": 0.05, **options}
+        how = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, **options}
         self.lane = EmbeddingLane(
             model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, **how
         )
@@ -179,6 +189,32 @@ def test_rows_have_five_sixths_of_the_time() -> None:
     assert not w.lane.is_due(True, None)
     w.lane.stepped(0.2 * owed)
     assert w.lane.is_due(True, None)
+
+
+def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, other = Lane(most_tokens=10**6), object()
+    w.ask([4] * 100)
+    monkeypatch.setattr("localai_shim.engine.embedding.decoding", {other})
+    w.lane.run(beside=False)
+    assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
+    w.lane._resumes = time.monotonic() + 100
+    assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
+    monkeypatch.setattr("localai_shim.engine.embedding.decoding", {w})
+    assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+
+
+def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
+    before = {*embedding.decoding}
+    with closing_engine("qwen3") as engine:
+        row = Running(engine, request([7, 40, 25, 31], max_tokens=400))
+        row.read(2)
+        assert len(embedding.decoding - before) == 1
+        row.cancel()
+        assert eventually(lambda: not engine.stats().running)
+        Asked(engine, TEXTS).vectors()
+        assert not embedding.decoding - before
+        Running(engine, request([7, 40, 25, 31], max_tokens=400)).read(2)
+    assert not embedding.decoding - before
 
 
 def test_texts_and_prompts_take_turns() -> None:

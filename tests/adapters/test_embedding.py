@@ -1,0 +1,130 @@
+"""What becomes of a checkpoint's files: pooling, limits, what is refused; vectors against mlx-vlm's own models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.text import TextModel
+from localai_shim.types import ModelLoadError
+from tests.architectures import text_model
+from tests.embedding_models import KINDS, tiny_embedder
+from tests.embedding_oracle import TEXTS
+from tests.tiny import tiny
+
+Vectors = npt.NDArray[np.float64]
+SHORT = ["How are you today?", "fox"]
+"""Of fewer tokens than EmbeddingGemma's window, which mlx-vlm leaves out."""
+
+
+def load(path: Path, **options: Any) -> Any:
+    return load_model(str(path), options)  # type: ignore[arg-type]
+
+
+def encode(model: Any, texts: list[list[int]], skip: int = 0) -> Vectors:
+    return np.array(model.encode(texts, skip)).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_mlx_vlm_alone(kind: str) -> None:
+    from mlx_vlm.embedding_loader import load_embedding_model
+    from mlx_vlm.models.pooling import read_pooling_config
+
+    path = tiny_embedder(kind)
+    model, alone = load(path), load_embedding_model(path)
+    alone.pooling_config = read_pooling_config(path)
+    tokens = [model.text.encode(text) for text in SHORT]
+    for vector, ids in zip(encode(model, tokens), tokens, strict=True):
+        made = np.array(alone(mx.array([ids])).text_embeds[0])
+        assert np.abs(vector - made).max() < (1e-3 if kind in ("modernbert", "gemma3_text") else 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind: str) -> None:
+    model = load(tiny_embedder(kind))
+    tokens = [model.text.encode(text) for text in TEXTS]
+    alone = np.concatenate([encode(model, [ids]) for ids in tokens])
+    assert np.abs(encode(model, tokens) - alone).max() < 1e-5
+    assert np.abs(encode(model, tokens[::-1])[::-1] - alone).max() < 1e-5
+
+
+def test_without_files_an_encoder_has_the_mean_and_a_decoder_its_last_token() -> None:
+    ids = [[5, 6, 7, 8]]
+    plain, mean = load(tiny_embedder("bert", modules=False)), load(tiny_embedder("bert", pooling="mean"))
+    assert np.allclose(encode(plain, ids), encode(mean, ids), atol=1e-6)
+    decoder = load(tiny("qwen3"))
+    assert isinstance(decoder, TextModel) and decoder.tasks == ("generate", "embed")
+    state = np.array(decoder._model.model(mx.array(ids))[0, -1])
+    assert np.allclose(encode(decoder, ids)[0], state / np.linalg.norm(state), atol=1e-6)
+
+
+def test_files_beside_another_decoder_say_how_its_states_are_pooled(tmp_path: Path) -> None:
+    for file in tiny("llama").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
+    ids = [5, 6, 7, 8]
+    model = load(tmp_path)
+    mean = np.array(model._model.model(mx.array([ids]))[0]).mean(axis=0)
+    assert np.allclose(encode(model, [ids])[0], mean / np.linalg.norm(mean), atol=1e-5)
+    assert model.tasks == ("generate", "embed")
+
+
+@pytest.mark.parametrize(("name", "embeds"), [("llama", True), ("mamba", True), ("gpt2", True), ("gpt_neox", False)])
+def test_a_decoder_that_gives_nothing_but_logits_does_not_embed(name: str, embeds: bool) -> None:
+    model = text_model(name)
+    assert (model.embedding is not None) == embeds == ("embed" in model.tasks)
+
+
+def test_a_tokenizer_that_is_told_to_cut_and_pad_does_neither(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    for file in tiny_embedder("bert").rglob("*"):
+        if file.is_file():
+            target = tmp_path / file.relative_to(tiny_embedder("bert"))
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model, usual = load(tmp_path), load(tiny_embedder("bert"))
+    assert [model.text.encode(text) for text in TEXTS] == [usual.text.encode(text) for text in TEXTS]
+
+
+def test_the_longest_text_is_what_all_allow() -> None:
+    assert load(tiny_embedder("bert", max_seq_length=16)).context_length == 16
+    assert load(tiny_embedder("bert")).context_length == load(tiny_embedder("xlm-roberta")).context_length == 128
+    assert load(tiny_embedder("bert", max_seq_length=16), context_length=9).context_length == 9
+
+
+def test_what_is_no_vector_per_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="The pooling mode 'sideways'"):
+        load(changed(tmp_path / "a", "1_Pooling/config.json", {"pooling_mode": "sideways"}))
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    with pytest.raises(ModelLoadError, match="a vector of each token"):
+        load(changed(tmp_path / "b", "modules.json", modules))
+    modules.append({"idx": 1, "name": "1", "path": "1_LSTM", "type": "sentence_transformers.models.LSTM"})
+    with pytest.raises(ModelLoadError, match="LSTM"):
+        load(changed(tmp_path / "c", "modules.json", modules))
+    with pytest.raises(ModelLoadError, match="LoRA"):
+        load(tiny_embedder("bert"), adapter_path=str(tmp_path))
+
+
+def changed(folder: Path, name: str, content: object) -> Path:
+    """A copy of an embedder with another file."""
+    source = tiny_embedder("bert")
+    for file in source.rglob("*"):
+        if file.is_file():
+            target = folder / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    (folder / name).write_text(json.dumps(content))
+    return folder
