@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,8 @@ from localai_shim.builtin import CHECKPOINT
 from tests.frameworks.kit import framework
 
 lm_eval = framework("lm_eval")
-pytestmark = pytest.mark.filterwarnings("default")  # theirs, and those of what they import
+os.environ["HF_DATASETS_OFFLINE"] = "1"  # read when it imports datasets: they would ask for newer readers
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]  # what it imports warns, and takes long
 
 ROWS: list[dict[str, Any]] = [
     {"question": "The capital of France is", "choices": ["Paris", "Rome", "a small town"], "gold": 0},
