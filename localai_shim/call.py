@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
 
-_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank and models"
+_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
 
 
 class Call:
@@ -72,6 +72,7 @@ class Call:
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
             self.body.update(part or {})
+        self.body.update(_uploads(self._options))
         found = find(self.method, self.path)
         if found is None:
             raise NotFound(
@@ -209,6 +210,12 @@ def query(options: sdk.RequestOptions) -> dict[str, object]:
     """A request's query, from wherever it was given."""
     given = {**dict(parse_qsl(str(options.url).partition("?")[2])), **(options.params or {})}
     return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
+
+
+def _uploads(options: sdk.RequestOptions) -> dict[str, object]:
+    """The files of a multipart body, by field: bytes, open files, or tuples that begin with a name and one of these."""
+    files = options.files
+    return {} if not files else dict(files.items() if isinstance(files, Mapping) else files)
 
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import time
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
@@ -33,7 +35,10 @@ from .transport import LocalAsyncTransport, LocalTransport
 from .websocket_url import NoWebsocketURL
 
 if TYPE_CHECKING:
+    from .endpoints.batches.runner import Batches
     from .endpoints.prepared import Prepared
+    from .endpoints.responses.background import Background
+    from .state.store import Store
     from .streams import AsyncGeneration, Followable
 
 
@@ -264,10 +269,25 @@ async_http_client.__doc__ = options_docstring("AsyncOpenAI")
 
 
 def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
+    _attach_batches(runtime)
     transport = LocalTransport(runtime, LocalOpenAI._respond, base_url)
     return sdk.LocalHttpClient(runtime, transport, timeout)
 
 
 def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalAsyncHttpClient:
+    _attach_batches(runtime)
     transport = LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond, base_url)
     return sdk.LocalAsyncHttpClient(runtime, transport, timeout)
+
+
+def _attach_batches(runtime: Runtime) -> None:
+    """Have a client's runtime run batches, and go on with those that were left in its file."""
+    runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
+    if runtime.store_path is not None and runtime.store().owned("batch"):
+        runtime.batches().resume()
+
+
+def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
+    from .lines import make_batches
+
+    return make_batches(runtime, store, background)

@@ -156,10 +156,10 @@ class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
     store: Annotated[
         ModelPath | None,
         Option(
-            "A file (SQLite) that keeps responses, conversations and stored completions; several clients and processes "
-            "may share it. Absent: the latest 256 MiB of them are kept in memory, for this client and its copies; a "
-            "chain of `previous_response_id` is kept whole as long as its last response is, even if it is larger than "
-            "that."
+            "A file (SQLite) that keeps responses, conversations, stored completions, files and batches; several "
+            "clients and processes may share it. Absent: the latest 256 MiB of them are kept in memory, for this "
+            "client and its copies; a chain of `previous_response_id` is kept whole as long as its last response is, "
+            "even if it is larger than that."
         ),
     ]
     progress: Annotated[

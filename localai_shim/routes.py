@@ -63,7 +63,8 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from .endpoints import completions, embeddings, rerank
+    from .endpoints import completions, embeddings, files, rerank
+    from .endpoints.batches import stored as batches
     from .endpoints.chat import create as chat
     from .endpoints.chat import stored as stored_chat
     from .endpoints.items import conversations
@@ -101,6 +102,15 @@ def _routes() -> list[Route]:
         Route("get", f"{conversation}/items", _stored(conversations.list_items)),
         Route("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
         Route("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
+        Route("post", "/files", _stored(files.create)),
+        Route("get", "/files", _stored(files.list_files)),
+        Route("get", "/files/([^/]+)", _stored(files.retrieve)),
+        Route("delete", "/files/([^/]+)", _stored(files.delete)),
+        Route("get", "/files/([^/]+)/content", _stored(files.content)),
+        Route("post", "/batches", _batch(batches.create)),
+        Route("get", "/batches", _batch(batches.list_batches)),
+        Route("get", "/batches/([^/]+)", _batch(batches.retrieve)),
+        Route("post", "/batches/([^/]+)/cancel", _batch(batches.cancel)),
     ]
 
 
@@ -128,3 +138,10 @@ def _response(handler: Callable[..., object]) -> Answer:
     from .endpoints.fields import Fields
 
     return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.background(), Fields(body), query, *ids)
+
+
+def _batch(handler: Callable[..., object]) -> Answer:
+    """What has to do with batches, which run in the background."""
+    from .endpoints.fields import Fields
+
+    return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.batches(), Fields(body), query, *ids)

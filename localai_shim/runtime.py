@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,12 @@ from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, Mode
 
 if TYPE_CHECKING:
     from .adapters.loading import Servable
+    from .endpoints.batches.runner import Batches
     from .endpoints.models import Listed
     from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Background
     from .engine.engine import Engine
+    from .kept import Kept, MakeBatches
     from .state.store import Store
 
 
@@ -243,7 +245,8 @@ class Runtime:
         self._closed = False
         self.store_path = store_path
         self._keep_alive = keep_alive
-        self._state: list[_State] = []  # one, once something is stored
+        self.make_batches: MakeBatches  # clients set it; it must not hold this object
+        self._state: list[Kept] = []  # one, once something is stored
         self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
         self._finalizer.atexit = False
 
@@ -298,16 +301,18 @@ class Runtime:
         """What runs responses in the background."""
         return self._stored().background
 
-    def _stored(self) -> _State:
+    def batches(self) -> Batches:
+        """What runs batches."""
+        return self._stored().batches(self.make_batches)
+
+    def _stored(self) -> Kept:
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             if not self._state:
-                from .endpoints.responses.background import Background
-                from .state.store import Store
+                from .kept import Kept
 
-                store = Store(self.store_path)
-                self._state.append(_State(store, Background(store, shared=self.store_path is not None)))
+                self._state.append(Kept(self.store_path))
             return self._state[0]
 
     def names(self) -> dict[str, Listed]:
@@ -339,10 +344,8 @@ class Runtime:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
         with self._lock:
             self._closed = True
-            kept, self._state[:] = list(self._state), []
-        for state in kept:
-            state.background.close()
-            state.store.close()
+        while self._state:
+            self._state.pop().close()
         if self._finalizer.detach() is not None:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
 
@@ -383,19 +386,11 @@ def _describe(model: LoadedModel) -> ServedModel:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a client keeps beyond its engines."""
-
-    store: Store
-    background: Background
-
-
 def _release_all(
-    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[_State], wait: bool = False
+    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[Kept], wait: bool = False
 ) -> None:
     while state:
-        state.pop().background.stop()  # the store closes when the last of them lets it go
+        state.pop().stop()
     while engines:
         source, engine = engines.popitem()
         _release(source, engine, keep_alive, wait)

@@ -165,14 +165,14 @@ class LocalResponse(httpx.Response):
     is made only for who looks.
 
     Args:
-        answer: an SDK object, or what `json.dumps` takes.
+        answer: an SDK object, what `json.dumps` takes, or the bytes of a file.
     """
 
     def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0) -> None:
-        headers = _headers("application/json")
+        headers = _headers("application/octet-stream" if isinstance(answer, bytes) else "application/json")
         later = isinstance(answer, CreateEmbeddingResponse) and _RAW not in request.headers
         self._later: object = answer if later else None
-        content = b"" if later else _raw_json(answer)
+        content = b"" if later else answer if isinstance(answer, bytes) else _raw_json(answer)
         if request.headers.get(_RAW) == "stream":
             headers["content-length"] = str(len(content))
             super().__init__(200, headers=headers, stream=httpx.ByteStream(content), request=request)

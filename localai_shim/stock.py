@@ -6,6 +6,7 @@ wait before a retry, and the settings of the SDK's module with its module-level 
 
 from __future__ import annotations
 
+import email
 import functools
 import json
 import re
@@ -53,6 +54,9 @@ def read_request(request: httpx.Request) -> sdk.RequestOptions:
 
 def _read_json(request: httpx.Request) -> object:
     """The body; its text where it should be JSON and is not, which endpoints refuse; None for other types."""
+    boundary = _BOUNDARY.match(request.headers.get("content-type", ""))
+    if boundary is not None:
+        return _read_multipart(request.content, (boundary[1] or boundary[2]).encode())
     try:
         return json.loads(request.content) if request.content else None
     except ValueError:
@@ -60,6 +64,23 @@ def _read_json(request: httpx.Request) -> object:
         return request.content.decode(errors="replace") if is_json else None
 
 
+def _read_multipart(content: bytes, boundary: bytes) -> dict[str, object]:
+    """The fields of a multipart body; a file is a tuple of its name and its bytes, `name[key]` is in an object."""
+    found: dict[str, object] = {}
+    for part in (b"\r\n" + content).split(b"\r\n--" + boundary)[1:-1]:
+        head, _, data = part.partition(b"\r\n\r\n")
+        headers = email.message_from_string(head.strip().decode(errors="replace"))
+        name, filename = headers.get_param("name", header="content-disposition"), headers.get_filename()
+        outer, _, inner = str(name).partition("[")
+        value = data.decode(errors="replace") if filename is None else (filename, data)
+        if inner:
+            cast(dict[str, object], found.setdefault(outer, {}))[inner.rstrip("]")] = value
+        else:
+            found[outer] = value
+    return found
+
+
+_BOUNDARY = re.compile(r'multipart/form-data;.*boundary=(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
 _API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1beta/openai|v1))(?=/)")
 
 

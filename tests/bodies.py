@@ -44,6 +44,8 @@ violations: list[str] = []
 
 def note_violations(answer: Any) -> None:
     """`check_body` for an answer or event on its way to a caller."""
+    if isinstance(answer, bytes):  # the content of a file
+        return
     try:
         check_body(sdk.raw_fields(answer))
     except AssertionError as error:

@@ -22,12 +22,14 @@ RECORDED = Path(__file__).parent / "sdk_surface.json"
 Surface = dict[str, list[str]]
 
 _RESOURCES = (
+    "batches",
     "chat.completions",
     "chat.completions.messages",
     "completions",
     "conversations",
     "conversations.items",
     "embeddings",
+    "files",
     "models",
     "responses",
     "responses.input_items",

@@ -26,8 +26,11 @@ MODULES = {
 MAY = {
     "localai_shim": "client content reranking types",
     "client": (
-        "arguments call endpoints engine options routes runtime sdk stats stock streams transport types websocket_url"
+        "arguments call endpoints endpoints.batches endpoints.responses engine lines options routes runtime sdk state "
+        "stats stock streams transport types websocket_url"
     ),
+    "lm_eval": "client",
+    "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
     "call": "endpoints endpoints.responses errors grammar lazy_request observe routes runtime sdk state types",
@@ -41,11 +44,13 @@ MAY = {
     "reranking": "",
     "sdk": "errors runtime",
     "lazy_request": "prompt sdk",
+    "routes": "endpoints endpoints.batches endpoints.chat endpoints.items endpoints.responses runtime state types",
     "runtime": (
-        "adapters endpoints endpoints.responses engine grammar logs media options output prompt sources state types"
+        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept logs media options output prompt "
+        "sources state types"
     ),
     "sources": "builtin options types",
-    "routes": "endpoints endpoints.chat endpoints.items endpoints.responses runtime state types",
+    "kept": "endpoints.batches endpoints.responses state",
     "streams": "endpoints engine errors types",
     "endpoints": (
         "endpoints.answer endpoints.responses errors grammar media output prediction prompt reranking state types "
@@ -54,6 +59,7 @@ MAY = {
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
     ),
+    "endpoints.batches": "endpoints errors state types",
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
     "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
@@ -88,6 +94,8 @@ PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
     "tracing": "opentelemetry",
+    "lm_eval": "lm_eval openai tqdm",
+    "lines": "openai",
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
     "websocket_url": "httpx2",

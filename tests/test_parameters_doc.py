@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import operator
 import re
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.resources.batches import AsyncBatches, Batches
 from openai.resources.chat.completions import AsyncCompletions as AsyncChatCompletions
 from openai.resources.chat.completions import Completions as ChatCompletions
 from openai.resources.chat.completions.messages import AsyncMessages, Messages
@@ -19,6 +21,7 @@ from openai.resources.completions import AsyncCompletions, Completions
 from openai.resources.conversations import AsyncConversations, Conversations
 from openai.resources.conversations.items import AsyncItems, Items
 from openai.resources.embeddings import AsyncEmbeddings, Embeddings
+from openai.resources.files import AsyncFiles, Files
 from openai.resources.models import AsyncModels, Models
 from openai.resources.responses import AsyncResponses, Responses
 from openai.resources.responses.input_items import AsyncInputItems, InputItems
@@ -46,6 +49,8 @@ RESOURCES: dict[str, tuple[type, type, str]] = {
     "responses.input_tokens": (InputTokens, AsyncInputTokens, "count"),
     "conversations": (Conversations, AsyncConversations, "create retrieve update delete"),
     "conversations.items": (Items, AsyncItems, "create list retrieve delete"),
+    "files": (Files, AsyncFiles, "create retrieve content list delete"),
+    "batches": (Batches, AsyncBatches, "create retrieve list cancel"),
     "models": (Models, AsyncModels, "list retrieve"),
 }
 METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -125,7 +130,6 @@ REFUSED: dict[str, Any] = {
     "context_management": [{"type": "compaction"}],
     "moderation": {"model": "omni-moderation-latest"},
     "prompt": {"id": "pmpt_1"},
-    "suffix": "!",
     "web_search_options": {},
 }
 REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "refused")]
@@ -224,6 +228,24 @@ def bound(client: LocalOpenAI, method: str) -> Callable[..., Any]:
         made = create(client, "responses.create", background=name == "cancel")
         assert eventually(lambda: client.responses.retrieve(made.id).status == "incomplete")
         given["response_id"] = made.id
+    elif resource == "files":
+        file = ("some.jsonl", b"{}")
+        if name == "create":
+            given = {"file": file, "purpose": "batch"}
+        elif name != "list":
+            given["file_id"] = client.files.create(file=file, purpose="batch").id
+    elif resource == "batches":
+        window: Any = {"completion_window": "24h", "endpoint": "/v1/completions"}
+        line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "Hi"}}
+        window["input_file_id"] = client.files.create(file=json.dumps(line).encode(), purpose="batch").id
+        if name == "create":
+            given = window
+        elif name != "list":
+            made = client.batches.create(**window)
+            given["batch_id"] = made.id
+            if name == "cancel":
+                client.batches.cancel(made.id)
+            assert eventually(lambda: client.batches.retrieve(made.id).status in ("completed", "cancelled"))
     elif method != "conversations.create":
         made = client.conversations.create(items=[{"role": "user", "content": "Hello"}])
         given["conversation_id"] = made.id

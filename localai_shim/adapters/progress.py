@@ -102,3 +102,27 @@ def read_weights(
                 evaluate(piece)
                 bar.update(size)
                 piece, size = [], 0
+
+
+class _LineBar(hub_bar):
+    """The hub's bar, for the lines of a batch; it starts no thread."""
+
+    monitor_interval = 0
+
+
+def make_bar(name: str) -> Callable[[int, int], None]:
+    """What shows how many of a batch's lines are done, of how many, on a terminal; elsewhere nothing."""
+    bar: _LineBar | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            if not shows_bars():
+                return
+            options = {"desc": name, "total": total, "initial": done, "unit": " lines"}
+            bar = _LineBar(**options)  # type: ignore[no-untyped-call]
+        bar.update(done - bar.n)
+        if done >= total:
+            bar.close()
+
+    return show

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ from ..output.channels import ChannelSplitter
 from ..output.markup import REASONING
 from ..output.row_text import RowText
 from ..output.text import Delta, TextParser
+from ..prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import GenerationRequest, GrammarConstraint, Prompt, Token
@@ -36,6 +37,7 @@ from .request_fields import (
     make_requests,
     new_id,
     now,
+    read_allow_special_tokens,
     read_generation,
     read_max_tokens,
 )
@@ -46,9 +48,10 @@ if TYPE_CHECKING:
     from ..state.store import Store
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
-_REFUSED = {
-    "suffix": "Filling in the middle is not supported; pass what comes before it as 'prompt'.",
-}
+_NO_INFILLING = (
+    "Filling in the middle is not supported by this model: its tokenizer has none of the tokens for it. Use one that "
+    "was trained to, such as Qwen2.5-Coder, or pass what comes before as 'prompt' alone."
+)
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
@@ -59,9 +62,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     """
     fields = Fields(body)
     fields.string("model")
-    fields.refuse(_REFUSED)
     echo = fields.boolean("echo") or False
-    given = _read_prompts(fields.require("prompt"), model.tokenizer)
+    infilling = _read_infilling(fields, model.tokenizer, echo)
+    given = _read_prompts(fields.require("prompt"), model.tokenizer, infilling)
     stream = fields.boolean("stream") or False
     n = fields.integer("n", 1, 128) or 1
     best_of = _read_best_of(fields, n, stream)
@@ -70,6 +73,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     max_tokens = _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
     scores = 0 if logprobs is None and best_of > n else logprobs
     generation = read_generation(fields, model, max_tokens, top_logprobs=scores)
+    if infilling is not None:
+        ends = generation.limits.stop_token_ids | (infilling.format.ends - model.eos_token_ids)
+        generation = replace(generation, limits=replace(generation.limits, stop_token_ids=ends))
     extras = read_extras(fields, stream)
     truncation = read_truncation(fields)
     continuation = _read_continuation(fields, model)
@@ -158,7 +164,38 @@ def _read_continuation(fields: Fields, model: ServedModel) -> _Continuation:
     return _Continuation(model, grammar, budget)
 
 
-def _read_prompts(prompt: object, tokenizer: ChatTokenizer) -> list[tuple[list[int], str | None]]:
+@dataclass(frozen=True, slots=True)
+class _Infilling:
+    """What comes behind the answer, and how the model is told."""
+
+    format: InfillingFormat
+    suffix: str
+    raw: bool
+
+    def tokens(self, prompt: object, path: str, tokenizer: ChatTokenizer) -> list[int]:
+        if not isinstance(prompt, str):
+            message = f"Invalid '{path}': with a 'suffix' it has to be a string, not token ids."
+            raise BadRequest(message, param=path, code="invalid_type")
+        return infilling_prompt(self.format, tokenizer, encodable(prompt, path), self.suffix, raw=self.raw)
+
+
+def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> _Infilling | None:
+    """`suffix`, and `allow_special_tokens` with it; an empty one asks for nothing."""
+    suffix = fields.string("suffix")
+    if not suffix:
+        return None
+    raw, format = read_allow_special_tokens(fields), find_infilling(tokenizer)
+    if format is None:
+        raise BadRequest.unsupported("suffix", _NO_INFILLING)
+    for name, given in (("echo", echo), ("truncate_prompt_tokens", fields.has("truncate_prompt_tokens"))):
+        if given:
+            raise BadRequest(f"'{name}' cannot be used with 'suffix': leave out one of the two.", param=name)
+    return _Infilling(format, suffix, raw)
+
+
+def _read_prompts(
+    prompt: object, tokenizer: ChatTokenizer, infilling: _Infilling | None
+) -> list[tuple[list[int], str | None]]:
     """A string, strings, token ids, or lists of token ids -> for each prompt its ids, and its text if that is known."""
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
     if isinstance(prompt, str):
@@ -169,7 +206,10 @@ def _read_prompts(prompt: object, tokenizer: ChatTokenizer) -> list[tuple[list[i
         prompt = [prompt]
     if not prompt:
         raise BadRequest.empty_array("prompt")
-    return [_read_prompt(p, "prompt" if len(prompt) == 1 else f"prompt[{i}]", tokenizer) for i, p in enumerate(prompt)]
+    paths = ["prompt"] if len(prompt) == 1 else [f"prompt[{i}]" for i in range(len(prompt))]
+    if infilling is not None:
+        return [(infilling.tokens(p, path, tokenizer), None) for p, path in zip(prompt, paths, strict=True)]
+    return [_read_prompt(p, path, tokenizer) for p, path in zip(prompt, paths, strict=True)]
 
 
 def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:

@@ -33,13 +33,22 @@ class Paging:
     descending: bool
 
 
-def read_paging(query: Mapping[str, object], *, default_order: Order, others: Collection[str] = ()) -> Paging:
+def read_paging(
+    query: Mapping[str, object],
+    *,
+    default_order: Order,
+    others: Collection[str] = (),
+    largest: int = _LARGEST_LIMIT,
+    default: int = _DEFAULT_LIMIT,
+) -> Paging:
     """Read the url parameters of a list.
 
     Args:
         query: the parameters; numbers may be text, as they are in a url.
         default_order: where the caller does not say.
         others: parameters that the endpoint reads besides.
+        largest: the highest `limit`.
+        default: `limit` where the caller does not say.
 
     Raises:
         BadRequest: a parameter is wrong or unknown.
@@ -48,8 +57,8 @@ def read_paging(query: Mapping[str, object], *, default_order: Order, others: Co
     fields.refuse({"before": "Pass 'after' with the opposite 'order'."})
     check_query(query, ("after", "limit", "order", *others))
     order = fields.choice("order", ("asc", "desc")) or default_order
-    limit = Fields({"limit": url_value(query.get("limit"))}).integer("limit", 1, _LARGEST_LIMIT)
-    return Paging(fields.string("after"), limit or _DEFAULT_LIMIT, order == "desc")
+    limit = Fields({"limit": url_value(query.get("limit"))}).integer("limit", 1, largest)
+    return Paging(fields.string("after"), limit or default, order == "desc")
 
 
 def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> None:

@@ -34,7 +34,7 @@ class Scheduler:
 
     A row begins when there is memory for its whole prompt and for its answer, up to 2,048 tokens of that. When rows
     outgrow this and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
-    their output tokens, and go on later with the same result.
+    their output tokens, and go on later with the same result. So are rows that a more urgent prompt needs the place of.
 
     Args:
         model: what prefills.
@@ -154,12 +154,27 @@ class Scheduler:
         if self._steps_planned > 0:
             return
         while len(self._batch) > 1 and self._memory.batch(self._lengths()) > self._memory.budget:
-            victim = max(self._batch.rows, key=lambda row: (row.request.priority, row.arrival))
-            if self._batch.take(victim):
-                self._meter.preempted += 1
-                self._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
+            self._preempt(self._least_urgent())
         self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
         self._shrink_prefixes(self._lengths())
+
+    def _least_urgent(self) -> Row:
+        """Of the running rows, and of these the youngest."""
+        return max(self._batch.rows, key=lambda row: (row.request.priority, row.arrival))
+
+    def _preempt(self, row: Row) -> None:
+        if self._batch.take(row):
+            self._meter.preempted += 1
+            self._queue(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
+
+    def _make_way(self) -> None:
+        """Preempt rows for a prompt that is more urgent than they, if there is no room for it otherwise."""
+        urgent = self._waiting.first()
+        while urgent is not None and len(self._batch):
+            row = self._least_urgent()
+            if row.request.priority <= urgent.priority or self._has_room(urgent):
+                return
+            self._preempt(row)
 
     # -- what waits ---------------------------------------------------------------------------------------------
 
@@ -210,6 +225,7 @@ class Scheduler:
 
     def _choose(self) -> PrefillJob | None:
         """The job whose prompt is run next, if one can be."""
+        self._make_way()
         oldest = self._waiting.oldest()
         if oldest is not None and not self._has_room(oldest):
             oldest = None

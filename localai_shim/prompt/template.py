@@ -389,11 +389,12 @@ class ChatTokenizer:
             self.template_source,
             self.encode_marker,
             lambda token_id: str(tokenizer.convert_ids_to_tokens(token_id)),
-            lambda token: self._vocabulary.get(token),
+            lambda token: self.vocabulary.get(token),
         )
 
     @cached_property
-    def _vocabulary(self) -> dict[str, int]:
+    def vocabulary(self) -> dict[str, int]:
+        """Tokens, as the vocabulary writes them, and their ids."""
         return dict(self._tokenizer.get_vocab())
 
     def _with_reasoning_apart(self, messages: list[Message]) -> list[Message]:

@@ -112,6 +112,18 @@ def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared
         put(connection, seq, part, item)
 
 
+def copy(connection: sqlite3.Connection, source: tuple[int, str], target: tuple[int, str]) -> None:
+    """Replace a part (seq of its object, name) by copies of another's pieces; large strings are shared."""
+    replace(connection, *target, [])
+    query = "SELECT seq FROM pieces WHERE object = ? AND part = ? ORDER BY number, seq"
+    for (old,) in connection.execute(query, source).fetchall():
+        query = (
+            "INSERT INTO pieces(object, part, number, id, json) SELECT ?, ?, number, id, json FROM pieces WHERE seq = ?"
+        )
+        new = connection.execute(query, (*target, old)).lastrowid
+        connection.execute("INSERT INTO uses SELECT ?, hash FROM uses WHERE piece = ?", (new, old))
+
+
 def write_object(connection: sqlite3.Connection, kind: str, id: str, previous: str | None, owner: str | None) -> int:
     """Insert an object without pieces, or set the owner of the existing one; its seq."""
     row = connection.execute("SELECT seq FROM objects WHERE kind = ? AND id = ?", (kind, key(id))).fetchone()

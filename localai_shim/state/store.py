@@ -1,4 +1,7 @@
-"""Stored responses, conversations and chat completions, in memory or in a file. Of the API it knows only ids."""
+"""Stored responses, conversations, chat completions, files and batches, in memory or in a file.
+
+Of the API it knows only ids.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from .texts import Json, encode
 
 __all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 
-Kind = Literal["response", "conversation", "chat.completion"]
+Kind = Literal["response", "conversation", "chat.completion", "file", "batch"]
 Items = list[Json]  # inside of Store, `list` is a method
 Owners = list[tuple[str, str]]
+Numbered = list[tuple[int, Json]]
 
 DEFAULT_LIMIT = 256 * 2**20
 """Bytes that a store in memory may take."""
@@ -278,7 +282,7 @@ class Store:
                 ORDER BY part, number, seq"""
             return [item for seq in reversed(chain.values()) for item in rows.read_all(connection, query, (seq,))]
 
-    # Events of responses in background
+    # Numbered items: events of responses in the background, contents of files, lines of batches
 
     def add_events(self, id: str, events: Sequence[Json]) -> None:
         """Store events of a response, for as long as that is there.
@@ -290,11 +294,7 @@ class Store:
         Raises:
             MissingError: the response is not there.
         """
-        encoded = [(event["sequence_number"], encode(event)) for event in events]
-        with self._write() as connection:
-            seq = self._require(connection, "response", id)
-            for number, event in encoded:
-                rows.put(connection, seq, rows.EVENTS, (None, event), number)
+        self.add_numbered("response", id, rows.EVENTS, [(event["sequence_number"], event) for event in events])
 
     def events(self, id: str, after: int = -1) -> Items:
         """The events of a response with a larger sequence number than `after`, in order.
@@ -302,18 +302,74 @@ class Store:
         Raises:
             MissingError: the response is not there.
         """
+        after = max(-1, min(after, MAX_INTEGER))
+        return [event for _, event in self.numbered("response", id, rows.EVENTS, after=after, limit=MAX_INTEGER)]
+
+    def add_numbered(self, kind: Kind, id: str, part: str, items: Sequence[tuple[int, Json]]) -> None:
+        """Add items to a part, each under its number.
+
+        Raises:
+            MissingError: the object is not there.
+        """
+        encoded = [(number, encode(item)) for number, item in items]
+        with self._write() as connection:
+            seq = self._require(connection, kind, id)
+            for number, item in encoded:
+                rows.put(connection, seq, part, (None, item), number)
+
+    def numbered(self, kind: Kind, id: str, part: str, *, after: int, limit: int) -> Numbered:
+        """The first `limit` items of a part with larger numbers than `after`, in their order, with their numbers.
+
+        Raises:
+            MissingError: the object is not there.
+        """
         with self._read() as connection:
-            seq = self._require(connection, "response", id)
-            query = "SELECT json FROM pieces WHERE object = ? AND part = ? AND number > ? ORDER BY number, seq"
-            return rows.read_all(connection, query, (seq, rows.EVENTS, max(-1, min(after, MAX_INTEGER))))
+            seq = self._require(connection, kind, id)
+            query = """SELECT number, json FROM pieces WHERE object = ? AND part = ? AND number > ?
+                ORDER BY number, seq LIMIT ?"""
+            found = connection.execute(query, (seq, part, after, limit)).fetchall()
+            return [(number, rows.read(connection, text)) for number, text in found]
+
+    def numbers(self, kind: Kind, id: str, part: str) -> set[int]:
+        """The numbers of the items of a part."""
+        with self._read() as connection:
+            query = "SELECT number FROM pieces WHERE object = ? AND part = ?"
+            return {number for (number,) in connection.execute(query, (self._find(connection, kind, id), part))}
+
+    def save_with(
+        self, kind: Kind, id: str, body: Json, part: str, source: tuple[Kind, str, str], *, owner: str | None = None
+    ) -> None:
+        """Insert or replace an object whose one part has the items of another object's, which keeps them.
+
+        Args:
+            kind, id, body, owner: as for `save`.
+            part: the new object's.
+            source: kind, id and part of what it is made of.
+
+        Raises:
+            MissingError: the source is not there.
+        """
+        encoded = encode(body)
+        with self._write() as connection:
+            other = self._require(connection, source[0], source[1])
+            seq = rows.write_object(connection, kind, id, None, owner)
+            rows.replace(connection, seq, rows.BODY, [(None, encoded)])
+            rows.copy(connection, (other, source[2]), (seq, part))
+            self._use(connection, seq)
 
     # Processes
 
-    def owned(self) -> Owners:
-        """(id, owner) of the responses that a process works on, in the order in which they were first saved."""
+    def owned(self, kind: Kind = "response") -> Owners:
+        """(id, owner) of the objects that a process works on, in the order in which they were first saved."""
         with self._read() as connection:
-            query = "SELECT id, owner FROM objects WHERE kind = 'response' AND owner IS NOT NULL ORDER BY seq"
-            return [(rows.unkey(id), owner) for id, owner in connection.execute(query).fetchall()]
+            query = "SELECT id, owner FROM objects WHERE kind = ? AND owner IS NOT NULL ORDER BY seq"
+            return [(rows.unkey(id), owner) for id, owner in connection.execute(query, (kind,)).fetchall()]
+
+    def take_over(self, kind: Kind, id: str, owner: str, successor: str) -> bool:
+        """Have another process work on an object; False if `owner` does not (any more)."""
+        with self._write() as connection:
+            query = "UPDATE objects SET owner = ? WHERE kind = ? AND id = ? AND owner = ?"
+            return connection.execute(query, (successor, kind, rows.key(id), owner)).rowcount > 0
 
     # Inside of transactions
 

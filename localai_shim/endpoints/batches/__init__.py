@@ -1,0 +1,1 @@
+"""Batches of requests: https://platform.openai.com/docs/api-reference/batch."""

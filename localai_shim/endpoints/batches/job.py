@@ -1,0 +1,217 @@
+"""One batch at work: its file is checked, its lines are answered, and what was answered becomes files."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, Literal
+
+from ...state.store import Json, Store
+from .. import files
+from ..request_fields import now
+from .lines import Answered, InvalidLine, Line, Usage, error_text, read_lines, split_lines
+
+KIND: Final = "batch"
+INPUT: Final = "input"
+"""The part of a stored batch that has the pieces of its file, which may be deleted."""
+UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+LOCAL = "localai_shim"
+"""The field of a stored batch that nobody is shown."""
+
+MOST_ERRORS = 100  # of a file, that a batch lists
+LOOK_SECONDS = 0.2  # between two looks at whether a batch was cancelled or has expired
+
+End = Literal["completed", "cancelled", "expired"]
+_LEFT = {
+    "cancelled": ("batch_cancelled", "This request was not executed before the batch was cancelled."),
+    "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
+}
+Answer = Callable[[Iterable[Line]], Generator[Answered | None]]
+"""Answers lines side by side; None: nothing has ended for a while."""
+Progress = Callable[[int, int], object]
+"""Shows how many lines are done, of how many."""
+
+
+class Stopped(Exception):
+    """The client was closed; another one may go on with the batch."""
+
+
+class Job:
+    """Works on one batch, on a thread of its own.
+
+    Args:
+        store: what has it.
+        id: of the batch.
+        answer: runs its lines.
+        stopping: the client is being closed.
+        progress: is told of each answer.
+    """
+
+    def __init__(
+        self, store: Store, id: str, answer: Answer, stopping: Callable[[], bool], progress: Progress | None
+    ) -> None:
+        self._store, self._id, self._answer, self._stopping = store, id, answer, stopping
+        self._progress = progress
+        self._usage = Usage()
+        self._looked = 0.0
+
+    def run(self) -> None:
+        """Work until the batch has ended.
+
+        Raises:
+            Stopped: the client is being closed.
+        """
+        body = self._store.get(KIND, self._id)
+        if body is None:
+            return
+        if body["status"] == "validating" and not self._validate():
+            return
+        body = self._store.get(KIND, self._id) or body
+        end: End = body[LOCAL].get("end") or self._run_lines(body)
+        self._finalize(end)
+
+    def fail(self, errors: list[Json]) -> None:
+        """End the batch without any answers."""
+        self._end(lambda body: _failed(body, errors))
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _requests(self) -> Iterator[Line | InvalidLine]:
+        body = self._store.get(KIND, self._id)
+        endpoint = None if body is None else body["endpoint"]
+        return read_lines(split_lines(files.read_pieces(self._store, KIND, self._id, INPUT)), endpoint)
+
+    def _validate(self) -> bool:
+        """Check all lines; False where there is an error, and the batch has failed."""
+        errors: list[Json] = []
+        total = 0
+        for each in self._requests():
+            self._check_stopping()
+            total += 1
+            if isinstance(each, InvalidLine) and len(errors) < MOST_ERRORS:
+                errors.append(each.to_json())
+        if not total:
+            errors.append(InvalidLine(None, "empty_file", "The input file has no requests.").to_json())
+        if errors:
+            self.fail(errors)
+            return False
+
+        def begin(body: Json) -> Json:
+            counts = {**body["request_counts"], "total": total}
+            if body["status"] != "validating":  # it was cancelled meanwhile
+                return {**body, "request_counts": counts}
+            return {**body, "status": "in_progress", "in_progress_at": now(), "request_counts": counts}
+
+        self._store.update(KIND, self._id, begin)
+        return True
+
+    def _run_lines(self, body: Json) -> End:
+        """Answer the lines that are not answered yet."""
+        counts = {
+            "completed": self._store.numbers(KIND, self._id, "output"),
+            "failed": self._store.numbers(KIND, self._id, "error"),
+        }
+        done = counts["completed"] | counts["failed"]
+        self._usage = _read_usage(body)
+        total = body["request_counts"]["total"]
+        requests = (each for each in self._requests() if isinstance(each, Line) and each.number not in done)
+        end = self._look()
+        if end is not None:
+            return end
+        with contextlib.closing(self._answer(requests)) as answers:
+            for answered in answers:
+                if answered is not None:
+                    self._keep(answered)
+                    if self._progress is not None:
+                        done.add(answered.line.number)
+                        self._progress(len(done), total)
+                self._check_stopping()
+                if answered is None or time.monotonic() >= self._looked + LOOK_SECONDS:
+                    end = self._look()
+                    if end is not None:
+                        return end
+        return "completed"
+
+    def _check_stopping(self) -> None:
+        if self._stopping():
+            raise Stopped
+
+    def _look(self) -> End | None:
+        """Whether the batch is to end now."""
+        self._looked = time.monotonic()
+        body = self._store.get(KIND, self._id)
+        if body is None or body["status"] == "cancelling":
+            return "cancelled"
+        return "expired" if body["expires_at"] <= now() else None
+
+    def _keep(self, answered: Answered) -> None:
+        """Store an answer."""
+        number, text = answered.line.number, answered.text
+        self._store.add_numbered(
+            KIND, self._id, "output" if answered.ok else "error", [(number, {"text": f"{text}\n"})]
+        )
+        self._usage = usage = Usage(*map(sum, zip(self._usage, answered.usage, strict=True)))
+        counted = "completed" if answered.ok else "failed"
+
+        def count(body: Json) -> Json:
+            counts = {**body["request_counts"], counted: body["request_counts"][counted] + 1}
+            model = body["model"] or answered.model
+            return {**body, "request_counts": counts, "usage": usage.to_json(), "model": model}
+
+        self._store.update(KIND, self._id, count)
+
+    def _finalize(self, end: End) -> None:
+        """Make files of the answers. What was begun and not ended is done once more."""
+
+        def begin(body: Json) -> Json:
+            status = "cancelling" if end == "cancelled" else "finalizing"
+            return {**body, "status": status, "finalizing_at": now(), LOCAL: {**body[LOCAL], "end": end}}
+
+        body = self._store.update(KIND, self._id, begin)
+        if body is None:
+            return
+        if end != "completed":
+            self._add_left(*_LEFT[end])
+        made = {f"{part}_file_id": self._make_file(part, body) for part in ("output", "error")}
+        self._end(lambda body: {**body, **made, "status": end, f"{end}_at": now()})
+
+    def _add_left(self, code: str, message: str) -> None:
+        """Say of each line without an answer that it was not executed."""
+        done = self._store.numbers(KIND, self._id, "output") | self._store.numbers(KIND, self._id, "error")
+        for each in self._requests():
+            self._check_stopping()
+            if isinstance(each, Line) and each.number not in done:
+                text = error_text(each.custom_id, code, message)
+                self._store.add_numbered(KIND, self._id, "error", [(each.number, {"text": f"{text}\n"})])
+
+    def _make_file(self, part: Literal["output", "error"], batch: Json) -> str | None:
+        """A file of a part of the batch, under an id that does not change; None where there is nothing to write."""
+        size = sum(map(len, files.read_pieces(self._store, KIND, self._id, part)))
+        if not size:
+            return None
+        seconds = batch[LOCAL]["expires_after"]
+        body = files.describe(
+            f"{self._id}_{part}.jsonl", size, "batch_output", None if seconds is None else now() + seconds
+        )
+        body["id"] = batch[LOCAL][part]
+        self._store.save_with(files.KIND, body["id"], body, files.CONTENT, (KIND, self._id, part))
+        return str(body["id"])
+
+    def _end(self, change: Callable[[Json], Json]) -> None:
+        """Store the batch as it is in the end, and let go of what it was made of."""
+        body = self._store.update(KIND, self._id, change)
+        if body is not None:
+            self._store.save(KIND, self._id, body, parts={INPUT: (), "output": (), "error": ()})
+
+
+def _failed(body: Json, errors: list[Json]) -> Json:
+    return {**body, "status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
+
+
+def _read_usage(body: Json) -> Usage:
+    usage = body.get("usage")
+    if usage is None:
+        return Usage()
+    details = usage["input_tokens_details"]["cached_tokens"], usage["output_tokens_details"]["reasoning_tokens"]
+    return Usage(usage["input_tokens"], details[0], usage["output_tokens"], details[1])

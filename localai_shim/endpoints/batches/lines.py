@@ -1,0 +1,161 @@
+"""The lines of a batch's files: requests as they are read and checked, answers as they are written."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...state.store import Json
+from ..fields import listed
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+"""What the lines of a batch may ask for."""
+
+
+class Line(NamedTuple):
+    """A request of a batch."""
+
+    number: int
+    """Of the line in its file, from 1."""
+    custom_id: str
+    url: str
+    """Such as /v1/chat/completions."""
+    body: Json
+
+
+class Usage(NamedTuple):
+    """Tokens of one answer or of many."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def to_json(self) -> Json:
+        """As in `batch.usage`."""
+        return {
+            "input_tokens": self.input_tokens,
+            "input_tokens_details": {"cached_tokens": self.cached_tokens},
+            "output_tokens": self.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+            "total_tokens": self.input_tokens + self.output_tokens,
+        }
+
+
+class Answered(NamedTuple):
+    """What became of a line."""
+
+    line: Line
+    text: str
+    """The line of the output file, or of the error file; JSON, without an end of line."""
+    ok: bool
+    model: str | None = None
+    """What answered."""
+    usage: Usage = Usage()
+
+
+class InvalidLine(Exception):
+    """A line that is no request, in the terms of `batch.errors`."""
+
+    def __init__(self, number: int | None, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.number, self.code, self.message, self.param = number, code, message, param
+
+    def to_json(self) -> Json:
+        """An entry of `batch.errors.data`."""
+        return {"code": self.code, "line": self.number, "message": self.message, "param": self.param}
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and their numbers from 1, without those that are blank.
+
+    Args:
+        pieces: of its content; they end anywhere.
+    """
+    number, rest = 0, b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            number += 1
+            if line.strip():
+                yield number, line
+    if rest.strip():
+        yield number + 1, rest
+
+
+def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
+    """A request.
+
+    Args:
+        number: of the line.
+        raw: its JSON.
+        endpoint: the batch's; None: any will do.
+
+    Raises:
+        InvalidLine: it is none.
+    """
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise InvalidLine(number, "invalid_json_line", "This line is not parseable as valid JSON.") from None
+    if not isinstance(value, dict):
+        raise InvalidLine(number, "invalid_json_line", "This line is no JSON object.")
+    for name in ("custom_id", "method", "url", "body"):
+        if value.get(name) is None:
+            raise InvalidLine(number, "missing_required_parameter", f"Missing required parameter: '{name}'.", name)
+    for name, kind, what in (("custom_id", str, "a string"), ("url", str, "a string"), ("body", dict, "an object")):
+        if not isinstance(value[name], kind):
+            raise InvalidLine(number, "invalid_type", f"Invalid type for '{name}': expected {what}.", name)
+    if value["method"] != "POST":
+        message = f"Invalid value: {value['method']!r}. Supported values are: 'POST'."
+        raise InvalidLine(number, "invalid_value", message, "method")
+    url = value["url"]
+    if endpoint not in (None, url):
+        message = f"The url '{url}' of this request is not the endpoint of the batch, '{endpoint}'."
+        raise InvalidLine(number, "url_mismatch", message, "url")
+    if url not in ENDPOINTS:
+        raise InvalidLine(number, "invalid_url", f"Supported values are: {listed(ENDPOINTS)}.", "url")
+    return Line(number, value["custom_id"], url, value["body"])
+
+
+def read_lines(lines: Iterable[tuple[int, bytes | str]], endpoint: str | None) -> Iterator[Line | InvalidLine]:
+    """The requests of a file, and in the place of those that are none what is wrong with them."""
+    seen: set[str] = set()
+    for number, raw in lines:
+        try:
+            line = read_line(number, raw, endpoint)
+            if line.custom_id in seen:
+                message = (
+                    f"The custom_id '{line.custom_id}' is that of an earlier line: each must be unique in a batch."
+                )
+                raise InvalidLine(number, "duplicate_custom_id", message, "custom_id")
+        except InvalidLine as error:
+            yield error
+        else:
+            seen.add(line.custom_id)
+            yield line
+
+
+def answer_text(custom_id: str | None, status: int, request_id: str, body: bytes) -> str:
+    """A line for what has been answered, or refused, as an HTTP response would be.
+
+    Args:
+        custom_id: of the request.
+        status: of the response.
+        request_id: of the response's headers.
+        body: of the response; JSON.
+    """
+    response = f'{{"status_code":{status},"request_id":{json.dumps(request_id)},"body":{body.decode()}}}'
+    return f'{{"id":"{_new_id()}","custom_id":{json.dumps(custom_id)},"response":{response},"error":null}}'
+
+
+def error_text(custom_id: str | None, code: str, message: str) -> str:
+    """A line for what there is no response to."""
+    error = {"code": code, "message": message}
+    return json.dumps({"id": _new_id(), "custom_id": custom_id, "response": None, "error": error})
+
+
+def _new_id() -> str:
+    return f"batch_req_{secrets.token_hex(16)}"

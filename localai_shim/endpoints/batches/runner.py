@@ -1,0 +1,171 @@
+"""Batches that run without their caller, on a few threads; those that another process has left are taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from ...state.store import Json, Store
+from ...types import EngineClosedError
+from ..request_fields import now
+from .job import KIND, LOCAL, UNFINISHED, Job, Progress, Stopped
+from .lines import Answered, Line
+
+log = logging.getLogger("localai_shim")
+
+MOST_AT_ONCE = 4  # batches of one client; more wait
+
+
+class Wakeable(Protocol):
+    """A queue that has whoever waits for answers look around."""
+
+    def put(self, message: None) -> object: ...
+
+
+class Running(Protocol):
+    """What answers lines: requests -> answers, in whatever order they end; see `lines.run_lines`."""
+
+    def __call__(self, lines: Iterable[Line], inbox: Any) -> Generator[Answered | None]: ...
+
+
+class Batches:
+    """All batches that run for one client and its copies.
+
+    Args:
+        store: what has them.
+        answer: runs lines.
+        make_inbox: makes what `answer` waits at.
+        served: names the models that lines reach here: a batch goes on only where they are the same.
+        owner: of what this client works on.
+        is_alive: whether anybody works on what an owner has.
+        make_progress: name of a batch -> what shows how far it is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        answer: Running,
+        make_inbox: Callable[[], Wakeable],
+        *,
+        served: Sequence[str],
+        owner: str,
+        is_alive: Callable[[str], bool],
+        make_progress: Callable[[str], Progress],
+    ) -> None:
+        self._store, self._answer, self._make_inbox = store, answer, make_inbox
+        self._served, self._owner, self._is_alive = list(served), owner, is_alive
+        self._make_progress = make_progress
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._closed = False
+        self._waiting: deque[str] = deque()
+        self._inboxes: dict[str, Wakeable] = {}
+        """Of those that run or wait here."""
+        self._shown: set[str] = set()
+        self._threads: set[threading.Thread] = set()
+
+    def start(self, body: Json, file_id: str, part: str, *, progress: bool) -> None:
+        """Store a batch of a file's requests and let it run.
+
+        Raises:
+            EngineClosedError: the client was closed, or forked.
+            MissingError: the file is gone.
+        """
+        self._check()
+        body[LOCAL]["served"] = self._served
+        self._store.save_with(KIND, body["id"], body, "input", ("file", file_id, part), owner=self._owner)
+        if progress:
+            self._shown.add(body["id"])
+        self._run(body["id"])
+
+    def look(self, body: Json) -> None:
+        """Go on with a batch that nobody works on any more, if it is one of this client's models."""
+        id = body["id"]
+        if body["status"] not in UNFINISHED or id in self._inboxes or self._closed or self._pid != os.getpid():
+            return
+        owner = dict(self._store.owned(KIND)).get(id)
+        needs_model = body["status"] in ("validating", "in_progress") and body["expires_at"] > now()
+        if owner is None or self._is_alive(owner) or (needs_model and body[LOCAL]["served"] != self._served):
+            return
+        if self._store.take_over(KIND, id, owner, self._owner):
+            self._run(id)
+
+    def resume(self) -> None:
+        """Go on with whatever processes have left that have ended."""
+        for id, owner in self._store.owned(KIND):
+            body = None if self._is_alive(owner) else self._store.get(KIND, id)
+            if body is not None:
+                self.look(body)
+
+    def wake(self, id: str) -> None:
+        """Have a batch that runs here look at what has become of it."""
+        inbox = self._inboxes.get(id)
+        if inbox is not None:
+            inbox.put(None)
+
+    def close(self) -> None:
+        """Stop all batches where they are, and wait for their threads. Another client may go on with them."""
+        self.stop()
+        if self._pid == os.getpid():
+            for thread in list(self._threads):
+                thread.join()
+
+    def stop(self) -> None:
+        """As `close`, but do not wait, nor take a lock: the garbage collector may call it, on any thread."""
+        self._closed = True
+        for inbox in list(self._inboxes.values()):
+            inbox.put(None)
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise EngineClosedError("this process was forked from the one that made the client")
+        if self._closed:
+            raise EngineClosedError("this client was closed")
+
+    def _run(self, id: str) -> None:
+        with self._lock:
+            self._inboxes[id] = self._make_inbox()
+            self._waiting.append(id)
+            if len(self._threads) < MOST_AT_ONCE:
+                thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed or not self._waiting:
+                    self._threads.discard(threading.current_thread())
+                    return
+                id = self._waiting.popleft()
+            try:
+                self._work_on(id)
+            finally:
+                self._inboxes.pop(id, None)
+
+    def _work_on(self, id: str) -> None:
+        answer = partial(self._answer, inbox=self._inboxes[id])
+        progress = self._make_progress(id) if id in self._shown else None
+        job = Job(self._store, id, answer, lambda: self._closed, progress)
+        try:
+            job.run()
+        except Stopped:
+            return
+        except Exception as error:
+            # Engines end with the interpreter, too; then the batch is left for the next process.
+            if self._closed or not threading.main_thread().is_alive():
+                return
+            if not isinstance(error, EngineClosedError):
+                log.exception("a batch failed")
+            with contextlib.suppress(Exception):  # the store itself may be what fails
+                job.fail(
+                    [{"code": "server_error", "line": None, "message": f"The batch failed: {error}", "param": None}]
+                )

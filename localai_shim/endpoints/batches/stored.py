@@ -1,0 +1,153 @@
+"""What can be asked of batches: create, retrieve, list, cancel.
+
+Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/batch) and the SDK's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import BadRequest, NotFound
+from ...state.errors import MissingError
+from ...state.store import Json, Page, Store
+from .. import files
+from ..fields import Fields
+from ..paging import check_query, list_object, read_paging, unknown_after
+from ..request_fields import new_id, now, read_metadata
+from .job import KIND, LOCAL, UNFINISHED
+from .lines import ENDPOINTS
+
+if TYPE_CHECKING:
+    from .runner import Batches
+
+_WINDOW_SECONDS = 24 * 3600
+_TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+
+
+def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> Json:
+    """POST /batches."""
+    check_query(query)
+    fields.require("input_file_id")
+    file_id = fields.string("input_file_id") or ""
+    fields.require("endpoint")
+    endpoint = fields.choice("endpoint", ENDPOINTS)
+    fields.require("completion_window")
+    fields.choice("completion_window", ("24h",))
+    metadata = read_metadata(fields)
+    expires_at = files.read_expiry(fields, "output_expires_after")
+    progress = fields.boolean("progress") or False
+    fields.finish()
+    _check_file(store, file_id)
+    created = now()
+    body: Json = {
+        "id": new_id("batch").replace("-", "_"),  # as OpenAI's begin
+        "object": "batch",
+        "endpoint": endpoint,
+        "model": None,
+        "errors": None,
+        "input_file_id": file_id,
+        "completion_window": "24h",
+        "status": "validating",
+        "output_file_id": None,
+        "error_file_id": None,
+        "created_at": created,
+        "expires_at": created + _WINDOW_SECONDS,
+        **{f"{status}_at": None for status in _TIMES},
+        "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        "usage": None,
+        "metadata": metadata,
+    }
+    # The files that may come of it have their ids from the start: finalizing may be interrupted.
+    seconds = None if expires_at is None else expires_at - created
+    body[LOCAL] = {"expires_after": seconds, "output": new_id("file"), "error": new_id("file")}
+    try:
+        batches.start(body, file_id, files.CONTENT, progress=progress)
+    except MissingError:
+        raise _no_file(file_id) from None
+    return _shown(body)
+
+
+def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+    """GET /batches/{id}."""
+    fields.finish()
+    check_query(query)
+    body = _find(store, id)
+    batches.look(body)
+    return _shown(body)
+
+
+def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+    """GET /batches: newest first."""
+    fields.finish()
+    paging = read_paging(query, default_order="desc")
+    try:
+        page = store.list(KIND, after=paging.after, limit=paging.limit, descending=paging.descending)
+    except MissingError:
+        raise unknown_after("Batch", paging.after) from None
+    for body in page.data:
+        batches.look(body)
+    return list_object(Page([_shown(body) for body in page.data], page.has_more))
+
+
+def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+    """POST /batches/{id}/cancel: what was answered already becomes its files; again and again if one likes."""
+    fields.finish()
+    check_query(query)
+    body = store.update(KIND, id, _cancelling)
+    if body is None:
+        raise _unknown(id)
+    if body["status"] not in ("cancelling", "cancelled", "finalizing"):
+        raise BadRequest(
+            f"Cannot cancel a batch with status '{body['status']}': it has ended.", param="batch_id", code="batch_ended"
+        )
+    batches.wake(id)
+    batches.look(body)
+    return _shown(body)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _cancelling(body: Json) -> Json:
+    if body["status"] not in UNFINISHED or body["status"] in ("finalizing", "cancelling"):
+        return body
+    return {**body, "status": "cancelling", "cancelling_at": now()}
+
+
+def _check_file(store: Store, id: str) -> None:
+    try:
+        file = files.find(store, id)
+    except NotFound:
+        raise _no_file(id) from None
+    if file["purpose"] != "batch":
+        raise BadRequest(
+            f"Invalid 'input_file_id': the file '{id}' has the purpose '{file['purpose']}'. Upload one with "
+            "purpose='batch'.",
+            param="input_file_id",
+            code="invalid_value",
+        )
+
+
+def _no_file(id: str) -> BadRequest:
+    return BadRequest(
+        f"Invalid 'input_file_id': there is no file '{id}'. Upload one with client.files.create(purpose='batch').",
+        param="input_file_id",
+        code="file_not_found",
+    )
+
+
+def _find(store: Store, id: str) -> Json:
+    body = store.get(KIND, id)
+    if body is None:
+        raise _unknown(id)
+    return body
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"No batch found with id '{id}'.", param="batch_id", code="batch_not_found")
+
+
+def _shown(body: Json) -> Json:
+    """As callers see it."""
+    return {name: value for name, value in body.items() if name != LOCAL}

@@ -1,0 +1,184 @@
+"""Files that were uploaded, or that batches have made: POST /files, GET and DELETE /files/{id}, their content and list.
+
+Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/files) and the SDK's types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..errors import BadRequest, NotFound
+from ..prompt.messages import encodable
+from ..state.store import Json, Kind, MissingError, Store
+from .fields import Fields
+from .paging import check_query, list_object, read_paging, unknown_after, url_value
+from .request_fields import new_id, now
+
+KIND: Final = "file"
+CONTENT = "content"
+"""The part of a stored file that holds its pieces, each a JSON object with `text`."""
+
+_PIECE_BYTES = 256 * 2**10
+_LARGEST_LIST = 10_000
+_MOST_BYTES = 512 * 2**20
+_ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
+
+
+def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
+    """POST /files: the content comes as `file`, as the SDK's multipart bodies have it."""
+    check_query(query)
+    purpose, expires_at = fields.string("purpose"), read_expiry(fields, "expires_after")
+    name, content = _read_upload(fields.require("file"))
+    fields.finish()
+    if purpose is None:
+        raise BadRequest.missing("purpose")
+    if purpose != "batch":
+        raise BadRequest(
+            f"Invalid value: '{purpose}'. Supported values are: 'batch'. Files have no other use here: pass images and "
+            "other media in the messages themselves.",
+            param="purpose",
+            code="invalid_value",
+        )
+    body = describe(name, len(content), "batch", expires_at)
+    pieces = (content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES))
+    store.save(KIND, body["id"], body)
+    for number, piece in enumerate(pieces):
+        store.add_numbered(KIND, body["id"], CONTENT, [(number, {"text": piece.decode("utf-8", _ANY_BYTES)})])
+    return body
+
+
+def retrieve(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+    """GET /files/{id}."""
+    fields.finish()
+    check_query(query)
+    return find(store, id)
+
+
+def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> bytes:
+    """GET /files/{id}/content."""
+    fields.finish()
+    check_query(query)
+    find(store, id)
+    return b"".join(read_pieces(store, KIND, id, CONTENT))
+
+
+def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+    """DELETE /files/{id}. Batches that were made of it go on."""
+    fields.finish()
+    check_query(query)
+    find(store, id)
+    store.delete(KIND, id)
+    return {"id": id, "object": "file", "deleted": True}
+
+
+def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+    """GET /files: newest first unless the caller asks otherwise."""
+    fields.finish()
+    purpose = Fields(query).string("purpose")
+    paging = read_paging(query, default_order="desc", others=("purpose",), largest=_LARGEST_LIST, default=_LARGEST_LIST)
+
+    def wanted(body: Json) -> bool:
+        return purpose in (None, body["purpose"]) and not _has_expired(body)
+
+    try:
+        page = store.list(KIND, after=paging.after, limit=paging.limit, descending=paging.descending, where=wanted)
+    except MissingError:
+        raise unknown_after("File", paging.after) from None
+    return list_object(page)
+
+
+# -- for batches ------------------------------------------------------------------------------------------------------
+
+
+def describe(name: str, size: int, purpose: str, expires_at: int | None) -> Json:
+    """The JSON of a new file.
+
+    Args:
+        name: of the file.
+        size: in bytes.
+        purpose: "batch" or "batch_output".
+        expires_at: seconds since 1970; None: it stays.
+    """
+    return {
+        "id": new_id("file"),
+        "object": "file",
+        "bytes": size,
+        "created_at": now(),
+        "expires_at": expires_at,
+        "filename": name,
+        "purpose": purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def find(store: Store, id: str) -> Json:
+    """A file's JSON; one that has expired is removed.
+
+    Raises:
+        NotFound: there is none.
+    """
+    body = store.get(KIND, id)
+    if body is not None and _has_expired(body):
+        store.delete(KIND, id)
+        body = None
+    if body is None:
+        raise NotFound(f"No such File object: {id}", param="id", code="file_not_found")
+    return body
+
+
+def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]:
+    """The content of a file, or of what was made of one, piece by piece; it ends early where that is deleted."""
+    at = -1
+    while True:
+        try:
+            found = store.numbered(kind, id, part, after=at, limit=1)
+        except MissingError:
+            return
+        if not found:
+            return
+        [(at, item)] = found
+        yield item["text"].encode("utf-8", _ANY_BYTES)
+
+
+def read_expiry(fields: Fields, name: str) -> int | None:
+    """`expires_after`: the time in seconds since 1970, from an hour to 30 days from now; None: never."""
+    given = fields.mapping(name)
+    if given is None:
+        return None
+    inner = Fields({f"{name}.{key}": url_value(value) for key, value in given.items()})
+    inner.require(f"{name}.anchor")
+    inner.choice(f"{name}.anchor", ("created_at",))
+    inner.require(f"{name}.seconds")
+    seconds = inner.integer(f"{name}.seconds", 3600, 2_592_000)
+    inner.finish()
+    return None if seconds is None else now() + seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _has_expired(body: Json) -> bool:
+    return body["expires_at"] is not None and body["expires_at"] <= now()
+
+
+def _read_upload(value: Any) -> tuple[str, bytes]:
+    """Name and content of what was uploaded: bytes, an open file, or a tuple of a name and one of these."""
+    name: object = None
+    if isinstance(value, tuple | list) and len(value) >= 2:
+        name, value = value[0], value[1]
+    if name is None:
+        name = os.path.basename(str(getattr(value, "name", "upload")))
+    if hasattr(value, "read"):
+        if hasattr(value, "seek") and value.seekable():
+            value.seek(0)  # as a transport would, which a retry makes read it again
+        value = value.read()
+    if isinstance(value, str):
+        value = value.encode("utf-8", _ANY_BYTES)
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise BadRequest.wrong_type("file", "bytes, an open file, or a tuple of a name and one of these", value)
+    if len(value) > _MOST_BYTES:
+        raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and at most 512 MiB are kept.", param="file")
+    return encodable(str(name), "file"), bytes(value)

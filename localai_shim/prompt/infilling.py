@@ -1,0 +1,98 @@
+"""Prompts that have a model fill in what is missing between two texts, for tokenizers with tokens for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .caller_text import CallerText
+from .template import ChatTokenizer
+
+
+class _Tokens(NamedTuple):
+    """How a family of models marks the parts."""
+
+    prefix: str
+    suffix: str
+    middle: str
+    """Behind both; empty where nothing is."""
+    suffix_first: bool = False
+    ends: tuple[str, ...] = ()
+    """What an answer may end with, beside the marks and the ends of sequences."""
+
+
+_FAMILIES = (
+    # Qwen2.5-Coder (https://github.com/QwenLM/Qwen2.5-Coder, "Fill in the middle" and "Repository level"),
+    # CodeGemma (https://huggingface.co/google/codegemma-2b)
+    _Tokens(
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        ends=("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>", "<|endoftext|>"),
+    ),
+    # StarCoder (https://huggingface.co/bigcode/starcoder, "Fill-in-the-middle")
+    _Tokens("<fim_prefix>", "<fim_suffix>", "<fim_middle>", ends=("<fim_pad>", "<file_sep>", "<|endoftext|>")),
+    # DeepSeek-Coder (https://github.com/deepseek-ai/DeepSeek-Coder, "Code Insertion")
+    _Tokens("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    # CodeLlama (https://github.com/meta-llama/codellama, `infilling_prompt_tokens`)
+    _Tokens("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
+    # Codestral (https://github.com/mistralai/mistral-common, `encode_fim`)
+    _Tokens("[PREFIX]", "[SUFFIX]", "", suffix_first=True, ends=("[MIDDLE]",)),
+)
+_BEFORE = "\N{WHITE SMILING FACE}"  # tokenised before a text that no space is to be put before, as CodeLlama does
+
+
+@dataclass(frozen=True, slots=True)
+class InfillingFormat:
+    """Token ids of a model's marks."""
+
+    prefix: int
+    suffix: int
+    middle: int | None
+    suffix_first: bool
+    ends: frozenset[int]
+    """An answer ends before these."""
+
+
+def find_infilling(tokenizer: ChatTokenizer) -> InfillingFormat | None:
+    """How a model fills in; None where its tokenizer has no tokens for it."""
+    ids = tokenizer.vocabulary
+    for family in _FAMILIES:
+        marks = [text for text in (family.prefix, family.suffix, family.middle) if text]
+        if all(text in ids for text in marks):
+            ends = frozenset(ids[text] for text in (*marks, *family.ends) if text in ids)
+            return InfillingFormat(
+                ids[family.prefix], ids[family.suffix], ids.get(family.middle), family.suffix_first, ends
+            )
+    return None
+
+
+def infilling_prompt(
+    format: InfillingFormat, tokenizer: ChatTokenizer, before: str, behind: str, *, raw: bool
+) -> list[int]:
+    """The tokens of a prompt that asks for what is missing between two texts.
+
+    Args:
+        raw: control tokens that the texts spell become such tokens; otherwise all of them is text.
+    """
+    beginning = tokenizer.encode("")
+    prefix = [format.prefix, *_encode(tokenizer, before, raw)]
+    suffix = [format.suffix, *_encode_behind(tokenizer, behind, raw)]
+    parts = [*suffix, *prefix] if format.suffix_first else [*prefix, *suffix]
+    return [*beginning, *parts] if format.middle is None else [*beginning, *parts, format.middle]
+
+
+def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
+    tokens = tokenizer.control_tokens
+    if raw or not tokens.occur_in(text):
+        return tokenizer.encode_marker(text)
+    caller = CallerText(tokens)
+    return caller.clean(tokenizer.encode_marker(caller.restore(caller.mask(text))))
+
+
+def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
+    """As `_encode`, without the space that tokenizers of sentencepiece put before a text."""
+    if tokenizer.token_bytes.kind == "byte_level":
+        return _encode(tokenizer, text, raw)
+    alone, ids = tokenizer.encode_marker(_BEFORE), _encode(tokenizer, _BEFORE + text, raw)
+    return ids[len(alone) :] if ids[: len(alone)] == alone else _encode(tokenizer, text, raw)
