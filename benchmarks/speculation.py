@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from localai_shim import AsyncLocalOpenAI
@@ -15,6 +16,7 @@ from localai_shim.builtin import CHECKPOINT
 from localai_shim.engine import speculation
 from localai_shim.engine.drafts import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
+from tests.drafting import split
 
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread
@@ -23,11 +25,13 @@ from .timeline import Run, StreamTimes
 EDIT_EVERY = 40  # characters of a prediction, of which one is another
 ACCEPTANCE, ORACLE_DRAFTS = 0.8, 4
 KEYS = ("identification_number_of_the_customer", "preferred_language_of_correspondence", "date_of_the_last_delivery")
-TARGETS: dict[str, dict[int, float]] = {
+DRAFT_LAYERS, LATER_SHARE = 4, 0.05  # one layer in so many drafts; what the later ones add is scaled by this
+TARGETS: dict[str, dict[int, float | None]] = {
     "prediction with small edits": {1: 3.0, 8: 2.0, 32: 1.5},
     "forced tokens of a schema": {1: 1.5, 8: 1.5},
     f"oracle, acceptance {ACCEPTANCE}, {ORACLE_DRAFTS} drafts": {1: 2.0, 8: 1.6},
     "text that does not repeat": {1: 0.97, 8: 0.97, 32: 0.97},
+    "a draft model, the first quarter of the layers": {1: None, 8: None},
 }
 
 Fields = Sequence[dict[str, Any]]
@@ -74,11 +78,11 @@ class Pair:
         self.off, self.on = off, on
 
     @classmethod
-    def of(cls, model: Path, *drafters: Drafter) -> Pair:
+    def of(cls, model: Path, *drafters: Drafter, draft_model: Path | None = None) -> Pair:
         """Two clients of a folder, the one with these drafters; none: with its own."""
         off = AsyncLocalOpenAI(model=model, speculation="off", keep_alive=0)
         with drafting(*drafters):
-            on = AsyncLocalOpenAI(model=model, speculation="auto", keep_alive=0)
+            on = AsyncLocalOpenAI(model=model, speculation="auto", draft_model=draft_model, keep_alive=0)
             asyncio.run(_stream(on, {"messages": [{"role": "user", "content": "Hello"}]}, 4))
         return cls(off, on)
 
@@ -159,7 +163,7 @@ def edited(text: str) -> str:
 def measure(bench: Bench) -> Section:
     new_tokens = max(bench.new_tokens, 128)
     found: dict[str, Found] = {}
-    for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh), strict=True):
+    for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh, _drafted), strict=True):
         counts = [count for count in bench.streams if count in targets]
         found[name] = part(bench, counts, new_tokens)
     figures = [
@@ -240,3 +244,15 @@ def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
         return [{"messages": p.messages, "temperature": 1.0, "seed": i} for i, p in enumerate(prompts.take(count))]
 
     return pair.compare(counts, fields, new_tokens, bench.repeats)
+
+
+def _drafted(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
+    """Greedy tokens of a random model whose later layers add little: its first ones alone say most of the same."""
+    layers = max(1, bench.config["num_hidden_layers"] // DRAFT_LAYERS)
+    with TemporaryDirectory() as folder:
+        large, small = split(bench.folder, Path(folder) / "models", layers, LATER_SHARE)
+        pair = Pair.of(large, ForcedTokens(), draft_model=small)
+        prompts = bench.prompts_of(64, seed=11)
+        return pair.compare(
+            counts, lambda count: [{"messages": p.messages} for p in prompts.take(count)], new_tokens, bench.repeats
+        )

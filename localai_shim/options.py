@@ -16,6 +16,7 @@ from .types import EngineLike
 ModelPath = str | os.PathLike[str]
 KEEP_ALIVE = 60.0
 SPECULATION = "off"
+DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
@@ -115,6 +116,15 @@ class RunOptions(TypedDict, total=False):
             choices=("auto", "off"),
         ),
     ]
+    draft_model: Annotated[
+        ModelPath | None,
+        Option(
+            "A small model with the same vocabulary, a folder or a hub id, whose guesses are run as well: "
+            "`speculation` is `'auto'` with it. Another vocabulary, recurrent layers, or a `model` that takes one "
+            "token at a time fail loading; `ValueError` together with `speculation='off'`."
+        ),
+    ]
+    draft_tokens: Annotated[int | None, Option("Most tokens that it guesses per step: up to 15 (4 by default).")]
 
 
 class EngineOptions(RunOptions, total=False):
@@ -189,7 +199,7 @@ def model_options(given: LocalOptions) -> ModelOptions:
 
     Raises:
         FileNotFoundError: `adapter_path` holds no adapters.
-        ValueError: one of them is out of range, or no number.
+        ValueError: one of them is out of range, no number, or has no effect.
     """
     made: dict[str, Any] = {}
     for name in (*LoadOptions.__annotations__, *RunOptions.__annotations__):
@@ -203,6 +213,7 @@ def model_options(given: LocalOptions) -> ModelOptions:
         made[name] = value
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
+    _check_drafts(made)
     if "adapter_path" in made:
         made["adapter_path"] = _adapter(made["adapter_path"])
     if "cache_dir" in made:
@@ -234,6 +245,15 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
     unknown = sorted(given.keys() - ModelOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there are no such options: {', '.join(unknown)}")
+
+
+def _check_drafts(made: Mapping[str, Any]) -> None:
+    if "draft_model" in made and made.get("speculation") == "off":
+        raise ValueError("`draft_model` has no effect with `speculation='off'`: leave one of them out")
+    if "draft_tokens" in made and "draft_model" not in made:
+        raise ValueError("`draft_tokens` has no effect without `draft_model`: pass a model that drafts as well")
+    if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
+        raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
 
 
 def _check_option(name: str, value: Any) -> None:

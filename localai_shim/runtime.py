@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         raise ValueError("`models` is empty: pass at least one name and path")
     require_backend()
     try:
+        if (draft := options.get("draft_model")) is not None:
+            options["draft_model"] = resolve_path(draft)
         paths = models or {"": model}
         sources = {name: Source(resolve_path(path), options, progress) for name, path in paths.items()}
     except ModelLoadError as error:
@@ -182,15 +185,18 @@ def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None
 
 def _files(source: Source) -> list[tuple[str, int, int]]:
     """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
-    paths = (source.path, source.options.get("adapter_path"))
+    paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
     folders = [Path(path) for path in paths if path and os.path.isdir(path)]
     found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
 def _start(source: Source) -> Engine[Servable]:
-    from .adapters.loading import load_model
+    from .adapters.loading import load_draft_model, load_model
     from .engine.engine import Engine
+
+    path = source.options.get("draft_model")
+    draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
 
     def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
@@ -200,7 +206,7 @@ def _start(source: Source) -> Engine[Servable]:
             _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
         return model
 
-    return Engine(start, source.options, name=source.name)
+    return Engine(start, source.options, name=source.name, load_draft=draft or None)
 
 
 def _forget_engines() -> None:

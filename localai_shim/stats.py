@@ -127,7 +127,8 @@ class EngineStats:
     stall_seconds: Percentiles = _NOTHING
     """How long running rows waited for prompts, the last 1,024 times that they did."""
     drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
-    """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about)."""
+    """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about), "model"
+    (`draft_model`)."""
     backend: str = ""
     """What computes: the device, and on a CPU the BLAS that was found."""
     modalities: tuple[str, ...] = ()

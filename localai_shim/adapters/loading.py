@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import LoadOptions
-from ..types import Task
+from ..types import ModelLoadError, Task
 from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
@@ -31,6 +31,42 @@ def load_model(
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
     return load_as(lambda path: _kind(path, options), path_or_id, options, name, progress)
+
+
+def load_draft_model(
+    path_or_id: str, options: LoadOptions, model: Servable, progress: bool | None = None
+) -> TextModel | None:
+    """Load the model that drafts for another one, which was loaded with these options; see `load_model`.
+
+    Returns:
+        None for a model that does not generate.
+
+    Raises:
+        ModelLoadError: as `load_model`; or it has another vocabulary, or does not generate itself.
+    """
+    if not isinstance(model, TextModel):
+        return None
+    try:
+        how = LoadOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
+        draft = load_model(path_or_id, how, progress=progress)
+    except ModelLoadError as error:
+        what = f"draft_model: {error}"
+        raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
+    if not isinstance(draft, TextModel):
+        raise ModelLoadError(f"draft_model: '{draft.name}' does not generate text")
+    vocabularies = [dict(each.tokenizer.get_vocab()) for each in (model, draft)]
+    if vocabularies[0] != vocabularies[1]:
+        raise ModelLoadError(_another_vocabulary(model.name, draft.name, *vocabularies))
+    return draft
+
+
+def _another_vocabulary(model: str, draft: str, its: dict[str, int], drafts: dict[str, int]) -> str:
+    other = next(token for token in sorted({**its, **drafts}) if its.get(token) != drafts.get(token))
+    return (
+        f"draft_model: '{draft}' has another vocabulary than '{model}': {len(drafts)} tokens and {len(its)}, and "
+        f"{other!r} is {drafts.get(other, 'none')} in the one and {its.get(other, 'none')} in the other. Drafts are "
+        "token ids: choose a model with the same tokenizer, often a smaller one of the same family."
+    )
 
 
 def _kind(path: Path, options: LoadOptions) -> type[Servable]:

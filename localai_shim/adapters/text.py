@@ -9,7 +9,9 @@ import logging
 import os
 import resource
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -157,7 +159,8 @@ class TextModel:
         self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
-        self.encode: Any = decoder_encoder(self._decoder or model, self._plain_cache, path)
+        plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
+        self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
         self.embedding = None if self.encode is None else self.encode.embedding
         self.score: Any = find_judge(model, self.encode, tokenizer, config)
         self.reranking = None if self.score is None else self.score.reranking

@@ -170,8 +170,8 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows' caches, free slots and places included."""
-        return self._cache.nbytes
+        """Bytes of the rows' caches, those of what drafts for them too, free slots and places included."""
+        return self._cache.nbytes + (0 if self._speculation is None else self._speculation.nbytes)
 
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""

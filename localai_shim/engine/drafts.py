@@ -52,6 +52,11 @@ class CostlyDrafter(Drafter, Protocol):
         """Drafts of a row in one step."""
         ...
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it keeps of rows."""
+        ...
+
     def cost(self, rows: int, drafts: int, step: float | None) -> float:
         """What so many drafts for each of so many rows take, in ordinary steps of so many seconds; None: not known."""
         ...

@@ -11,13 +11,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..types import EmbeddingRequest, EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
 from .inbox import Cancel, Inbox, Submit
-from .loop import Loop, ModelT
+from .loop import Loaded, Loop, ModelT
+from .model import Model
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -29,20 +31,28 @@ class Engine(Generic[ModelT]):
         load: makes the model; called once, on the engine thread, because MLX arrays must not cross threads.
         options: see `EngineOptions`.
         name: of the thread.
+        load_draft: makes the model that drafts for the one that was loaded, on the same thread; None: there is none.
 
     `submit` and `cancel` may be called from any thread, `cancel` from finalizers too. The thread ends on `close`, at
     interpreter exit, and when nobody holds the engine any more.
     """
 
     def __init__(
-        self, load: Callable[[], ModelT], options: EngineOptions | None = None, *, name: str = "model"
+        self,
+        load: Callable[[], ModelT],
+        options: EngineOptions | None = None,
+        *,
+        name: str = "model",
+        load_draft: Callable[[ModelT], Model | None] | None = None,
     ) -> None:
         if _forked:
             raise EngineClosedError(_FORKED)
         options = options or EngineOptions()
         check_names(options)
+        if options.get("draft_model") is not None and load_draft is None:
+            raise ValueError("`draft_model` says what `load_draft` loads: pass that as well")
         self._inbox: Inbox = queue.SimpleQueue()
-        self._loop = Loop(load, options, self._inbox, _ran)
+        self._loop = Loop(partial(_load, load, load_draft), options, self._inbox, _ran)
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
         # An abandoned engine's thread is told to end, and not joined: finalizers run anywhere, on event loops, too.
@@ -141,6 +151,11 @@ class Engine(Generic[ModelT]):
         """Raise EngineClosedError in a process that was forked from the engine's."""
         if self._pid != os.getpid():
             raise EngineClosedError(_FORKED)
+
+
+def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | None] | None) -> Loaded[ModelT]:
+    model = load()
+    return model, None if load_draft is None else load_draft(model)
 
 
 def _ran() -> None:

@@ -16,7 +16,7 @@ import mlx.core as mx
 from ..adapters import device
 from ..adapters.backend import describe_backend, is_out_of_memory
 from ..media import modalities
-from ..options import SPECULATION, EngineOptions
+from ..options import EngineOptions
 from ..stats import EngineStats
 from ..types import (
     EmbeddingRequest,
@@ -34,9 +34,9 @@ from ..types import (
     deliver_events,
     release_frames,
 )
-from . import speculation
-from .agreement import agreement, takes_several
+from .agreement import agreement
 from .batch import Batch
+from .draft_model import speculation_for
 from .embedding import EmbeddingJob, EmbeddingLane, decoding
 from .features import FeatureCache
 from .inbox import Cancel, Inbox, Submit, put_last
@@ -47,16 +47,18 @@ from .model import Encoder, Model
 from .prefix.cache import PrefixCache, default_budget
 from .row import Row, row_error
 from .scheduler import Scheduler
+from .speculation import Speculation
 
 log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
 Entry = Row | EmbeddingJob
+Loaded = tuple[ModelT, Model | None]
+"""A model, and the one that drafts for it."""
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk
 SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
 CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to the system
-
 
 MAX_ROWS = 64
 MAX_STALL_SECONDS = 0.05
@@ -70,7 +72,7 @@ class Loop(Generic[ModelT]):
     """What runs on the thread. It holds no reference to the `Engine`, so that an abandoned engine can be collected."""
 
     def __init__(
-        self, load: Callable[[], ModelT], options: EngineOptions, inbox: Inbox, ran: Callable[[], None]
+        self, load: Callable[[], Loaded[ModelT]], options: EngineOptions, inbox: Inbox, ran: Callable[[], None]
     ) -> None:
         """`ran` is called last of all, unless the interpreter is ending."""
         self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
@@ -92,7 +94,8 @@ class Loop(Generic[ModelT]):
         self._memory: Memory | Workspace | None = None
         self._lane: EmbeddingLane | None = None
         self._features = FeatureCache(0)
-        self._speculation: speculation.Speculation | None = None
+        self._speculation: Speculation | None = None
+        self._draft: Model | None = None
         self._meter = Meter()
         self._tickets: dict[Entry, Ticket] = {}
         self._rows: dict[Ticket, set[Entry]] = {}
@@ -207,7 +210,7 @@ class Loop(Generic[ModelT]):
 
     def _start(self) -> None:
         try:
-            self.model = self._load()
+            self.model, self._draft = self._load()
         except ModelLoadError as error:
             self.load_error = error
         except BaseException as error:
@@ -217,23 +220,24 @@ class Loop(Generic[ModelT]):
             self.load_error.__cause__ = error
         if self.model is not None:
             try:
-                self._set_up(cast(Model, self.model))
+                self._set_up(cast(Model, self.model), self._draft)
             except Exception as error:
                 self.load_error = ModelLoadError(
                     f"this model cannot be run: {error}", transient=is_out_of_memory(error)
                 )
                 self.load_error.__cause__ = error
-                self.model = None
+                self.model = self._draft = None
         if self.model is None:
             self.closing = True
         if self.load_error is not None:
             release_frames(self.load_error)
         self.ready.set()
 
-    def _set_up(self, model: Model) -> None:
+    def _set_up(self, model: Model, draft: Model | None) -> None:
         """Make what runs the model; one that only embeds is no more than an `Encoder`."""
         options = self._options
-        device.process.loaded(self, model.weight_bytes)
+        weights = model.weight_bytes + (0 if draft is None else draft.weight_bytes)
+        device.process.loaded(self, weights)
         self._lane = EmbeddingLane(
             model,
             self._emit,
@@ -253,15 +257,11 @@ class Loop(Generic[ModelT]):
         if not found.in_pieces:
             log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
         if fits_slots(model.new_cache()):
-            self._plan_memory(model, reuse_prompts=found.in_pieces)
+            self._plan_memory(model, draft, reuse_prompts=found.in_pieces)
         wanted = options.get("vision_cache_bytes")
-        self._features = FeatureCache(
-            int(FEATURES_SHARE * default_budget(model.weight_bytes)) if wanted is None else wanted
-        )
-        if options.get("speculation", SPECULATION) != "off" and found.together and (vocabulary := takes_several(model)):
-            self._speculation = speculation.Speculation(
-                speculation.own_drafters(), few_sizes=model.samples_on_device, vocabulary=vocabulary
-            )
+        self._features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
+        stall = options.get("max_stall") or MAX_STALL_SECONDS
+        self._speculation = speculation_for(model, draft, options, stall)
         self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation)
         self._scheduler = Scheduler(
             model,
@@ -276,18 +276,18 @@ class Loop(Generic[ModelT]):
             features=self._features,
         )
 
-    def _plan_memory(self, model: Model, *, reuse_prompts: bool) -> None:
+    def _plan_memory(self, model: Model, draft: Model | None, *, reuse_prompts: bool) -> None:
         """Measure what rows take, lower the context to what fits, and give the prefix cache its share."""
         options = self._options
         chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
-        self._memory = memory = Memory(model, options.get("memory_limit"), chunk)
+        self._memory = memory = Memory(model, options.get("memory_limit"), chunk, draft)
         longest = memory.longest()
         if longest is not None and (model.context_length is None or longest < model.context_length):
             if model.context_length is not None:
                 log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
             model.context_length = longest
         wanted = options.get("prefix_cache_bytes")
-        budget = min(default_budget(model.weight_bytes) if wanted is None else wanted, memory.budget)
+        budget = min(default_budget(memory.weights) if wanted is None else wanted, memory.budget)
         if budget > 0 and reuse_prompts:
             row, folder = model.new_cache(), options.get("cache_dir")
             most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
@@ -431,7 +431,11 @@ class Loop(Generic[ModelT]):
         """Return the memory of the model and of all rows to the system."""
         if self._memory is not None:
             self._memory.close()
-        self._batch = self._scheduler = self._lane = self._prefixes = self._memory = self._speculation = None
+        if self._speculation is not None and self._speculation.costly is not None:
+            self._speculation.costly.keep(())  # rows hold it, and it them
+        self._draft = self._batch = self._scheduler = self._lane = self._prefixes = self._memory = self._speculation = (
+            None
+        )
         self._features.clear()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None

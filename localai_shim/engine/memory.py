@@ -34,10 +34,11 @@ class Memory:
         model: whose caches they are; it is run once or twice.
         limit: most bytes for everything that MLX holds, weights included; None for `default_limit`.
         chunk: most prompt tokens per forward pass: sliding windows hold so many more while a prompt is prefilled.
+        draft: a model that drafts, whose caches rows have as well; None: there is none.
 
     Attributes:
         limit: as given.
-        weights: bytes of the model's own.
+        weights: bytes of the model's own, and of the one that drafts.
         budget: bytes for the caches of all rows and for the prefix cache. Engines without a limit of their own share
             what the others leave, so that it changes as engines come and go.
         free: bytes of free buffers that MLX may hold beside these.
@@ -49,17 +50,31 @@ class Memory:
         ValueError: its own limit leaves none; or this model's keys and values cannot be quantised in this way.
     """
 
-    def __init__(self, model: Model, limit: int | None, chunk: int) -> None:
+    def __init__(self, model: Model, limit: int | None, chunk: int, draft: Model | None = None) -> None:
+        self._chunk, self.limit, self.weights = chunk, limit, 0
+        self._padding = self._state = self.per_token = self.per_token_unquantised = 0
+        self._windows: list[tuple[int, int]] = []
+        """(bytes per token, most tokens) of each sliding window."""
+        for each in (model, draft) if draft is not None else (model,):
+            self._measure(each)
+        self.budget = self.free = 0
+        with _lock:
+            _memories.add(self)
+            _share_out()
+        if self.longest() == 0:
+            self.close()
+            raise (MemoryError if limit is None else ValueError)(self._too_little())
+
+    def _measure(self, model: Model) -> None:
+        """Add a model's weights, and what a row's caches take in it."""
         row = model.new_cache()
         model.prefill(StepInput(mx.array([[0]]), row))
         if is_packed(row):
             cache, _ = kv.join(None, [row])
             step = StepInput(mx.array([[0]]), cache.advance())
             mx.eval(model.forward(step))  # raises where its attention cannot read them
-        self._chunk, self._padding = chunk, kv.max_padding_bytes(model.weight_bytes)
-        self._state = self.per_token = self.per_token_unquantised = 0
-        self._windows: list[tuple[int, int]] = []
-        """(bytes per token, most tokens) of each sliding window."""
+        self.weights += model.weight_bytes
+        self._padding += kv.max_padding_bytes(model.weight_bytes)
         for layer in leaves(kv.read_row(row)):
             size = sum(array.nbytes for array in layer.arrays if array is not None)
             if not isinstance(layer, KeyValues):
@@ -69,15 +84,6 @@ class Memory:
             else:
                 self.per_token += size
                 self.per_token_unquantised += _unquantised(layer, size)
-        del row
-        self.limit, self.weights = limit, model.weight_bytes
-        self.budget = self.free = 0
-        with _lock:
-            _memories.add(self)
-            _share_out()
-        if self.longest() == 0:
-            self.close()
-            raise (MemoryError if limit is None else ValueError)(self._too_little())
 
     def close(self) -> None:
         """Leave this engine's share to others; it has ended."""

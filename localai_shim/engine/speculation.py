@@ -198,6 +198,11 @@ class Speculation:
     _refused: int = 0
     _run: list[_Guess | None] = field(default_factory=list)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what drafters keep of rows on the device."""
+        return 0 if self.costly is None else self.costly.nbytes
+
     def expects(self, rows: Sequence[Row]) -> bool:
         """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then.
 

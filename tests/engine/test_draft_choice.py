@@ -151,3 +151,69 @@ def test_predictions_and_grammars_have_drafts_for_rows_that_have_them() -> None:
 def test_tokens_that_the_model_does_not_have_are_no_drafts() -> None:
     speculation = Speculation([Says(0.9, (4, 400)), Says(0.9, (5,))], vocabulary=400, costs=measured(1, {2: 1.0}))
     assert speculation.drafts([row([5, 6])]) == [[5]]
+
+
+class Costly(Says):
+    """As long as its passes take this share of a step."""
+
+    most, nbytes = 4, 0
+
+    def __init__(self, trust: float, share: float) -> None:
+        super().__init__(trust)
+        self.share = share
+
+    def takes(self, row: Row) -> bool:
+        return not row.request.prediction
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        return self.share * drafts
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        raise AssertionError("the batch says who runs")
+
+
+CHEAP_STEPS = {2: 1.0, 3: 1.0, 5: 1.05}
+
+
+@pytest.mark.parametrize(
+    ("trust", "share", "drafts"), [(0.9, 0.05, 4), (0.7, 0.2, 2), (0.8, 0.9, 0), (0.3, 0.1, 1), (0.1, 0.1, 0)]
+)
+def test_a_source_that_takes_time_is_asked_for_as_many_as_pay(trust: float, share: float, drafts: int) -> None:
+    costly, one = Costly(trust, share), row([5, 6], [8])
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
+    assert speculation.expects([one]) is (drafts > 0)
+    assert costly.asked == 0, "not before they are run"
+    chosen = speculation.drafts([one])
+    assert len(chosen[0] if chosen else []) == drafts
+    assert costly.asked == (drafts > 0)
+
+
+def test_it_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more() -> None:
+    rows = [row([5, 6], [8]), row([5, 6], [8], prediction=(1,)), row([5, 6], [8], speculation=False)]
+    costs = measured(3, CHEAP_STEPS)
+    assert Speculation([], costs=costs, costly=Costly(0.9, 0.1)).drafts(rows) == [[7] * 4, [], []]
+    sure, unsure, costly = Says(0.97, (3, 3)), Says(0.3, (3, 3)), Costly(0.9, 0.1)
+    for source, drafts in ((sure, [3, 3]), (unsure, [7] * 4)):
+        alike = [row([5, 6], [8]) for _ in range(3)]
+        assert Speculation([source], costs=costs, costly=costly).drafts(alike) == [drafts] * 3
+        assert costly.asked == (3 if source is unsure else 0)
+
+
+def test_its_own_time_is_no_part_of_what_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr("localai_shim.engine.speculation.time.perf_counter", lambda: next(clock))
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=Costly(0.9, 0.1))
+    speculation.drafts([row([5, 6], [8])])
+    assert speculation.spent == 2.5
+
+
+def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
+    costly, one = Costly(0.9, 0.1), row([5, 6], [8], max_tokens=2_000)
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
+    asked = []
+    for _ in range(600):
+        speculation.drafts([one])
+        asked.append(costly.asked)
+        one.advance(3, frozenset())
+    assert asked[60] == asked[200], "not as long as it was wrong"
+    assert asked[-1] > asked[200] and asked[-1] < 60

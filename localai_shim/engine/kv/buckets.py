@@ -116,6 +116,11 @@ class Buckets:
             for slot, count in self._buckets[name].settle(its).items()
         }
 
+    def rollback(self, tokens: Mapping[Place, int]) -> None:
+        """Remove the last tokens of rows, by place so many. Raises ValueError where the model's caches cannot."""
+        for (name, slot), count in tokens.items():
+            self._buckets[name].rollback(slot, count)
+
     @property
     def wants_compaction(self) -> bool:
         """Whether `compact` is worth its cost now."""

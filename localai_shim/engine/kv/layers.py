@@ -67,8 +67,8 @@ class LayerSlots(Protocol):
         """
         ...
 
-    def can_roll_back(self, length: int) -> bool:
-        """Whether the last tokens of a row of this length can be removed."""
+    def can_roll_back(self, length: int, tokens: int) -> bool:
+        """Whether so many of the last tokens of a row of this length can be removed."""
         ...
 
     def arrays(self) -> list[mx.array]: ...
@@ -241,8 +241,8 @@ class KeyValueSlots:
             arrays = [self._in_order(self._grid(i)[slot : slot + 1], length) for i in range(len(self._flat))]
         return KeyValues(length, tuple(arrays), self._ring, self._how, self._upstream)
 
-    def can_roll_back(self, length: int) -> bool:
-        return self._ring is None or length < self._ring.size
+    def can_roll_back(self, length: int, tokens: int) -> bool:
+        return self._ring is None or length < self._ring.size or tokens <= self._current.spare
 
     def arrays(self) -> list[mx.array]:
         return list(self._flat)
@@ -374,7 +374,7 @@ class StateSlots:
         arrays = (None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache)
         return States(tuple(arrays), self._upstream)
 
-    def can_roll_back(self, length: int) -> bool:
+    def can_roll_back(self, length: int, tokens: int) -> bool:
         return False
 
     def arrays(self) -> list[mx.array]:
@@ -407,8 +407,8 @@ class ListSlots:
     def read(self, slot: int, length: int, start: int = 0) -> Parts:
         return Parts(tuple(part.read(slot, length, start) for part in self._parts))
 
-    def can_roll_back(self, length: int) -> bool:
-        return all(part.can_roll_back(length) for part in self._parts)
+    def can_roll_back(self, length: int, tokens: int) -> bool:
+        return all(part.can_roll_back(length, tokens) for part in self._parts)
 
     def arrays(self) -> list[mx.array]:
         return [array for part in self._parts for array in part.arrays()]

@@ -154,7 +154,7 @@ class SlotCache:
         length = self._lengths[slot]
         if not 0 <= tokens <= length:
             raise ValueError(f"a row of {length} tokens cannot be rolled back by {tokens}")
-        if tokens and not all(layer.can_roll_back(length) for layer in self._layers):
+        if tokens and not all(layer.can_roll_back(length, tokens) for layer in self._layers):
             raise ValueError("this model's caches cannot be rolled back")
         self._lengths[slot] = length - tokens
 
