@@ -76,7 +76,7 @@ MAY = {
     "testing.cassettes": "call client endpoints endpoints.responses errors reranking testing types",
     "grammar": "output types",
     "__main__": "cli",
-    "cli": "adapters client content engine options sources stats types",  # runs models, and measures them bare
+    "cli": "adapters client content engine lines options sources stats types",  # runs models, and measures them bare
     "output": "types",
     "options": "media types",
     "state": "types",

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from ..types import VERSION, BackendMissingError, EngineError
-from . import bench, chat, doctor, models
+from . import batch, bench, chat, doctor, models
 
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C has ended
-COMMANDS = {"chat": chat, "models": models, "doctor": doctor, "bench": bench}
+COMMANDS = {"chat": chat, "batch": batch, "models": models, "doctor": doctor, "bench": bench}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
