@@ -101,7 +101,8 @@ class Pair:
                 for number in range(repeats + 1):
                     made = fields(count)
                     for client, its in zip((self.off, self.on), rates, strict=True):
-                        rate = run(client, made, new_tokens).decode_rate
+                        ran = run(client, made, new_tokens)
+                        rate = ran.decode_rate or ran.whole_rate
                         if number:  # the first ones warm up, and steps' costs are learned
                             its.append(rate)
                 found[count] = rates
@@ -159,20 +160,21 @@ def edited(text: str) -> str:
 def measure(bench: Bench) -> Section:
     new_tokens = max(bench.new_tokens, 128)
     found: dict[str, Found] = {}
+    figures: list[Figure] = []
     for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh), strict=True):
         counts = [count for count in bench.streams if count in targets]
         found[name] = part(bench, counts, new_tokens)
-    figures = [
-        Figure(
-            f"{name}, {count} streams: decode rate / without",
-            ratios(on, off),
-            TARGETS[name][count],
-            note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
-        )
-        for name, by_count in found.items()
-        for count, (off, on) in by_count.items()
-    ]
-    print_figures(figures)
+        its = [
+            Figure(
+                f"{name}, {count} streams: decode rate / without",
+                ratios(on, off),
+                TARGETS[name][count],
+                note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
+            )
+            for count, (off, on) in found[name].items()
+        ]
+        print_figures(its)
+        figures += its
     return Section(figures, {name: {str(n): rates for n, rates in each.items()} for name, each in found.items()})
 
 
