@@ -130,7 +130,7 @@ def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
 
 def test_a_guess_that_may_well_be_wrong_does_not_keep_a_step_from_being_built_ahead() -> None:
     says, one = Says(0.3), row([5, 6])
-    speculation = Speculation([says], costs=measured(1, {tokens: 1.05 for tokens in (2, 3, 5, 9, 16)}))
+    speculation = Speculation([says], costs=measured(1, dict.fromkeys((2, 3, 5, 9, 16), 1.05)))
     assert not speculation.expects([one]) and speculation.drafts([one])
 
 
