@@ -16,6 +16,7 @@ from localai_shim.engine import speculation
 from localai_shim.engine.drafts import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
 
+from . import switching
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread
 from .timeline import Run, StreamTimes
@@ -207,7 +208,11 @@ def _predictions(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 
 def _forced(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
-    record = {"type": "object", "properties": {key: {"type": "boolean"} for key in KEYS}, "required": list(KEYS)}
+    record: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: {"type": "boolean"} for key in KEYS},
+        "required": list(KEYS),
+    }
     record["additionalProperties"] = False
     rows = {"type": "array", "items": record, "minItems": 1_000}
     schema = {"type": "object", "properties": {"rows": rows}, "required": ["rows"], "additionalProperties": False}
@@ -235,10 +240,9 @@ def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     """Sampled tokens of a random model."""
-    pair = Pair.of(bench.folder)
     prompts = bench.prompts_of(64, seed=9)
-
-    def fields(count: int) -> Fields:
-        return [{"messages": p.messages, "temperature": 1.0, "seed": i} for i, p in enumerate(prompts.take(count))]
-
-    return pair.compare(counts, fields, new_tokens, bench.repeats)
+    blocks = 2 * switching.BLOCK_STEPS * (2 + 5 * bench.repeats)
+    return {
+        count: switching.compare(bench.folder, [prompt.tokens for prompt in prompts.take(count)], blocks)
+        for count in counts
+    }
