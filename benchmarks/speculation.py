@@ -18,6 +18,7 @@ from localai_shim.engine.drafts import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
 from tests.drafting import split
 
+from . import switching
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread
 from .timeline import Run, StreamTimes
@@ -105,7 +106,8 @@ class Pair:
                 for number in range(repeats + 1):
                     made = fields(count)
                     for client, its in zip((self.off, self.on), rates, strict=True):
-                        rate = run(client, made, new_tokens).decode_rate
+                        ran = run(client, made, new_tokens)
+                        rate = ran.decode_rate or ran.whole_rate
                         if number:  # the first ones warm up, and steps' costs are learned
                             its.append(rate)
                 found[count] = rates
@@ -163,20 +165,21 @@ def edited(text: str) -> str:
 def measure(bench: Bench) -> Section:
     new_tokens = max(bench.new_tokens, 128)
     found: dict[str, Found] = {}
+    figures: list[Figure] = []
     for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh, _drafted), strict=True):
         counts = [count for count in bench.streams if count in targets]
         found[name] = part(bench, counts, new_tokens)
-    figures = [
-        Figure(
-            f"{name}, {count} streams: decode rate / without",
-            ratios(on, off),
-            TARGETS[name][count],
-            note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
-        )
-        for name, by_count in found.items()
-        for count, (off, on) in by_count.items()
-    ]
-    print_figures(figures)
+        its = [
+            Figure(
+                f"{name}, {count} streams: decode rate / without",
+                ratios(on, off),
+                TARGETS[name][count],
+                note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
+            )
+            for count, (off, on) in found[name].items()
+        ]
+        print_figures(its)
+        figures += its
     return Section(figures, {name: {str(n): rates for n, rates in each.items()} for name, each in found.items()})
 
 
@@ -209,7 +212,11 @@ def _predictions(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 
 def _forced(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
-    record = {"type": "object", "properties": {key: {"type": "boolean"} for key in KEYS}, "required": list(KEYS)}
+    record: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: {"type": "boolean"} for key in KEYS},
+        "required": list(KEYS),
+    }
     record["additionalProperties"] = False
     rows = {"type": "array", "items": record, "minItems": 1_000}
     schema = {"type": "object", "properties": {"rows": rows}, "required": ["rows"], "additionalProperties": False}
@@ -237,13 +244,12 @@ def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 
 def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     """Sampled tokens of a random model."""
-    pair = Pair.of(bench.folder)
     prompts = bench.prompts_of(64, seed=9)
-
-    def fields(count: int) -> Fields:
-        return [{"messages": p.messages, "temperature": 1.0, "seed": i} for i, p in enumerate(prompts.take(count))]
-
-    return pair.compare(counts, fields, new_tokens, bench.repeats)
+    blocks = 2 * switching.BLOCK_STEPS * (2 + 5 * bench.repeats)
+    return {
+        count: switching.compare(bench.folder, [prompt.tokens for prompt in prompts.take(count)], blocks)
+        for count in counts
+    }
 
 
 def _drafted(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:

@@ -15,7 +15,7 @@ from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
 KEEP_ALIVE = 60.0
-SPECULATION = "off"
+SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
@@ -111,7 +111,7 @@ class RunOptions(TypedDict, total=False):
     speculation: Annotated[
         Literal["auto", "off"] | None,
         Option(
-            "Guess tokens and run several of a row in one step where that is faster: `'auto'` or `'off'` (default). "
+            "Guess tokens and run several of a row in one step where that is faster: `'auto'` (default) or `'off'`. "
             "Answers are the same.",
             choices=("auto", "off"),
         ),

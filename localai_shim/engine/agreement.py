@@ -69,21 +69,30 @@ def agreement(model: Model) -> Agreement:
 
 def takes_several(model: Model) -> int:
     """Whether rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
-    the vocabulary if they do, else 0.
+    the vocabulary if they do, else 0. Tried once, as `agreement` is.
     """
-    if model.fingerprint not in _several:
-        found = 0
-        if kv.fits_slots(model.new_cache()) and not model.one_token:
-            alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
-            allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-            agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
-            found = alone.shape[-1] if agrees else 0
-        _several[model.fingerprint] = found
-    return _several[model.fingerprint]
+    name = f"{model.fingerprint}-several"
+    if name not in _several:
+        words = _read(name)
+        if len(words) == 2 and words[0].isdigit():
+            _several[name] = int(words[0])
+        else:
+            _several[name] = _try_several(model)
+            _write(name, [str(_several[name])])
+    return _several[name]
 
 
 _several: dict[str, int] = {}
-"""By fingerprint."""
+"""By file name."""
+
+
+def _try_several(model: Model) -> int:
+    if model.one_token or not kv.fits_slots(model.new_cache()):
+        return 0
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
+    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
+    agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
+    return int(alone.shape[-1]) if agrees else 0
 
 
 def _try(model: Model) -> Agreement:
@@ -189,19 +198,28 @@ def _folder() -> Path:
 
 
 def _recall(fingerprint: str) -> Agreement | None:
-    try:
-        words = (_folder() / fingerprint).read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return None
-    return Agreement("in_pieces" in words, "together" in words) if words[-1:] == ["tried"] else None
+    words = _read(fingerprint)
+    return Agreement("in_pieces" in words, "together" in words) if words else None
 
 
 def _remember(fingerprint: str, found: Agreement) -> None:
+    _write(fingerprint, [name for name, holds in found._asdict().items() if holds])
+
+
+def _read(name: str) -> list[str]:
+    """What was found, "tried" behind it; nothing where nobody has tried."""
+    try:
+        words = (_folder() / name).read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+    return words if words[-1:] == ["tried"] else []
+
+
+def _write(name: str, words: Sequence[str]) -> None:
     """Best effort: where the folder cannot be written to, the next process tries again."""
-    words = [name for name, holds in found._asdict().items() if holds]
     with contextlib.suppress(OSError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{fingerprint}.{secrets.token_hex(4)}"
+        part = folder / f"{name}.{secrets.token_hex(4)}"
         part.write_text(" ".join([*words, "tried"]), encoding="ascii")
-        part.replace(folder / fingerprint)
+        part.replace(folder / name)

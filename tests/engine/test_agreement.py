@@ -19,6 +19,7 @@ from tests import vlm_architectures
 from tests.architectures import Alone, engine_of, text_model
 from tests.engine.harness import Running, generate, request
 from tests.samples import only
+from tests.tiny import VOCABULARY
 
 WARNING = "this model's code gives wrong results for several rows at once: it runs one row at a time"
 
@@ -140,6 +141,21 @@ def test_a_model_is_tried_once_and_by_no_later_process(monkeypatch: pytest.Monke
     forget(monkeypatch)
     assert agreement(model) == first  # type: ignore[arg-type]
     assert model.passes == tried
+
+
+def test_steps_of_several_tokens_are_tried_once_and_by_no_later_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Counted(text_model("qwen3"))
+    first = takes_several(model)  # type: ignore[arg-type]
+    tried = model.passes
+    assert tried and first == VOCABULARY
+    forget(monkeypatch)
+    assert takes_several(model) == first and model.passes == tried  # type: ignore[arg-type]
+    [note] = (tmp_path / "localai_shim" / "agreement").iterdir()
+    note.write_text("many tried")
+    forget(monkeypatch)
+    assert takes_several(model) == first and model.passes == 2 * tried  # type: ignore[arg-type]
 
 
 def test_another_model_and_other_options_are_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:

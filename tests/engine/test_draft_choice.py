@@ -9,7 +9,15 @@ import pytest
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.speculation import DRAFT_CAPS, FORGET_EVERY, MIN_STEPS, Speculation, StepCosts
+from localai_shim.engine.speculation import (
+    DRAFT_CAPS,
+    FORGET_EVERY,
+    IDLE_TOKENS,
+    MIN_STEPS,
+    SURE_IDLE_TOKENS,
+    Speculation,
+    StepCosts,
+)
 from localai_shim.types import SamplingParams
 from tests.architectures import text_model
 from tests.engine.constraints import Only
@@ -95,6 +103,44 @@ def test_a_source_that_was_wrong_is_not_run_any_more_until_it_is_right() -> None
         speculation.expects([one])
         one.advance(7, frozenset())
     assert speculation.expects([one])
+
+
+def test_a_source_without_guesses_is_asked_ever_more_rarely_and_a_sure_one_sooner() -> None:
+    unsure, sure = Says(0.25, ()), Says(0.9, ())
+    speculation, one = Speculation([sure, unsure], costs=measured(1, {2: 1.1})), row([5, 6], max_tokens=300)
+    for i in range(80):
+        assert not speculation.expects([one])
+        one.advance(3 + i, frozenset())
+    assert 8 <= unsure.asked <= 80 // IDLE_TOKENS + 4
+    assert sure.asked <= 80 // SURE_IDLE_TOKENS + 2
+
+
+def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
+    class Others(Says):
+        def takes(self, row: Row) -> bool:
+            return False
+
+    others, one = Others(0.9), row([5, 6])
+    speculation = Speculation([others], costs=measured(1, {2: 1.1}))
+    for _ in range(9):
+        assert not speculation.expects([one]) and speculation.drafts([one]) is None
+        one.advance(7, frozenset())
+    assert not others.asked
+
+
+def test_a_guess_that_may_well_be_wrong_does_not_keep_a_step_from_being_built_ahead() -> None:
+    says, one = Says(0.3), row([5, 6])
+    speculation = Speculation([says], costs=measured(1, dict.fromkeys((2, 3, 5, 9, 16), 1.05)))
+    assert not speculation.expects([one]) and speculation.drafts([one])
+
+
+def test_costs_are_those_of_good_steps_and_the_first_of_a_kind_does_not_count() -> None:
+    costs = StepCosts()
+    for seconds in (9.0, 1.0, 1.1, 1.0, 30.0):
+        costs.note(4, 1, seconds)
+    for seconds in (500.0, 1.5, 80.0, 1.6):
+        costs.note(4, 2, seconds)
+    assert costs.relative(4, 2) == pytest.approx(1.5)
 
 
 def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:

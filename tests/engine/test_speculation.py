@@ -110,6 +110,32 @@ def test_a_row_that_is_preempted_amid_its_drafts_goes_on_with_the_same_tokens(mo
         engine.close()
 
 
+def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
+    made = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
+    engine = engine_for("qwen3", EngineOptions(speculation="off"))
+    assert engine._loop._speculation is None
+    expected = outputs(engine, made)
+    engine.close()
+    engine = engine_for("qwen3")
+    same(outputs(engine, made), expected)
+    assert engine._loop._speculation is not None
+    engine.close()
+
+
+def test_first_tokens_come_by_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = request(prompt(3), GREEDY, 30)
+    engine = engine_for("qwen3")
+    [expected] = Running(engine, made).finish()
+    engine.close()
+    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
+    engine = engine_for("qwen3", AUTO)
+    for _ in range(2):
+        with steps_counted(engine) as sizes:
+            assert Running(engine, made).finish() == [expected]
+        assert sizes[0] == (1, 1) and any(tokens > 1 for _, tokens in sizes)
+    engine.close()
+
+
 def test_choices_of_one_prompt_have_drafts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [request(prompt(3), SamplingParams(seed=seed), 25) for seed in range(4)]
     engine = engine_for("qwen3")
