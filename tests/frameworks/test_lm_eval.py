@@ -18,7 +18,8 @@ from tests.frameworks.kit import framework
 
 lm_eval = framework("lm_eval")
 os.environ["HF_DATASETS_OFFLINE"] = "1"  # read when it imports datasets: they would ask for newer readers
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]  # what it imports warns, and takes long
+# What it imports warns, and takes long.
+pytestmark = [pytest.mark.weekly, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 
 ROWS: list[dict[str, Any]] = [
     {"question": "The capital of France is", "choices": ["Paris", "Rome", "a small town"], "gold": 0},
