@@ -359,7 +359,7 @@ def test_its_weights_and_caches_are_part_of_the_plan(pair: tuple[str, str], alwa
     alone, both = engine_of(large, memory_limit=2**30), engine_of(large, small, memory_limit=2**30)
     alone.wait()
     own, plan = drafter(both), both._loop._memory
-    assert plan is not None
+    assert isinstance(plan, Memory)
     assert plan.weights == alone.model.weight_bytes + own._model.weight_bytes
     assert both.stats().kv_bytes_per_token == alone.stats().kv_bytes_per_token * 10 // 8
     assert plan.row(300) > Memory(both.model, 2**30, 48).row(300)
