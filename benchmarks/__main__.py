@@ -94,14 +94,15 @@ def run_parts(options: argparse.Namespace, stack: ExitStack) -> None:
     for key, value in facts.items():
         print(f"{key}: {value}")
     print(f"work: prompts of {options.prompt_tokens} tokens, {options.new_tokens} new tokens\n", flush=True)
+    steps: Any = {"speculation": "off"}  # they are compared with steps of one token
     bench = Bench(
         folder=folder,
         config=config,
         model=model,
         tokenizer=tokenizer,
         bare=BareModel(model),
-        sync=stack.enter_context(closing(LocalOpenAI(model=folder, keep_alive=0))),
-        ours=AsyncLocalOpenAI(model=folder, keep_alive=0),
+        sync=stack.enter_context(closing(LocalOpenAI(model=folder, keep_alive=0, **steps))),
+        ours=AsyncLocalOpenAI(model=folder, keep_alive=0, **steps),
         prompts=Prompts(tokenizer, options.prompt_tokens),
         new_tokens=options.new_tokens,
         streams=options.streams,

@@ -117,7 +117,7 @@ def _client(
         loaded.warm_up()
         return loaded
 
-    engine = Engine(load, options)
+    engine = Engine(load, options or EngineOptions(speculation="off"))  # compared with steps of one token
     try:
         engine.wait()
         yield AsyncLocalOpenAI(engine=engine)
