@@ -120,10 +120,10 @@ async def _requests(client: openai.AsyncOpenAI, model: str, texts: Sequence[str]
 
 
 def _compare(client: AsyncLocalOpenAI, theirs: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> None:
-    """Both make the same vectors."""
-    apart = np.abs(_ours(client, texts) - theirs(texts)).max()
-    if apart > 1e-3:
-        raise RuntimeError(f"the vectors are {apart} apart")
+    """Both make the same vectors, as far as the device's float32 goes."""
+    cosine = (_ours(client, texts) * theirs(texts)).sum(axis=1).min()
+    if cosine < 0.999:
+        raise RuntimeError(f"a cosine of two vectors of one text is {cosine}")
 
 
 def _against_server(

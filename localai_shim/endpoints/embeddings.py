@@ -50,7 +50,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     cut = fields.boolean("truncate") or False
     priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
     fields.finish()
-    tokens = [_tokens(text, path, before, model, cut=cut) for path, text in texts.items()]
+    ids = _encode(texts, before, model)
+    tokens = [_fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
     skip = 0 if embedding.pools_prompt or not before else _prompt_tokens(before, model)
     request = EmbeddingRequest(tokens, priority=priority, skip=skip)
     return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), embedding=request)
@@ -118,14 +119,20 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
     return dimensions
 
 
-def _tokens(text: Text, path: str, before: str, model: ServedModel, *, cut: bool) -> list[int]:
-    """The token ids of a text, with what the model's tokenizer puts around it, unless they were given."""
-    assert model.embedding is not None
+def _encode(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
+    """Path -> token ids: those that were given, or a text's, with what the model's tokenizer puts around it."""
     tokenizer = model.tokenizer
-    if isinstance(text, str):
-        ids = tokenizer.encode(before + text)
-    else:
-        ids = [token_id(value, f"{path}[{i}]", tokenizer) for i, value in enumerate(text)]
+    strings = {path: before + text for path, text in texts.items() if isinstance(text, str)}
+    ids = dict(zip(strings, tokenizer.encode_all(list(strings.values())), strict=True))
+    for path, text in texts.items():
+        if not isinstance(text, str):
+            ids[path] = [token_id(value, f"{path}[{i}]", tokenizer) for i, value in enumerate(text)]
+    return ids
+
+
+def _fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: bool) -> list[int]:
+    """Token ids that the model takes: all of a text's, or as many as it may have."""
+    assert model.embedding is not None
     if not ids:
         raise BadRequest(
             f"Invalid '{path}': this model's tokenizer makes no token of {text!r}.", param=path, code="invalid_value"
@@ -141,7 +148,7 @@ def _tokens(text: Text, path: str, before: str, model: ServedModel, *, cut: bool
             code="context_length_exceeded",
         )
     end = len(ids)
-    while end and ids[end - 1] in tokenizer.special_ids and len(ids) - end < most:
+    while end and ids[end - 1] in model.tokenizer.special_ids and len(ids) - end < most:
         end -= 1
     return [*ids[: most - (len(ids) - end)], *ids[end:]]  # what ends a text stays: some models look there
 

@@ -16,6 +16,8 @@ from .model import Encoder
 from .pace import Pace
 from .row import row_error
 
+PASS_TOKENS = 16_384  # of a pass of several texts, padding included: GPUs run small models no slower for more
+IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
 LIKE_TOKENS = 8  # by which lengths may differ however short they are
@@ -96,7 +98,7 @@ class EmbeddingLane:
     ) -> None:
         self._model, self._emit, self._wait_for_step, self._meter = model, emit, wait_for_step, meter
         self._engine, self._most_tokens, self._max_stall = engine, most_tokens, max_stall
-        self._pace = Pace(max_stall)
+        self._pace, self._idle_pace = Pace(max_stall), Pace(IDLE_STALLS * max_stall)
         self._jobs: dict[EmbeddingJob, None] = {}
         self._alone: list[Text] = []
         """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
@@ -169,14 +171,16 @@ class EmbeddingLane:
         self._wait_for_step()
         start = time.monotonic()
         short = beside or self._has_neighbours
-        texts = self._choose(max(MIN_PASS_TOKENS, self._pace.chunk(self._max_stall)) if short else self._most_tokens)
+        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
+        texts = self._choose(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)))
         try:
             vectors = self._embed(texts)
         except Exception as error:
             self._failed(texts, error)
         else:
             tokens = len(texts) * max(len(job.request.texts[i]) for job, i in texts)
-            self._pace.note(tokens, time.monotonic() - start, 0)
+            for each in (self._pace, self._idle_pace):
+                each.note(tokens, time.monotonic() - start, 0)
             self._store(texts, vectors)
         seconds = (now := time.monotonic()) - start
         self._resumes = now + seconds * (1 / SHARE - 1)

@@ -37,7 +37,7 @@ from ..types import (
 from . import speculation
 from .agreement import agreement, takes_several
 from .batch import Batch
-from .embedding import EmbeddingJob, EmbeddingLane, decoding
+from .embedding import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
 from .features import FeatureCache
 from .inbox import Cancel, Inbox, Submit, put_last
 from .kv import can_batch, fits_slots
@@ -239,7 +239,7 @@ class Loop(Generic[ModelT]):
             self._emit,
             lambda: None if self._batch is None else self._batch.wait(),
             engine=self,
-            most_tokens=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
+            most_tokens=options.get("prefill_chunk", PASS_TOKENS),
             max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
             meter=self._meter,
         )

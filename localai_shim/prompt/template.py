@@ -103,6 +103,9 @@ class ChatTokenizer:
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
+        self.encode_all: Callable[[Sequence[str]], list[list[int]]] = getattr(
+            model, "encode_all", lambda texts: list(map(model.encode, texts))
+        )
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
