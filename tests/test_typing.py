@@ -23,7 +23,8 @@ from typing import assert_type
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
+from localai_shim.reranking import RerankResponse
 from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)
@@ -33,12 +34,14 @@ assert_type(answer, ChatCompletion)
 stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True)
 assert_type(stream, openai.Stream[ChatCompletionChunk])
 assert_type(client.with_options(timeout=1), LocalOpenAI)
+assert_type(rerank(client, "rain", ["sun", {"text": "rain", "page": 3}], top_n=1), RerankResponse)
 with ScriptedEngine(["hi", ["h", b"i"]]) as engine:
     LocalOpenAI(engine=engine)
 
 
 async def main() -> None:
     async with AsyncLocalOpenAI() as asynchronous:
+        assert_type(await rerank(asynchronous, "rain", ["sun"], return_documents=True), RerankResponse)
         assert_type(
             await asynchronous.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}]),
             ChatCompletion,
@@ -62,6 +65,7 @@ def test_mine(local_openai: ScriptedOpenAI) -> None:
     scripted(modl="x")  # E: no such setting
 
 
+rerank(client, ["rain"], ["sun"])  # E: the query is a text
 client.chat.completions.create(model=3)  # E: a wrong call is still a type error
 LocalOpenAI(modl="x")  # E: no such argument
 AsyncLocalOpenAI(modl="x")  # E
