@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.types import log
-from tests.embedding_models import tiny_embedder
+from tests.embedding_models import tiny_embedder, tiny_judge
 from tests.telemetry import no_telemetry
 from tests.vision import tiny_vision
 
@@ -31,6 +31,7 @@ STAND_INS = {
     "mlx-community/Qwen3-Embedding-0.6B-8bit": lambda: tiny_embedder(
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
+    "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
     "mlx-community/Qwen2.5-VL-3B-Instruct-4bit": lambda: tiny_vision("smolvlm"),
 }
 """Models that a text names, and the small ones that stand in for them."""
