@@ -249,7 +249,8 @@ class EmbeddingLane:
             return
         [(job, i)] = texts
         self._finish(job)
-        self._emit(job, Failure(row_error(f"embedding text {i} failed", error)))
+        what = "scoring document" if job.request.ranks else "embedding text"
+        self._emit(job, Failure(row_error(f"{what} {i} failed", error)))
 
     def _finish(self, job: EmbeddingJob) -> None:
         self._jobs.pop(job, None)

@@ -127,6 +127,30 @@ def test_pairs_and_lookups():
     assert counts == {"passed": 4}
 
 
+VECTORS = """
+import openai
+from localai_shim import rerank
+
+def test_search(patch_openai):
+    theirs = openai.OpenAI()
+    assert len(theirs.embeddings.create(model="text-embedding-3-large", input=["a", "b"]).data[1].embedding) == 3072
+    assert rerank(theirs, "b", ["a", "b"]).results[0].index == 1
+
+async def ask():
+    made = await openai.AsyncOpenAI().embeddings.create(model="text-embedding-ada-002", input="a", dimensions=8)
+    assert len(made.data[0].embedding) == 8
+
+def test_async_search(patch_openai):
+    import asyncio
+    asyncio.run(ask())
+"""
+
+
+def test_vectors_of_scripted_clients_come_from_this_process(pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(pytester, VECTORS)
+    assert counts == {"passed": 2}, shown
+
+
 def test_it_shows_beside_other_failures_and_no_expectation_hides_it(pytester: pytest.Pytester) -> None:
     counts, shown = outcome(
         pytester,
