@@ -42,19 +42,6 @@ def test_token_ids_of_the_models_own_have_the_same_vectors(name: str) -> None:
         np.testing.assert_allclose(embedded(client, expected["tokens"]), unit(expected["vectors"]), atol=3e-6)
 
 
-@pytest.mark.parametrize("kind", ["lfm2", "ministral3", "llama_bidirec"])
-def test_vectors_of_kinds_that_transformers_does_not_have_are_mlx_vlms(kind: str) -> None:
-    import mlx.core as mx
-    from mlx_vlm.embedding_loader import load_embedding_model
-    from transformers import AutoTokenizer
-
-    path = tiny_embedder(kind)
-    model, tokenizer = load_embedding_model(path), AutoTokenizer.from_pretrained(path)
-    expected = [np.array(model(mx.array([tokenizer(text)["input_ids"]])).text_embeds[0]) for text in TEXTS]
-    with LocalOpenAI(model=path, keep_alive=0) as client:
-        np.testing.assert_allclose(embedded(client, TEXTS), np.array(expected), atol=3e-6)
-
-
 def test_what_the_recording_covers() -> None:
     lengths = {name: max(map(len, each["tokens"])) for name, each in recorded()["embeddings"].items()}
     assert lengths["gemma3_text"] > SLIDING_WINDOW // 2 + 1  # a token cannot see all others
