@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import openai
@@ -122,3 +124,8 @@ def test_root_clients_alone_are_replaced(local_openai: Any) -> None:
     )
     assert type(model.root_client) is openai.OpenAI and type(model.root_async_client) is openai.AsyncOpenAI
     asyncio.run(model.root_async_client.close())
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "langgraph_agent.py"), run_name="__main__")
+    assert "It is 15 degrees and sunny in Paris." in capsys.readouterr().out
