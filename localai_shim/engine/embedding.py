@@ -172,7 +172,7 @@ class EmbeddingLane:
         start = time.monotonic()
         short = beside or self._has_neighbours
         pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
-        texts = self._choose(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)))
+        texts = self._choose(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), fitting=short)
         try:
             vectors = self._embed(texts)
         except Exception as error:
@@ -190,12 +190,17 @@ class EmbeddingLane:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _choose(self, most: int) -> list[Text]:
-        """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens."""
+    def _choose(self, most: int, *, fitting: bool) -> list[Text]:
+        """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens.
+
+        Args:
+            fitting: the first one fits as well, if one of its request's does.
+        """
         if self._alone:
             return [self._alone.pop()]
         first = self._first()
-        length, place = first.waiting.pop()
+        at = bisect.bisect_right(first.waiting, (most, len(first.request.texts))) if fitting else len(first.waiting)
+        length, place = first.waiting.pop(max(0, at - 1))
         texts: list[Text] = [(first, place)]
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, min(most, self._most_tokens) // length)

@@ -191,6 +191,13 @@ def test_rows_have_five_sixths_of_the_time() -> None:
     assert w.lane.is_due(True, None)
 
 
+def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
+    w = Lane(most_tokens=10**6)
+    w.ask([FIRST_CHUNK_TOKENS * 4, FIRST_CHUNK_TOKENS, 3])
+    w.lane.run(beside=True)
+    assert w.model.lengths == [[FIRST_CHUNK_TOKENS]]
+
+
 def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     w, other = Lane(most_tokens=10**6), object()
     w.ask([4] * 100)
