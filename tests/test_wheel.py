@@ -51,7 +51,7 @@ def test_what_a_package_index_shows(tmp_path: Path) -> None:
         shown = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
         assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert (shown["Version"], shown["License-Expression"]) == (localai_shim.__version__, "MIT")
-    assert shown.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert shown.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
     assert not [
         line for line in shown.get_all("Classifier", []) if line.startswith("License ::")
     ]  # the expression says it

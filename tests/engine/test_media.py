@@ -397,7 +397,7 @@ def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
     world: MakeWorld, patches: int, order: list[int]
 ) -> None:
     w = world(memory=2**30, prefix_cache=0)
-    w.ask([200, 50, 51], max_tokens=40)
+    w.ask([200, 50, 51], max_tokens=40, priority=-1)  # its row is nobody's to take
     w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
     while not w.model.items:
         w.step()
