@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -14,6 +14,7 @@ from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.model import StepInput
+from localai_shim.stats import EngineStats
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
 from tests.engine.counting import PER_TOKEN, counting, tokens
 from tests.engine.harness import (
@@ -26,7 +27,6 @@ from tests.engine.harness import (
     request,
     step_of,
     stepping,
-    while_busy,
 )
 from tests.engine.oracle import alone
 from tests.samples import only
@@ -51,6 +51,14 @@ def weights(kind: str) -> int:
     return load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
 
 
+@contextmanager
+def seen_by_steps(engine: Engine) -> Iterator[list[EngineStats]]:
+    """The engine's statistics at each step of the batch."""
+    seen: list[EngineStats] = []
+    with stepping(engine, lambda: seen.append(engine.stats())):
+        yield seen
+
+
 # -- what is measured ------------------------------------------------------------------------------------------------
 
 
@@ -72,11 +80,12 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
         memory = engine._loop._memory
         assert memory is not None
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
-        running = [Running(engine, request(p, max_tokens=120)) for p in prompts]
-        most = memory.batch([len(p) + 120 for p in prompts])
-        running[-1].read(1)
-        assert all(stats.kv_bytes <= most for stats in while_busy(engine))
-        assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 120) for p in prompts]
+        most = memory.batch([len(p) + 48 for p in prompts])
+        with seen_by_steps(engine) as seen:
+            running = [Running(engine, request(p, max_tokens=48)) for p in prompts]
+            assert [run.finish()[0] for run in running] == [alone(kind, tuple(p), 48) for p in prompts]
+        assert max(stats.running for stats in seen) == len(prompts)
+        assert all(stats.kv_bytes <= most for stats in seen)
 
 
 # -- admission -------------------------------------------------------------------------------------------------------
@@ -84,10 +93,10 @@ def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
 
 def test_rows_for_which_there_is_no_memory_wait_for_those_that_run() -> None:
     with closing(engine_for("qwen3", room_for(2600))) as engine:
-        running = [Running(engine, request(tokens(300, i), max_tokens=60)) for i in range(8)]
-        most = max(stats.running for stats in while_busy(engine))
-        assert [run.finish()[0] for run in running] == [alone("qwen3", tuple(tokens(300, i)), 60) for i in range(8)]
-        assert 1 < most < 8, "some, not all, fit"
+        with seen_by_steps(engine) as seen:
+            running = [Running(engine, request(tokens(300, i), max_tokens=24)) for i in range(8)]
+            assert [run.finish()[0] for run in running] == [alone("qwen3", tuple(tokens(300, i)), 24) for i in range(8)]
+        assert 1 < max(stats.running for stats in seen) < 8, "some, not all, fit"
         assert engine.stats().preempted == 0, "all of their answers was reserved"
 
 
@@ -103,12 +112,14 @@ def test_the_prefix_cache_gives_way_to_rows() -> None:
         for i in range(6):
             c.ask(tokens(400, i), n=1)
         held = c.engine.stats().cache_bytes
-        running = [Running(c.engine, request(tokens(250, 50 + i), max_tokens=200)) for i in range(4)]
-        assert eventually(lambda: c.engine.stats().running > 1)
-        assert c.engine.stats().cache_bytes < held
+        prompts = [tokens(250, 50 + i) for i in range(4)]
+        with seen_by_steps(c.engine) as seen:
+            running = [Running(c.engine, request(p, max_tokens=24)) for p in prompts]
+            assert [r.finish()[0] for r in running] == [alone("qwen3", tuple(p), 24) for p in prompts]
+        together = [stats for stats in seen if stats.running > 1]
+        assert together and all(stats.cache_bytes < held for stats in together)
         budget = c.engine.stats().kv_budget
-        assert all(stats.cache_bytes + stats.kv_bytes <= (budget or 0) * 1.1 for stats in while_busy(c.engine))
-        assert [r.finish()[0] for r in running] == [alone("qwen3", tuple(tokens(250, 50 + i)), 200) for i in range(4)]
+        assert all(stats.cache_bytes + stats.kv_bytes <= (budget or 0) * 1.1 for stats in seen)
 
 
 def test_the_context_is_as_long_as_a_row_that_has_all_memory() -> None:
@@ -131,7 +142,7 @@ def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
 
 @pytest.fixture
 def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows begin with room for a little of their answers only."""
+    """Rows begin with room for a little of their answers only; one of a batch takes twice as much from 205 tokens on."""
     monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
 
@@ -142,11 +153,11 @@ def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: SamplingParams) -> None:
     plenty = engine_for("qwen3", EngineOptions(prefix_cache_bytes=0))
-    prompts = [tokens(40 + i, i) for i in range(4)]
-    expected = [generate(plenty, request(p, sampling, 220, ignore_eos=True))[0] for p in prompts]
+    prompts = [tokens(170 + i, i) for i in range(4)]
+    expected = [generate(plenty, request(p, sampling, 60, ignore_eos=True))[0] for p in prompts]
     plenty.close()
     with closing(engine_for("qwen3", room_for(900))) as engine:
-        running = [Running(engine, request(p, sampling, 220, ignore_eos=True)) for p in prompts]
+        running = [Running(engine, request(p, sampling, 60, ignore_eos=True)) for p in prompts]
         assert [run.finish()[0] for run in running] == expected
         assert engine.stats().preempted > 0
         assert engine.stats().prompt_tokens >= sum(map(len, prompts))
@@ -155,23 +166,26 @@ def test_rows_that_are_preempted_go_on_as_if_nothing_had_been(sampling: Sampling
 @pytest.mark.usefixtures("little_reserved")
 def test_the_oldest_and_most_urgent_rows_are_never_preempted() -> None:
     with closing(engine_for("qwen3", room_for(1800))) as engine:
-        urgent = Running(engine, request(tokens(40, 1), max_tokens=400, priority=-1, ignore_eos=True))
+        urgent = Running(engine, request(tokens(170, 1), max_tokens=80, priority=-1, ignore_eos=True))
         urgent.read(1)
-        others = [Running(engine, request(tokens(40, i), max_tokens=400, ignore_eos=True)) for i in (2, 3, 4, 5)]
+        others = [Running(engine, request(tokens(170, i), max_tokens=80, ignore_eos=True)) for i in (2, 3, 4, 5)]
         steps = engine.stats().steps
         urgent.finish()
-        assert engine.stats().steps - steps < 440, "a token in each step"
-        assert [len(run.finish()[0]) for run in others] == [400] * 4
+        assert engine.stats().steps - steps < 100, "a token in each step"
+        assert [len(run.finish()[0]) for run in others] == [80] * 4
         assert engine.stats().preempted > 0
 
 
 @pytest.mark.usefixtures("little_reserved")
 def test_a_preempted_row_can_be_cancelled_and_leaves_the_others_alone() -> None:
-    with closing(engine_for("qwen3", room_for(1400))) as engine:
-        running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
-        assert eventually(lambda: engine.stats().preempted > 0)
-        running[-1].cancel()  # the youngest: one that was preempted
-        assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(240, i)), 240) for i in range(4)]
+    with closing(engine_for("qwen3", room_for(1800))) as engine:
+        gate = Gate(lambda: engine.stats().preempted > 0)
+        with stepping(engine, gate):
+            running = [Running(engine, request(tokens(170, i), max_tokens=60)) for i in range(5)]
+            gate.wait()
+            running[-1].cancel()  # the youngest: one that was preempted
+            gate.open()
+            assert [r.finish()[0] for r in running[:4]] == [alone("qwen3", tuple(tokens(170, i)), 60) for i in range(4)]
         assert eventually(lambda: engine.stats().running + engine.stats().waiting == 0)
 
 
@@ -258,7 +272,7 @@ def test_groups_that_do_not_divide_a_head_are_said_when_the_model_is_loaded(head
 def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
     monkeypatch: pytest.MonkeyPatch, little_reserved: None
 ) -> None:
-    with closing(engine_for("qwen3", room_for(1400))) as engine:
+    with closing(engine_for("qwen3", room_for(1800))) as engine:
         prefill = engine.model.prefill
 
         def failing(step: StepInput, *, wait: bool = True) -> None:
@@ -267,7 +281,7 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
             prefill(step, wait=wait)
 
         engine.model.prefill = failing  # type: ignore[method-assign]
-        running = [Running(engine, request(tokens(240, i), max_tokens=240)) for i in range(5)]
+        running = [Running(engine, request(tokens(170, i), max_tokens=60)) for i in range(5)]
         with pytest.raises(RowError, match="no more"):
             running[-1].finish()
-        assert running[0].finish()[0] == alone("qwen3", tuple(tokens(240, 0)), 240)
+        assert running[0].finish()[0] == alone("qwen3", tuple(tokens(170, 0)), 60)

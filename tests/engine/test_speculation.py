@@ -18,7 +18,7 @@ from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, reques
 from tests.samples import only
 
 AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
-SHARES = [0.0, 0.5, 0.9, 1.0]
+SHARES = [0.0, 0.7, 1.0]
 
 
 def key(made: GenerationRequest) -> tuple[int, ...]:

@@ -190,7 +190,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
         engine.model.weight_bytes = 1
         engine._loop._batch._cache._spare = 1  # type: ignore[union-attr]
         running = [
-            (n, Running(engine, request(tokens(n, n), max_tokens=6 + 2 * i)))
+            (n, Running(engine, request(tokens(n, n), max_tokens=6 + i)))
             for i, n in enumerate(LENGTHS + LENGTHS[::2])
         ]
         for i in (4, 9, 12):
@@ -198,7 +198,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
             running[i][1].cancel()
         for i, (n, run) in enumerate(running):
             if i not in (4, 9, 12):
-                assert run.finish() == [expected(kind, tokens(n, n), 6 + 2 * i)]
+                assert run.finish() == [expected(kind, tokens(n, n), 6 + i)]
     finally:
         engine.close()
 
