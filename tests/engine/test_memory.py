@@ -142,7 +142,7 @@ def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
 
 @pytest.fixture
 def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows begin with room for a little of their answers only; one of a batch takes twice as much from 205 tokens on."""
+    """Rows begin with room for a little of their answers; one of a batch takes twice as much from 205 tokens on."""
     monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
 

@@ -56,14 +56,14 @@ def test_rows_of_all_kinds_emit_what_they_emit_without_drafts(kind: str, monkeyp
 def test_joins_cancellations_and_preemption_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, kv, changes = KINDS[kind]
     engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
-    expected = [outputs(engine, [r])[0] for r in requests(30)]
+    expected = [outputs(engine, [r])[0] for r in requests(20)]
     engine.close()
-    known = {key(r): [t.id for t in said] for r, said in zip(requests(30), expected, strict=True)}
+    known = {key(r): [t.id for t in said] for r, said in zip(requests(20), expected, strict=True)}
     speculate(monkeypatch, Oracle(0.7, known))
     engine = engine_for(name, AUTO, kv, **changes)
     try:
         running, victims = [], []
-        for i, made in enumerate(requests(30)):
+        for i, made in enumerate(requests(20)):
             running.append(Running(engine, made))
             if i % 3 == 0:
                 victims.append(Running(engine, request(made.prompt.tokens[::-1] or [4], made.sampling, 200)))

@@ -61,7 +61,7 @@ def test_rows_of_a_batch_leave_what_they_would_leave_alone(kind: str) -> None:
             assert (said, prefilled <= 8 + 1) == (expected(kind, going_on), True)
 
 
-@pytest.mark.parametrize("length", [16, 17, 31, 32, 33, 63, 64, 100])
+@pytest.mark.parametrize("length", only([16, 33, 64, 100], [16, 17, 31, 32, 33, 63, 64, 100]))
 def test_a_dense_row_serves_every_beginning_of_itself(length: int) -> None:
     with counting("qwen3") as c:
         known = tokens(120)
