@@ -16,6 +16,7 @@ from mlx_lm.tuner.lora import LoRALinear
 from localai_shim.adapters import quantised
 from localai_shim.adapters.quantised import BatchedQuantizedEmbedding, BatchedQuantizedLinear, batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, load_text_model
+from tests.samples import exhaustive
 from tests.tiny import make_model
 
 INPUTS, OUTPUTS = 128, 96
@@ -102,7 +103,10 @@ LONG = 8_192
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
-@pytest.mark.parametrize(("rows", "biased"), [(1, True), (8, False), (8, True), (33, False), (128, False), (128, True)])
+@pytest.mark.parametrize(
+    ("rows", "biased"),
+    [(1, True), (8, False), (8, True), (33, False), pytest.param(128, False, marks=exhaustive), (128, True)],
+)
 def test_a_layer_of_many_inputs_computes_what_it_did(rows: int, biased: bool, dtype: mx.Dtype, bits: int) -> None:
     """As parts for few rows, with unpacked weights for many: it is as exact as MLX's own layer, which on a CPU is not
     very exact in half precision.

@@ -79,7 +79,7 @@ def test_reasoning_comes_beside_the_content(
 @MODELS
 def test_markers_may_be_split_over_tokens(tokenizer: ScriptedTokenizer, text: str, thought: str, content: str) -> None:
     pieces: list[Any] = [list(text), [bytes([b]) for b in text.encode()]]
-    pieces += [[text[:at], text[at:]] for at in range(1, len(text), 3)]
+    pieces += [[text[:at], text[at:]] for at in range(1, len(text), 5)]
     pieces += [[text[i : i + size] for i in range(0, len(text), size)] for size in (2, 3, 5, 7)]
     for reply in pieces:
         made = message(reply, tokenizer=tokenizer)

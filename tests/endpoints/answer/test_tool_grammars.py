@@ -66,7 +66,7 @@ def test_a_model_without_sense_makes_only_calls_as_their_schemas_say(format: For
 
 @EVERY
 def test_at_most_one_call_follows_its_schema_although_it_is_not_strict(format: Format) -> None:
-    more = {"tools": format.tools(strict=False), "parallel_tool_calls": False, "n": 10}
+    more = {"tools": format.tools(strict=False), "parallel_tool_calls": False, "n": 5}
     [made] = run(format.folder, [{**more, **format.begins}])
     for choice in made.choices:
         check_calls(choice, format.schemas, single=True)
@@ -78,11 +78,11 @@ def test_only_allowed_tools_are_called(format: Format) -> None:
     auto, required = run(
         format.folder,
         [
-            {"tools": format.tools(strict=True), "tool_choice": allowing("auto", *some), "n": 12, **format.begins},
+            {"tools": format.tools(strict=True), "tool_choice": allowing("auto", *some), "n": 6, **format.begins},
             {
                 "tools": format.tools(strict=False),
                 "tool_choice": allowing("required", *some),
-                "n": 12,
+                "n": 6,
                 "logit_bias": format.ends,
             },
         ],
@@ -133,8 +133,8 @@ def test_the_input_of_custom_tools_follows_their_grammars(format: Format) -> Non
     required, auto = run(
         format.folder,
         [
-            {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "n": 12},
-            {"tools": tools, "n": 12, **format.begins},
+            {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "n": 6},
+            {"tools": tools, "n": 6, **format.begins},
         ],
     )
     seen = set()
