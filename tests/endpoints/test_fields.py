@@ -230,14 +230,14 @@ def test_penalties_are_openais_and_vllms(
 
     said = say(
         client,
-        max_tokens=40,
+        max_tokens=24,
         temperature=0,
         presence_penalty=presence,
         frequency_penalty=frequency,
         extra_body={"repetition_penalty": repetition},
     )
-    assert said == oracle.text(oracle.greedy(prompt, 40, adjust))
-    assert said != say(client, max_tokens=40, temperature=0)
+    assert said == oracle.text(oracle.greedy(prompt, 24, adjust))
+    assert said != say(client, max_tokens=24, temperature=0)
 
 
 def test_logit_bias_forces_a_token(client: LocalOpenAI, oracle: Oracle) -> None:

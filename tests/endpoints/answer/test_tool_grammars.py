@@ -14,6 +14,8 @@ from localai_shim import LocalOpenAI
 from tests.conftest import refused
 from tests.endpoints.answer.tool_formats import (
     EVERY,
+    FORMATS,
+    GEMMA,
     GLM,
     HERMES,
     SAMPLE,
@@ -34,6 +36,9 @@ from tests.endpoints.scripting import (
     token_id,
 )
 from tests.samples import only
+
+TWO_QUICK = pytest.mark.parametrize("format", only([HERMES, GEMMA], FORMATS), ids=lambda format: format.name)
+"""JSON, and a syntax of its own; the first test asks every format."""
 
 # -- a hundred of a hundred -------------------------------------------------------------------------------------------
 
@@ -64,25 +69,25 @@ def test_a_model_without_sense_makes_only_calls_as_their_schemas_say(format: For
     assert len({tuple(calls(choice.message)) for choice in choices}) > 6 * fifths
 
 
-@EVERY
+@TWO_QUICK
 def test_at_most_one_call_follows_its_schema_although_it_is_not_strict(format: Format) -> None:
-    more = {"tools": format.tools(strict=False), "parallel_tool_calls": False, "n": 5}
+    more = {"tools": format.tools(strict=False), "parallel_tool_calls": False, "n": 10}
     [made] = run(format.folder, [{**more, **format.begins}])
     for choice in made.choices:
         check_calls(choice, format.schemas, single=True)
 
 
-@EVERY
+@TWO_QUICK
 def test_only_allowed_tools_are_called(format: Format) -> None:
     some = ("note", "move")
     auto, required = run(
         format.folder,
         [
-            {"tools": format.tools(strict=True), "tool_choice": allowing("auto", *some), "n": 6, **format.begins},
+            {"tools": format.tools(strict=True), "tool_choice": allowing("auto", *some), "n": 12, **format.begins},
             {
                 "tools": format.tools(strict=False),
                 "tool_choice": allowing("required", *some),
-                "n": 6,
+                "n": 12,
                 "logit_bias": format.ends,
             },
         ],
@@ -127,14 +132,14 @@ def test_an_answer_is_a_call_or_follows_the_format() -> None:
 SQL = 'start: "SELECT " name (", " name)* " FROM " name\nname: /[a-z]{1,6}/'
 
 
-@EVERY
+@TWO_QUICK
 def test_the_input_of_custom_tools_follows_their_grammars(format: Format) -> None:
     tools = [custom("sql", "lark", SQL), custom("phone", "regex", "[0-9]{3}-[0-9]{4}")]
     required, auto = run(
         format.folder,
         [
-            {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "n": 6},
-            {"tools": tools, "n": 6, **format.begins},
+            {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "n": 12},
+            {"tools": tools, "n": 12, **format.begins},
         ],
     )
     seen = set()
