@@ -163,7 +163,7 @@ def certain_content(answer: Recorded, pieces: Sequence[str]) -> str:
 @pytest.mark.parametrize("min_tokens", [1, 3, 8])
 def test_stop_strings_of_the_first_tokens_count_on_neither_side(min_tokens: int) -> None:
     rng = random.Random(min_tokens)
-    for _ in range(800):
+    for _ in range(400):
         answer, pieces = random_answer(rng)
         stop = ["".join(rng.choices("ab", k=rng.randint(1, 2)))]
         row = as_the_engine_ends_it(answer, pieces, stop, min_tokens)
