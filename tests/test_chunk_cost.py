@@ -23,7 +23,7 @@ def all_is_there(client):
     while client.stats().running:
         time.sleep(0.01)
 
-with LocalOpenAI() as client:
+def take(client):
     assert len(list(client.chat.completions.create(**ASK))) > CHUNKS + 3  # what is made for the first answer is there
     chunks = iter(client.chat.completions.create(**ASK))
     [next(chunks) for _ in range(3)]
@@ -34,7 +34,7 @@ with LocalOpenAI() as client:
     sys.setprofile(None)
     print(count / CHUNKS)
 
-async def main():
+async def take_async():
     async with AsyncLocalOpenAI() as client:
         chunks = aiter(await client.chat.completions.create(**ASK))
         [await anext(chunks) for _ in range(3)]
@@ -46,8 +46,10 @@ async def main():
         sys.setprofile(None)
         print(count / CHUNKS)
 
-count = 0
-asyncio.run(main())
+with LocalOpenAI() as client:  # both share its engine
+    take(client)
+    count = 0
+    asyncio.run(take_async())
 """
 
 

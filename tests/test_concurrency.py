@@ -26,7 +26,7 @@ def asks(i: int, **more: Any) -> dict[str, Any]:
     return {
         "model": "any",
         "messages": [{"role": "user", "content": f"Question {i}: " + "why " * (i % 7)}],
-        "max_tokens": 20 + i % 5,
+        "max_tokens": 12 + i % 5,
         "temperature": 0.3 + 0.05 * i,
         "top_p": 1 - 0.01 * i,
         "seed": i,

@@ -348,7 +348,7 @@ UNCHANGED: dict[tuple[str, str], list[Any]] = {}
 @pytest.mark.parametrize(("method", "name"), CHANGES_ROWS)
 def test_what_is_honoured_changes_the_answer(client: LocalOpenAI, method: str, name: str) -> None:
     assert (TABLES["chat.completions.create"] | TABLES[method] | EXTRA)[name] == "honoured"
-    base: dict[str, Any] = {"temperature": 1, "max_tokens": 40, "extra_body": {"ignore_eos": True, "seed": 4}}
+    base: dict[str, Any] = {"temperature": 1, "max_tokens": 24, "extra_body": {"ignore_eos": True, "seed": 4}}
     changed = {**base, "extra_body": {**base["extra_body"], name: CHANGES[name]}}
     if name == "max_completion_tokens":
         changed["max_tokens"] = None

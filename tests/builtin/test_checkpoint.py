@@ -10,7 +10,7 @@ import pytest
 
 from localai_shim.builtin import CHECKPOINT
 from tests.builtin.digest import RECORD, is_recorded
-from tests.samples import exhaustive
+from tests.samples import exhaustive, only
 from training.chat import prompt_text, tool_call_text
 from training.dialogues import KINDS, sample, sample_any
 from training.evaluate import Answerer, evaluate
@@ -129,10 +129,11 @@ def test_template_thinking(answerer: Answerer) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.content != "closed"], ids=lambda kind: kind.name)
-def test_splits_are_disjoint(kind: Any) -> None:
+@pytest.mark.parametrize("count", only([100], [100, 300]))
+def test_splits_are_disjoint(kind: Any, count: int) -> None:
     def seen(split: Split) -> set[str]:
         rng = Random(5)
-        dialogues = [kind.generate(rng, split) for _ in range(300)]
+        dialogues = [kind.generate(rng, split) for _ in range(count)]
         return {repr((item.raw, item.messages)) for item in dialogues}
 
     assert not seen(Split.TRAIN) & seen(Split.HELD_OUT)

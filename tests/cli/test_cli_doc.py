@@ -35,7 +35,7 @@ def test_a_block_shows_what_the_command_says(
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "none"))
     monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(bench, "SECONDS", 0.3)
+    monkeypatch.setattr(bench, "SECONDS", 0.1)
     if piped := re.match(r'echo "(.*)" \| ', command):
         monkeypatch.setattr(sys, "stdin", io.StringIO(piped[1] + "\n"))
         command = command[piped.end() :]

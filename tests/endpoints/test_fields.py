@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from localai_shim import LocalOpenAI
 from localai_shim.endpoints.fields import Fields, listed
 from localai_shim.errors import BadRequest
 from tests.conftest import MESSAGES, Oracle, refused
-from tests.tiny import make_model
 
 HUGE = 10**400  # more than a double can hold
 
@@ -230,14 +230,14 @@ def test_penalties_are_openais_and_vllms(
 
     said = say(
         client,
-        max_tokens=40,
+        max_tokens=24,
         temperature=0,
         presence_penalty=presence,
         frequency_penalty=frequency,
         extra_body={"repetition_penalty": repetition},
     )
-    assert said == oracle.text(oracle.greedy(prompt, 40, adjust))
-    assert said != say(client, max_tokens=40, temperature=0)
+    assert said == oracle.text(oracle.greedy(prompt, 24, adjust))
+    assert said != say(client, max_tokens=24, temperature=0)
 
 
 def test_logit_bias_forces_a_token(client: LocalOpenAI, oracle: Oracle) -> None:
@@ -320,9 +320,9 @@ def test_ignore_eos_goes_on_past_the_end_of_sequence(builtin: LocalOpenAI) -> No
     ids=lambda value: next(iter(value), "nothing"),
 )
 def test_defaults_come_from_the_models_generation_config(
-    client: LocalOpenAI, tmp_path: Path, config: dict[str, Any], same_as: dict[str, Any]
+    client: LocalOpenAI, model_path: Path, tmp_path: Path, config: dict[str, Any], same_as: dict[str, Any]
 ) -> None:
-    folder = make_model(tmp_path / "configured", "qwen3")
+    folder = Path(shutil.copytree(model_path, tmp_path / "configured"))
     (folder / "generation_config.json").write_text(json.dumps(config))
     neutral = {"top_k": 0, "min_p": 0, "repetition_penalty": 1}
     with LocalOpenAI(folder, keep_alive=0) as configured:

@@ -55,7 +55,7 @@ def closed(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str,
 
 def allowed(mask: np.ndarray) -> list[int]:
     """The ids of the tokens that a mask allows."""
-    return [int(i) for i in np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))]
+    return list(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
 
 
 def draft(

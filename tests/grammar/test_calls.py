@@ -77,7 +77,7 @@ def test_the_answer_is_one_call_or_several_where_that_is_allowed(format: str, pa
     tools = [Tool("now"), Tool("wait", {"type": "object", "properties": {"s": {"enum": [1, 2]}}})]
     grammar, vocabulary = compiled(format, tools, parallel=parallel)
     counts, names = set(), set()
-    for text in drafts(grammar, vocabulary, 40):
+    for text in drafts(grammar, vocabulary, 20):
         calls = parsed(format, text)
         counts.add(len(calls))
         names |= {call["name"] for call in calls}

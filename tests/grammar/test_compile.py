@@ -72,7 +72,7 @@ def validate(value: Any, schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_what_openai_documents_is_followed(name: str, compiler: GrammarCompiler) -> None:
     grammar = compiler.compile(json_schema(DOCUMENTED[name]))
-    for text in drafts(grammar, compiler.vocabulary, 25):
+    for text in drafts(grammar, compiler.vocabulary, 15):
         validate(json.loads(text), DOCUMENTED[name])
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, GrammarCompiler, json_schema
 from tests.grammar.drafts import closed, draft, says, vocabulary_with
-from tests.samples import sampled
+from tests.samples import only, sampled
 
 VALIDATOR = jsonschema.Draft202012Validator
 
@@ -150,13 +150,14 @@ def test_a_schema_of_the_official_suite_is_refused_or_followed(
 
 
 @pytest.mark.skipif("JSON_SCHEMA_TEST_SUITE" not in os.environ, reason="names no copy of the JSON-Schema-Test-Suite")
-def test_most_schemas_of_the_official_suite_are_followed(compiler: GrammarCompiler) -> None:
+@pytest.mark.parametrize("part", only([4], [1, 4]))
+def test_most_schemas_of_the_official_suite_are_followed(compiler: GrammarCompiler, part: int) -> None:
     """So that the test above is not passed by refusing them all."""
     followed = 0
-    for param in (suite := list(_suite())):
+    for param in (suite := list(_suite())[::part]):
         try:
             compiler.compile(json_schema(param.values[1]))
             followed += 1
         except GrammarError:
             pass
-    assert followed >= 0.4 * len(suite) > 100, f"{followed} of {len(suite)}"
+    assert followed >= 0.4 * len(suite) > 100 / part, f"{followed} of {len(suite)}"

@@ -17,7 +17,7 @@ from localai_shim.grammar import UnsatisfiableError
 from localai_shim.grammar.compile import GrammarCompiler, json_schema
 from localai_shim.grammar.relax import relaxed
 from tests.grammar.drafts import says, vocabulary_with
-from tests.samples import sampled
+from tests.samples import only, sampled
 
 VALIDATORS = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonschema.Draft7Validator}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -172,12 +172,13 @@ def test_every_valid_value_of_the_official_suite_can_be_said(
 
 
 @pytest.mark.skipif("JSON_SCHEMA_TEST_SUITE" not in os.environ, reason="names no copy of the JSON-Schema-Test-Suite")
-def test_most_invalid_values_of_the_official_suite_cannot_be_said(compiler: GrammarCompiler) -> None:
+@pytest.mark.parametrize("part", only([4], [1, 4]))
+def test_most_invalid_values_of_the_official_suite_cannot_be_said(compiler: GrammarCompiler, part: int) -> None:
     """So that the test above is not passed by grammars of any JSON."""
     refused = [
         not sayable(compiler, param.values[0], value)
-        for param in _suite()
+        for param in list(_suite())[::part]
         if param.values[1]
         for value in param.values[2]
     ]
-    assert sum(refused) >= 0.5 * len(refused) > 300, f"{sum(refused)} of {len(refused)}"
+    assert sum(refused) >= 0.5 * len(refused) > 300 / part, f"{sum(refused)} of {len(refused)}"

@@ -19,7 +19,7 @@ from tests.output.reading import Answer, read, same, split, upstream
 from tests.output.recorded import CORPUS, TOOLS, Recorded
 from tests.samples import only
 
-PER_FAMILY = {"a few": 300, "100,000 in all": -(-100_000 // len(FAMILIES))}
+PER_FAMILY = {"a few": 150, "100,000 in all": -(-100_000 // len(FAMILIES))}
 
 WORDS = ["Hello", " world", ".", ",", " the", "é", "🙂", "x", "0", "12", "true", "get_weather", "ping", "city"]
 SYNTAX = [" ", "\n", "\n\n", '"', "'", "\\", "{", "}", "[", "]", "(", ")", "<", ">", "|", "/", "=", ":", '":', '{"']

@@ -35,7 +35,7 @@ def ways(text: str, seed: int) -> Iterator[list[str]]:
 
 
 def some_ways(text: str, seed: int) -> list[list[str]]:
-    return sample(ways(text, seed), 40, text)
+    return sample(ways(text, seed), 20, text)
 
 
 @pytest.mark.parametrize("ways", [some_ways, pytest.param(ways, marks=exhaustive)])
@@ -50,7 +50,7 @@ def test_every_way_to_cut_an_answer_into_tokens_reads_alike(
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 @pytest.mark.parametrize("finish", ["stop", "length"])
-@pytest.mark.parametrize("ends", [20, pytest.param(10_000, marks=exhaustive)], ids=["some ends", "all ends"])
+@pytest.mark.parametrize("ends", [12, pytest.param(10_000, marks=exhaustive)], ids=["some ends", "all ends"])
 def test_an_answer_that_ends_anywhere_reads_alike_however_it_was_cut(family: Family, finish: str, ends: int) -> None:
     rng = random.Random(finish)
     whole = next(answer for answer in CORPUS if answer.name == f"{family.name}, reasoning, content and a call")

@@ -14,6 +14,7 @@ from localai_shim.output.tool_calls import CallDelta, CallParser, InvalidCall, O
 from tests.output.families import FAMILIES, Call, Family
 from tests.output.reading import Answer, read, same, split, upstream
 from tests.output.recorded import CORPUS, TOOLS, Recorded, function
+from tests.samples import only, sample
 
 STREAMED = [family for family in FAMILIES.values() if family.markup.tools and family.markup.tools.style != "whole"]
 
@@ -120,10 +121,11 @@ def test_json_arguments_are_passed_on_as_they_are_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", [f for f in STREAMED if f.markup.tools.style == "closed"], ids=lambda f: f.name)
-def test_what_was_said_of_a_call_that_was_cut_stays_without_its_end(family: Family) -> None:
+@pytest.mark.parametrize("ends", only([60], [60, 10_000]))
+def test_what_was_said_of_a_call_that_was_cut_stays_without_its_end(family: Family, ends: int) -> None:
     text = family.block([("write_file", {"path": "notes.txt", "content": "the rest"})])
     begun = 0
-    for end in range(len(text)):
+    for end in sample(range(len(text)), ends):
         answer = read(Recorded("", family, text[:end], finish="length"), list(text[:end]))
         assert answer.whole_calls == []
         begun += any(arguments.startswith('{"path": "notes.txt"') for _, arguments in answer.calls)

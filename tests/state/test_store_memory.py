@@ -71,12 +71,12 @@ def test_lists_and_failed_calls_are_no_use() -> None:
 
 
 def test_many_small_objects_stay_within_the_limit_and_use_most_of_it() -> None:
-    limit = 4 * 2**20
+    limit = 2 * 2**20
     store = Store(limit=limit)
-    for n in range(6000):
+    for n in range(3000):
         response(store, n, size=1500)
     kept = present(store)
-    assert kept == set(range(6000 - len(kept), 6000))
+    assert kept == set(range(3000 - len(kept), 3000))
     assert 0.6 * limit < sum(1500 for _ in kept) < limit
 
 

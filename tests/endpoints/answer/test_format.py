@@ -351,7 +351,7 @@ def test_the_bytes_of_the_logprobs_are_the_content(client: LocalOpenAI) -> None:
 
 
 def test_a_seed_gives_the_same_text_with_any_number_of_choices(client: LocalOpenAI) -> None:
-    schema = SCHEMAS["definitions"]
+    schema = SCHEMAS["nested objects"]
     alone = texts(client, schema)
     assert texts(client, schema) == alone
     many = texts(client, schema, n=12)

@@ -79,7 +79,7 @@ def test_reasoning_comes_beside_the_content(
 @MODELS
 def test_markers_may_be_split_over_tokens(tokenizer: ScriptedTokenizer, text: str, thought: str, content: str) -> None:
     pieces: list[Any] = [list(text), [bytes([b]) for b in text.encode()]]
-    pieces += [[text[:at], text[at:]] for at in range(1, len(text), 3)]
+    pieces += [[text[:at], text[at:]] for at in range(1, len(text), 5)]
     pieces += [[text[i : i + size] for i in range(0, len(text), size)] for size in (2, 3, 5, 7)]
     for reply in pieces:
         made = message(reply, tokenizer=tokenizer)
@@ -326,11 +326,18 @@ def test_wrong_values_are_refused(more: dict[str, Any], param: str, code: str) -
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
+UNHURRIED: dict[str, Any] = {"messages": QUESTION, "temperature": 0, "max_tokens": 100}
+
+
+@pytest.fixture(scope="module")
+def free(builtin: LocalOpenAI) -> Any:
+    """What is answered without a budget."""
+    return ask(builtin, **UNHURRIED, **body(**THINKS))
+
+
 @pytest.mark.parametrize("budget", [0, 1, 3, 8])
-def test_a_real_model_answers_when_its_budget_is_spent(builtin: LocalOpenAI, budget: int) -> None:
-    question = {"messages": QUESTION, "temperature": 0, "max_tokens": 100}
-    free = ask(builtin, **question, **body(**THINKS))
-    limited = ask(builtin, **question, **body(**THINKS, thinking_budget=budget))
+def test_a_real_model_answers_when_its_budget_is_spent(builtin: LocalOpenAI, free: Any, budget: int) -> None:
+    limited = ask(builtin, **UNHURRIED, **body(**THINKS, thinking_budget=budget))
     thought = reasoning(free.choices[0].message)
     assert thought is not None
     assert thought.startswith(reasoning(limited.choices[0].message) or "")

@@ -14,6 +14,8 @@ from localai_shim import LocalOpenAI
 from tests.conftest import refused
 from tests.endpoints.answer.tool_formats import (
     EVERY,
+    FORMATS,
+    GEMMA,
     GLM,
     HERMES,
     SAMPLE,
@@ -34,6 +36,9 @@ from tests.endpoints.scripting import (
     token_id,
 )
 from tests.samples import only
+
+TWO_QUICK = pytest.mark.parametrize("format", only([HERMES, GEMMA], FORMATS), ids=lambda format: format.name)
+"""JSON, and a syntax of its own; the first test asks every format."""
 
 # -- a hundred of a hundred -------------------------------------------------------------------------------------------
 
@@ -64,7 +69,7 @@ def test_a_model_without_sense_makes_only_calls_as_their_schemas_say(format: For
     assert len({tuple(calls(choice.message)) for choice in choices}) > 6 * fifths
 
 
-@EVERY
+@TWO_QUICK
 def test_at_most_one_call_follows_its_schema_although_it_is_not_strict(format: Format) -> None:
     more = {"tools": format.tools(strict=False), "parallel_tool_calls": False, "n": 10}
     [made] = run(format.folder, [{**more, **format.begins}])
@@ -72,7 +77,7 @@ def test_at_most_one_call_follows_its_schema_although_it_is_not_strict(format: F
         check_calls(choice, format.schemas, single=True)
 
 
-@EVERY
+@TWO_QUICK
 def test_only_allowed_tools_are_called(format: Format) -> None:
     some = ("note", "move")
     auto, required = run(
@@ -127,7 +132,7 @@ def test_an_answer_is_a_call_or_follows_the_format() -> None:
 SQL = 'start: "SELECT " name (", " name)* " FROM " name\nname: /[a-z]{1,6}/'
 
 
-@EVERY
+@TWO_QUICK
 def test_the_input_of_custom_tools_follows_their_grammars(format: Format) -> None:
     tools = [custom("sql", "lark", SQL), custom("phone", "regex", "[0-9]{3}-[0-9]{4}")]
     required, auto = run(

@@ -114,8 +114,10 @@ async def test_thirty_two_neighbours_get_what_each_asked_for_as_if_alone(alone: 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", only(["trio"], ["asyncio", "trio"]))
-async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alone: Callable[[int], Any]) -> None:
+@pytest.mark.parametrize(("anyio_backend", "rows"), only([("trio", 16)], [("asyncio", 32), ("trio", 16)]))
+async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(
+    alone: Callable[[int], Any], rows: int
+) -> None:
     made: dict[int, Any] = {}
 
     async def stay(client: AsyncLocalOpenAI, i: int) -> None:
@@ -129,7 +131,7 @@ async def test_guided_rows_that_are_cancelled_leave_the_others_as_they_were(alon
         await stream.close()
 
     async with AsyncLocalOpenAI(thinking_model()) as client, anyio.create_task_group() as group:
-        for i in range(32):
+        for i in range(rows):
             group.start_soon(leave if i % 2 == (i // 8) % 2 else stay, client, i)
-    assert len(made) == 16
+    assert len(made) == rows // 2
     assert {i: alone(i) for i in made} == made

@@ -120,7 +120,7 @@ FORMATS = [
     ),
 ]
 EVERY = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-HERMES = FORMATS[0]
+HERMES, GEMMA = FORMATS[0], FORMATS[3]
 GLM = Format("glm47", ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>"), "<arg_key>")
 SAMPLE: dict[str, Any] = {"temperature": 1, "seed": 11, "max_tokens": 500}
 

@@ -225,7 +225,7 @@ PROGRAM = """
     def line(id, **more):
         body = {"model": "m", "messages": [{"role": "user", "content": id}], "max_tokens": 4, **more}
         return json.dumps({"method": "POST", "url": "/v1/chat/completions", "custom_id": id, "body": body})
-    lines = [line(f"short {i}") for i in range(3)] + [line(f"long {i}", max_tokens=300, ignore_eos=True) for i in "ab"]
+    lines = [line(f"short {i}") for i in range(3)] + [line(f"long {i}", max_tokens=150, ignore_eos=True) for i in "ab"]
     file = client.files.create(file="\\n".join(lines).encode(), purpose="batch")
     batch = client.batches.create(
         input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"

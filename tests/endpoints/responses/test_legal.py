@@ -257,7 +257,7 @@ def test_every_event_is_needed(name: str) -> None:
             caught(renumbered(less))
 
 
-@pytest.mark.parametrize("places", only([5], [5, 10_000]), ids=["some places", "all places"])
+@pytest.mark.parametrize("places", only([3], [3, 10_000]), ids=["some places", "all places"])
 @every_stream
 def test_no_event_comes_twice(name: str, places: int) -> None:
     events = STREAMS[name]
@@ -271,11 +271,12 @@ def test_no_event_comes_twice(name: str, places: int) -> None:
                 caught(renumbered(more))
 
 
+@pytest.mark.parametrize("most", only([40], [40, 100]))
 @every_stream
-def test_no_two_events_change_places(name: str) -> None:
+def test_no_two_events_change_places(name: str, most: int) -> None:
     events, draw = STREAMS[name], random.Random(name)
     pairs = [(i, j) for j in range(len(events)) for i in range(j)]
-    for i, j in draw.sample(pairs, min(100, len(pairs))) + [(i, i + 1) for i in range(len(events) - 1)]:
+    for i, j in draw.sample(pairs, min(most, len(pairs))) + [(i, i + 1) for i in range(len(events) - 1)]:
         swapped = list(events)
         swapped[i], swapped[j] = swapped[j], swapped[i]
         caught(swapped, f"event {i} ")
