@@ -27,7 +27,7 @@ test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
 	$(BIN)/python $(ALONE)
 
-# What `make test` leaves out: long sweeps of which it runs a sample. PART=0/2 runs one half of them, 1/2 the other.
+# What `make test` leaves out: long sweeps of which it runs a sample. PART=0/3 runs one third of them.
 test-exhaustive: $(VENV)/.dev $(SUITE)
 	SWEEP_PART=$(PART) JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(SWEEPS)
 

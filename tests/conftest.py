@@ -274,7 +274,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test-exhaustive PART=0/2` runs one half of the sweeps, which is the same each time; `1/2` the other."""
+    """`make test-exhaustive PART=0/3` runs one third of the sweeps, which is the same each time."""
     part = os.environ.get("SWEEP_PART")
     if part:
         number, parts = map(int, part.split("/"))
