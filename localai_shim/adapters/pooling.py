@@ -153,6 +153,17 @@ def _arrays(layer: Any) -> list[mx.array]:
     return [array for _, array in tree_flatten(layer.parameters())]
 
 
+def _innermost(model: Any) -> Any:
+    """What makes a decoder's hidden states. Some of mlx-vlm's models name themselves as their language model."""
+    path = [model]
+    while True:
+        parts = (getattr(path[-1], name, None) for name in _INNER)
+        found = next((part for part in parts if callable(part) and not any(part is each for each in path)), None)
+        if found is None:
+            return path[-1]
+        path.append(found)
+
+
 def decoder_encoder(model: Any, new_cache: Callable[[], list[Any]], path: Path) -> Encoder | None:
     """What embeds by a decoder; None where its code gives nothing but logits.
 
@@ -163,9 +174,7 @@ def decoder_encoder(model: Any, new_cache: Callable[[], list[Any]], path: Path) 
     """
     import mlx.core as mx
 
-    inner = model
-    while (found := next((name for name in _INNER if callable(getattr(inner, name, None))), None)) is not None:
-        inner = getattr(inner, found)
+    inner = _innermost(model)
     files = read_sentence_files(path) or SentenceFiles(("lasttoken",))
 
     def hidden(tokens: mx.array, mask: mx.array) -> mx.array:

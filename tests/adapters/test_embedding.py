@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from localai_shim.adapters import pooling
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.text import TextModel
 from localai_shim.types import ModelLoadError
@@ -128,3 +129,21 @@ def changed(folder: Path, name: str, content: object) -> Path:
             target.write_bytes(file.read_bytes())
     (folder / name).write_text(json.dumps(content))
     return folder
+
+
+def test_a_model_that_names_itself_as_its_language_model_is_looked_into_once() -> None:
+    """As mlx-vlm's phi3_v and others do; it held loading up for ever."""
+
+    class Part:
+        def __call__(self) -> None: ...
+
+    class NamesItself(Part):
+        def __init__(self) -> None:
+            self.model = Part()
+
+        @property
+        def language_model(self) -> Any:
+            return self
+
+    model = NamesItself()
+    assert pooling._innermost(model) is model.model
