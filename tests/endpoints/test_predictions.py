@@ -117,9 +117,7 @@ def test_a_mode_that_does_not_exist_is_refused(client: LocalOpenAI) -> None:
 
 
 def test_stats_say_how_many_drafts_were_right_by_source(auto: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        StepCosts, "relative", lambda self, rows, tokens: 1.0
-    )  # so drafts always pay
+    monkeypatch.setattr(StepCosts, "relative", lambda self, rows, tokens: 1.0)  # so drafts always pay
     ask: Any = {**ASK, "extra_body": {"ignore_eos": True}}
     text = auto.chat.completions.create(**ask)
     before = auto.stats().drafts.get("prediction", DraftCounts(0, 0))
