@@ -14,6 +14,8 @@ from localai_shim.types import Prompt
 PLACEHOLDER = 5
 PATCHES = 6
 """Placeholders of a picture, unless it says otherwise."""
+TEXT = [100, 101, 102]
+QUESTION = [110, 111]
 
 
 def spread(digest: int, *runs: int, between: Sequence[int] = (9, 8)) -> ProcessedMedia:
@@ -48,3 +50,8 @@ def going_on(prompt: Prompt, *parts: Sequence[int] | ProcessedMedia, **more: Any
     tokens = [*prompt.tokens, *new.tokens]
     spans = [*prompt.media, *(MediaSpan(s.media, s.places + len(prompt.tokens)) for s in new.media)]
     return Prompt(tokens, keys=media_keys(tokens, spans), media=spans, **more)
+
+
+def asking(digest: int, *more: int) -> Prompt:
+    """A text, a picture and a question about it."""
+    return prompt_of(TEXT, picture(digest), [*QUESTION, *more])

@@ -219,3 +219,11 @@ class World:
 
 
 MakeWorld = Callable[..., World]
+
+
+def running(w: World, count: int = 1) -> list[Row]:
+    """Rows that decode, and go on for long."""
+    rows = [row for i in range(count) for row in w.ask([200 + i, 50, 51], max_tokens=10_000)]
+    while not all(w.served(row) for row in rows):
+        w.step()
+    return rows

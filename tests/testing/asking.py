@@ -8,6 +8,13 @@ from localai_shim import LocalOpenAI
 from localai_shim.testing.engine import ScriptedEngine
 from tests.conftest import MESSAGES, revalidate
 
+WEATHER: dict[str, Any] = {
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+CHAT_TOOLS: list[Any] = [{"type": "function", "function": WEATHER}]
+FLAT_TOOLS: list[Any] = [{"type": "function", **WEATHER}]
+
 
 def ask(client: Any, **more: Any) -> Any:
     """`chat.completions.create` with what it needs."""
@@ -25,3 +32,14 @@ def answer(*replies: Any, **more: Any) -> Any:
 def contents(stream: Any) -> list[str]:
     """The pieces of content of a stream."""
     return [c.choices[0].delta.content for c in stream if c.choices and c.choices[0].delta.content]
+
+
+def chat(client: Any, text: str = "Hi", **more: Any) -> Any:
+    more.setdefault("messages", [{"role": "user", "content": text}])
+    return client.chat.completions.create(**{"model": "gpt-4o", **more})
+
+
+def said(client: Any, text: str = "Hi", **more: Any) -> Any:
+    made = chat(client, text, **more)
+    revalidate(made)
+    return made.choices[0].message.content
