@@ -3,53 +3,76 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import mlx_lm
 import openai
 
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+
 from .bare import BareModel
+from .models import Size, make_model
 from .workload import GREEDY, Prompts
+
+# Its forward pass takes about as long as what is measured beside it: under a long one that would be lost in noise.
+TINY = Size(64, 1, 128, 2, 1, 32, 1_000, 24, 1)
+_WARM_UP = 20  # requests of each kind
 
 
 @dataclass(slots=True)
 class Overhead:
-    """All in seconds."""
+    """All in seconds; entry by entry they were measured right after one another, in turns."""
 
     bare: list[float] = field(default_factory=list)
-    """Bare forward of a prompt."""
+    """The passes that the engine makes for a prompt and its first token, with nothing around them."""
     sync: list[float] = field(default_factory=list)
-    """A whole `create` of one token, minus the bare forward of the same prompt."""
+    """A whole `create` of one token."""
     asynchronous: list[float] = field(default_factory=list)
 
+    def beside(self, whole: list[float]) -> list[float]:
+        """What whole requests took beside the bare passes of their turns."""
+        return [one - bare for one, bare in zip(whole, self.bare, strict=True)]
 
-def request_overhead(
-    bare: BareModel, sync: openai.OpenAI, asynchronous: openai.AsyncOpenAI, prompts: Prompts, count: int
-) -> Overhead:
-    """Time `chat.completions.create(max_tokens=1)` beside the bare forward of the same prompt, in turn."""
-    return asyncio.run(_request_overhead(bare, sync, asynchronous, prompts, count))
+
+def request_overhead(count: int) -> Overhead:
+    """Time `chat.completions.create(max_tokens=1)` beside the bare passes of a one-layer model, in turns.
+
+    Args:
+        count: turns.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        path = Path(folder) / "model"
+        make_model(path, TINY, TINY.vocabulary)
+        model, tokenizer = mlx_lm.load(str(path))[:2]
+        prompts = Prompts(tokenizer, TINY.prompt_tokens)
+        with closing(LocalOpenAI(model=path, keep_alive=0)) as sync:
+            asynchronous = AsyncLocalOpenAI(model=path, keep_alive=0)
+            return asyncio.run(_request_overhead(BareModel(model), sync, asynchronous, prompts, count))
 
 
 async def _request_overhead(
     bare: BareModel, sync: openai.OpenAI, asynchronous: openai.AsyncOpenAI, prompts: Prompts, count: int
 ) -> Overhead:
     out = Overhead()
-    warm_up = 3
-    for number, (first, second) in enumerate(zip(*[iter(prompts.take(2 * (count + warm_up)))] * 2, strict=True)):
-        bare_first = bare.first_token_seconds(first)
-        start = time.perf_counter()
-        sync.chat.completions.create(model="bench", messages=first.messages, max_tokens=1, **GREEDY.fields())
-        sync_seconds = time.perf_counter() - start
-        bare_second = bare.first_token_seconds(second)
-        start = time.perf_counter()
-        await asynchronous.chat.completions.create(
-            model="bench", messages=second.messages, max_tokens=1, **GREEDY.fields()
-        )
-        async_seconds = time.perf_counter() - start
-        if number >= warm_up:
-            out.bare += [bare_first, bare_second]
-            out.sync.append(sync_seconds - bare_first)
-            out.asynchronous.append(async_seconds - bare_second)
+    async with asynchronous:
+        for number in range(count + _WARM_UP):
+            first, second, third = prompts.take(3)
+            alone = bare.first_token_seconds(first)
+            start = time.perf_counter()
+            sync.chat.completions.create(model="bench", messages=second.messages, max_tokens=1, **GREEDY.fields())
+            between = time.perf_counter()
+            await asynchronous.chat.completions.create(
+                model="bench", messages=third.messages, max_tokens=1, **GREEDY.fields()
+            )
+            end = time.perf_counter()
+            if number >= _WARM_UP:
+                out.bare.append(alone)
+                out.sync.append(between - start)
+                out.asynchronous.append(end - between)
     return out
 
 

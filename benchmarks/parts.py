@@ -31,8 +31,7 @@ Part = Callable[[Bench], Section]
 
 def requests(bench: Bench) -> Section:
     """What a request costs beside the model."""
-    count = 20 if bench.quick else 100
-    cost = overhead.request_overhead(bench.bare, bench.sync, bench.ours, bench.prompts, count)
+    cost = overhead.request_overhead(60 if bench.quick else 300)
     report.print_overhead(cost)
     figures = report.overhead_figures(cost)
     print_figures(figures)

@@ -17,7 +17,7 @@ from localai_shim.adapters.backend import blas
 
 from .figures import Figure, print_table, spread
 from .grammars import GRAMMAR_STREAMS, GrammarCost
-from .overhead import ChunkCost, Overhead
+from .overhead import TINY, ChunkCost, Overhead
 from .profiler import StackSampler
 from .throughput import CLIENT_GREEDY, CLIENT_SAMPLED, Comparison
 from .timeline import Run, percentiles
@@ -51,9 +51,12 @@ def machine_facts(model: Any, config: dict[str, Any]) -> dict[str, str]:
 
 
 def print_overhead(overhead: Overhead) -> None:
-    print("Request overhead: create(max_tokens=1) minus the bare forward of the same prompt, milliseconds")
+    print(
+        f"create(max_tokens=1) of a one-layer model, prompts of {TINY.prompt_tokens} tokens, {len(overhead.bare)} turns of "
+        "bare passes, sync and async; milliseconds"
+    )
     rows = []
-    kinds = {"sync create": overhead.sync, "async create": overhead.asynchronous, "(bare forward)": overhead.bare}
+    kinds = {"sync create": overhead.sync, "async create": overhead.asynchronous, "(bare passes)": overhead.bare}
     for name, values in kinds.items():
         p = percentiles(values)
         rows.append([name, *(f"{p[k]:.2f}" for k in ("p50", "p90", "p99"))])
@@ -61,10 +64,18 @@ def print_overhead(overhead: Overhead) -> None:
 
 
 def overhead_figures(overhead: Overhead) -> list[Figure]:
+    """Requests minus the bare passes of the same turn."""
     kinds = {"sync": overhead.sync, "async": overhead.asynchronous}
     return [
-        Figure(f"request overhead, {name}", values, REQUEST_TARGETS[name], at_least=False, unit=" ms", scale=1e3)
-        for name, values in kinds.items()
+        Figure(
+            f"request overhead, {name}, one-layer model",
+            overhead.beside(whole),
+            REQUEST_TARGETS[name],
+            at_least=False,
+            unit=" ms",
+            scale=1e3,
+        )
+        for name, whole in kinds.items()
     ]
 
 
