@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl
 
 import anyio
 import openai
 from anyio.lowlevel import RunVar
 from openai.types import CreateEmbeddingResponse, Embedding
+from openai.types.create_embedding_response import Usage
 
 from . import sdk
 from .endpoints.models import unknown_model
@@ -201,7 +202,7 @@ def _decodes_vectors(options: sdk.RequestOptions) -> bool:
     if sdk.is_raw(options) or not callable(parse):
         return False
     probe.embedding = "AAAAAA=="  # type: ignore[assignment]
-    usage: Any = {"prompt_tokens": 0, "total_tokens": 0}
+    usage = Usage(prompt_tokens=0, total_tokens=0)
     parse(CreateEmbeddingResponse(data=[probe], model="", object="list", usage=usage))
     return not isinstance(probe.embedding, str)
 

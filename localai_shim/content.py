@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .media import Detail
 
-    ImageSource = str | bytes | Path | Image.Image | npt.NDArray[np.uint8] | npt.NDArray[np.floating[Any]]
+    ImageSource = str | bytes | Path | Image.Image | npt.NDArray[np.uint8] | npt.NDArray[np.floating]
 
 
 def image(source: ImageSource, *, detail: Detail = "auto") -> ChatCompletionContentPartImageParam:

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
 
 import openai
 from lm_eval import utils
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
 
 from .client import AsyncLocalOpenAI
+from .types import Json
 
 CONCURRENT_REQUESTS = 128
 _MOST_STOPS = 4  # that a request may have
@@ -43,7 +44,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
         num_concurrent: int = CONCURRENT_REQUESTS,
         max_length: int | None = None,
         tokenizer: str | None = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         self._client = AsyncLocalOpenAI(pretrained, timeout=None) if client is None else client
         self._client._runtime.engine_of("").wait()  # until then a model's context may look longer than it is
@@ -59,13 +60,13 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
 
     async def get_batched_requests(
         self,
-        requests: Sequence[Any],
-        cache_keys: Sequence[Any],
+        requests: Sequence[Instance],
+        cache_keys: Sequence[object],
         *,
         generate: bool = True,
         ctxlens: Sequence[int] | None = None,
-        **more: Any,
-    ) -> list[Any]:
+        **more: object,
+    ) -> list[object]:
         """All requests of a task, as the harness makes, reads and caches them; only what carries them is another."""
         session, semaphore, size = _Session(self._client), asyncio.Semaphore(self._concurrent), self._batch_size
         calls = [
@@ -80,12 +81,12 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
             )
             for i in range(0, len(requests), size)
         ]
-        answers: list[Any] = await tqdm_asyncio.gather(*calls, desc="Requesting API")
+        answers: list[object] = await tqdm_asyncio.gather(*calls, desc="Requesting API")
         return answers
 
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         """As the harness's own, with the windows of all texts in flight together."""
-        windows: list[Any] = []
+        windows: list[tuple[None, list[int], list[int]]] = []
         counts = []
         for request in requests:
             [text] = request.args
@@ -94,7 +95,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
             made = [(None, *utils.make_disjoint_window(each)) for each in found]
             windows += made
             counts.append(len(made))
-        scores: Iterator[Any] = iter(self._loglikelihood_tokens(windows) if windows else ())
+        scores: Iterator[tuple[float, bool]] = iter(self._loglikelihood_tokens(windows) if windows else ())
         totals = [sum(next(scores)[0] for _ in range(count)) for count in counts]
         for request, total in zip(requests, totals, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
@@ -107,7 +108,7 @@ class _Session:
     def __init__(self, client: AsyncLocalOpenAI) -> None:
         self._client = client
 
-    def post(self, url: object, *, json: Mapping[str, Any], headers: object) -> _Response:
+    def post(self, url: object, *, json: Json, headers: object) -> _Response:
         return _Response(self._client, json)
 
 
@@ -116,7 +117,7 @@ class _Response:
 
     ok = True
 
-    def __init__(self, client: AsyncLocalOpenAI, payload: Mapping[str, Any]) -> None:
+    def __init__(self, client: AsyncLocalOpenAI, payload: Json) -> None:
         self._client, self._payload = client, payload
 
     async def __aenter__(self) -> _Response:
@@ -124,10 +125,10 @@ class _Response:
         stops: list[str] = stop if isinstance(stop, list) else []
         body = {**self._payload, "stop": stops[:_MOST_STOPS]} if stops else self._payload
         answer = await self._client.post("/completions", cast_to=openai.types.Completion, body=body)
-        made: Any = answer.to_dict(mode="json")
+        made: Json = answer.to_dict(mode="json")
         for choice in made["choices"]:
             choice["text"] = _cut(choice["text"], stops[_MOST_STOPS:])
-        self._answer: dict[str, Any] = made
+        self._answer = made
         return self
 
     async def __aexit__(
@@ -138,7 +139,7 @@ class _Response:
     def raise_for_status(self) -> None:
         """There was no failure."""
 
-    async def json(self) -> dict[str, Any]:
+    async def json(self) -> Json:
         return self._answer
 
 

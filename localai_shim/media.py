@@ -36,7 +36,7 @@ class ProcessedMedia:
     kind: MediaKind
     digest: int
     """Equal for items of which the model sees the same; 0 < digest < 2**63."""
-    inputs: Mapping[str, npt.NDArray[Any]]
+    inputs: Mapping[str, npt.NDArray[np.generic]]
     """What the model's tower reads of this item alone, by the names of the model's arguments."""
     expansion: str
     """What stands in the rendered prompt for the item, in the place of the template's placeholder."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import openai
 from openai import BaseModel
 
-Document = str | Mapping[str, Any]
+Document = str | Mapping[str, object]
 """A text, or an object whose `text` it is."""
 
 

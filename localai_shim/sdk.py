@@ -192,7 +192,7 @@ class LocalResponse(httpx.Response):
         return LATER if self._later is not None else super().json(**options)
 
 
-LATER: Any = object()
+LATER = object()
 """Stands for an answer of which no JSON was made: `response.content` makes it."""
 
 
@@ -279,10 +279,10 @@ class LocalAsyncStream(AsyncStream[T]):
         return self._iterator
 
 
-_combined: dict[Any, Any] = {}
+_combined: dict[object, object] = {}
 
 
-def localise(stream_cls: Any) -> Any:
+def localise(stream_cls: object) -> object:
     """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's."""
     if stream_cls is None:
         return None
@@ -292,7 +292,7 @@ def localise(stream_cls: Any) -> Any:
     return known
 
 
-def _localise(stream_cls: Any) -> Any:
+def _localise(stream_cls: Any) -> object:
     origin = get_origin(stream_cls) or stream_cls
     local = LocalStream if issubclass(origin, Stream) else LocalAsyncStream
     if issubclass(origin, local):

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from opentelemetry import context, metrics, trace
@@ -99,7 +100,7 @@ def _is_disabled() -> bool:
     return NAME in [name.strip() for name in names.split(",")]
 
 
-def _is_idle(provider: object, api: Any) -> bool:
+def _is_idle(provider: object, api: ModuleType) -> bool:
     """Nobody has set up an SDK: the provider is one of the API's own, which do nothing."""
     return type(provider).__module__.startswith(api.__name__)
 
@@ -133,7 +134,7 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
     attributes = {"gen_ai.provider.name": PROVIDER, **_response(served)}
     if not _is_inference(trace.get_current_span(here)):
         attributes |= {"gen_ai.operation.name": OPERATIONS[served.path], **_request(served.body), **_usage(served)}
-    name = " ".join(["engine", *filter(None, [attributes.get("gen_ai.response.model")])])
+    name = f"engine {served.model}" if served.model else "engine"
     span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
     if span.is_recording():
         span.set_attributes(_measured(served))
@@ -155,7 +156,7 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
 
 def _is_inference(span: Span) -> bool:
     """The caller's span is that of a model's call and has its usage, which would be counted twice with ours."""
-    attributes: Mapping[str, Any] = getattr(span, "attributes", None) or {}
+    attributes: Mapping[str, object] = getattr(span, "attributes", None) or {}
     if attributes.get("gen_ai.operation.name") in _AGENTS:
         return False
     kind = attributes.get("openinference.span.kind", "LLM")

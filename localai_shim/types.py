@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from .vectors import Embedding, Reranking
 
 log = logging.getLogger("localai_shim")
-
 VERSION = "0.2.0"
 
+Json = dict[str, Any]
+"""An object of JSON."""
 FinishReason = Literal["stop", "length"]
 Task = Literal["generate", "embed", "rerank"]
 """What a model is for."""

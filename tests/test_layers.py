@@ -29,7 +29,7 @@ MAY = {
         "arguments call endpoints endpoints.batches endpoints.responses engine lines options routes runtime sdk state "
         "stats stock streams transport types websocket_url"
     ),
-    "lm_eval": "client",
+    "lm_eval": "client types",
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
@@ -112,7 +112,7 @@ PACKAGES = {
     "engine": "anyio mlx numpy trio",
     "engine.prefix": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy transformers",
+    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "media": "numpy",
     "types": "numpy",  # for annotations alone
     "testing": "stats anyio jinja2 numpy openai pytest",

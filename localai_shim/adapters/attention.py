@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .contents import LayerCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+
+Mask: TypeAlias = "mx.array | str | None"
 
 _BY_BLOCKS = (
     "mlx_lm.models.minimax_m3_vl",
@@ -42,14 +46,14 @@ def takes_ends_for_positions(model: nn.Module) -> bool:
 
 
 @functools.cache
-def _stacking(attention: type[Any]) -> type[Any]:
+def _stacking(attention: type) -> type:
     """gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
     queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads."""
 
     class Stacking(attention):  # type: ignore[misc]
         """Attention with an axis for the queries that share a key head."""
 
-        def __call__(self, x: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
+        def __call__(self, x: mx.array, mask: mx.array | None = None, cache: LayerCache | None = None) -> mx.array:
             if mask is not None and mask.ndim == 4:  # per row
                 mask = mask[:, :, None]
             out: mx.array = super().__call__(x, mask, cache)
@@ -59,16 +63,18 @@ def _stacking(attention: type[Any]) -> type[Any]:
 
 
 @functools.cache
-def _counting(attention: type[Any]) -> type[Any]:
+def _counting(attention: type) -> type:
     """These cut the mask to the positions that they think there are, the longest row's, for which they ask the device
     in each layer; slots read more."""
 
     class Counting(attention):  # type: ignore[misc]
         """Attention that takes its rows' positions from `position_ids`, and a number from the cache."""
 
-        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None, *args: Any, **kwargs: Any) -> mx.array:
-            positions = args[0] if args else kwargs.get("position_ids")
-            if positions is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
+        def __call__(
+            self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, *args: object, **kwargs: object
+        ) -> mx.array:
+            placed = (args[0] if args else kwargs.get("position_ids")) is not None
+            if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
                 cache = _Counted(cache, cache._idx)
             out: mx.array = super().__call__(x, mask, cache, *args, **kwargs)
             return out
@@ -79,7 +85,7 @@ def _counting(attention: type[Any]) -> type[Any]:
 class _Counted:
     """A cache with another offset."""
 
-    def __init__(self, cache: Any, offset: int | mx.array) -> None:
+    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
         self._cache, self.offset = cache, offset
 
     def __getattr__(self, name: str) -> Any:
@@ -87,14 +93,14 @@ class _Counted:
 
 
 @functools.cache
-def _preceding(attention: type[Any]) -> type[Any]:
+def _preceding(attention: type) -> type:
     """gemma3n's layers that read another's keys ask for the cache's offset when that has stored the pass's tokens: they
     turn queries by the place behind them, however many they are. mlx-lm's turn them by their own."""
 
     class Preceding(attention):  # type: ignore[misc]
         """Attention whose queries are turned by their own positions."""
 
-        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        def __call__(self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
             if self.is_kv_shared_layer and cache is not None:
                 cache = _Counted(cache, cache.offset - x.shape[1])
             out: mx.array = super().__call__(x, mask, cache)
@@ -104,7 +110,7 @@ def _preceding(attention: type[Any]) -> type[Any]:
 
 
 @functools.cache
-def _rotating(rope: type[Any]) -> type[Any]:
+def _rotating(rope: type) -> type:
     """jina_vlm turns all rows by the longest one's position."""
 
     class Rotating(rope):  # type: ignore[misc]
@@ -119,7 +125,7 @@ def _rotating(rope: type[Any]) -> type[Any]:
 
 
 @functools.cache
-def _flattening(gate: type[Any]) -> type[Any]:
+def _flattening(gate: type) -> type:
     """DeepSeek's choice of experts by groups looks scores up by the token's number, in a table of all rows' tokens."""
 
     class Flattening(gate):  # type: ignore[misc]
@@ -133,12 +139,12 @@ def _flattening(gate: type[Any]) -> type[Any]:
     return _renamed(Flattening, gate)
 
 
-def _renamed(kind: type[Any], like: type[Any]) -> type[Any]:
+def _renamed(kind: type, like: type) -> type:
     kind.__name__ = kind.__qualname__ = like.__name__
     return kind
 
 
-_MISREADING: dict[tuple[str, str], Callable[..., type[Any]]] = {
+_MISREADING: dict[tuple[str, str], Callable[..., type]] = {
     ("mlx_lm.models.gemma2", "Attention"): _stacking,
     ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
     ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,

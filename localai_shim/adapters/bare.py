@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import mlx.core as mx
 
+from .contents import RowCache
 from .step_input import StepInput
 from .text import TextModel
 
@@ -34,7 +34,7 @@ def bare_rate(model: TextModel, rows: int, seconds: float) -> float | None:
     return rows * steps / _decode(model, tokens, cache, steps)[1]
 
 
-def _prefill(model: TextModel, rows: int) -> tuple[mx.array, list[Any]]:
+def _prefill(model: TextModel, rows: int) -> tuple[mx.array, RowCache]:
     """The last token of each row's prompt, and the caches in which the others are; no two prompts are alike."""
     ids = model.text.encode(TEXT)
     prompts = [[ids[(row + i) % len(ids)] for i in range(PROMPT_TOKENS)] for row in range(rows)]
@@ -46,7 +46,7 @@ def _prefill(model: TextModel, rows: int) -> tuple[mx.array, list[Any]]:
     return mx.array([prompt[-1] for prompt in prompts]), together
 
 
-def _decode(model: TextModel, tokens: mx.array, cache: list[Any], steps: int) -> tuple[mx.array, float]:
+def _decode(model: TextModel, tokens: mx.array, cache: RowCache, steps: int) -> tuple[mx.array, float]:
     """The tokens after so many steps, and the seconds that these took."""
     mx.eval(tokens)
     began = time.perf_counter()
@@ -58,7 +58,7 @@ def _decode(model: TextModel, tokens: mx.array, cache: list[Any], steps: int) ->
     return following, time.perf_counter() - began
 
 
-def _step(model: TextModel, tokens: mx.array, cache: list[Any]) -> mx.array:
+def _step(model: TextModel, tokens: mx.array, cache: RowCache) -> mx.array:
     following = mx.argmax(model.forward(StepInput(tokens[:, None], cache))[:, -1, :], axis=-1)
     _async_eval(following)
     return following

@@ -14,22 +14,23 @@ import functools
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .contents import UPSTREAMS, Contents, KeyValues, Parts, Quantised, Ring, States, Upstream
+from .contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Quantised, Ring, States, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
 
-def is_packed(layer: Any) -> bool:
+def is_packed(layer: LayerCache) -> bool:
     """Whether a layer's cache holds quantised keys and values."""
     contents = read(layer)
     parts = contents.parts if isinstance(contents, Parts) else (contents,)
     return any(isinstance(part, KeyValues) and part.quantised is not None for part in parts)
 
 
-def read(layer: Any) -> Contents | None:
+def read(layer: LayerCache) -> Contents | None:
     """The contents of one layer of a row's cache, without copying; None for a class that is not known here.
 
     Later changes to the cache do not show in them.
@@ -85,7 +86,7 @@ def write(contents: Contents) -> Any:
     return layer
 
 
-def can_merge(layer: Any) -> bool:
+def can_merge(layer: LayerCache) -> bool:
     """Whether rows of this kind of cache can be merged by their class.
 
     It has to define `merge` itself: what a subclass inherits merges nothing of what the subclass adds.
@@ -93,13 +94,13 @@ def can_merge(layer: Any) -> bool:
     return "merge" in vars(type(layer)) and all(can_merge(part) for part in getattr(layer, "caches", ()))
 
 
-def as_list(layers: Sequence[Any], upstream: Upstream) -> Any:
+def as_list(layers: Sequence[LayerCache], upstream: Upstream) -> Any:
     """A library's `CacheList` of these."""
     return _classes(upstream).CacheList(*layers)
 
 
 @functools.cache
-def _classes(upstream: Upstream) -> Any:
+def _classes(upstream: Upstream) -> ModuleType:
     """The module of a library's cache classes."""
     return importlib.import_module(f"{upstream}.models.cache")
 
@@ -113,11 +114,11 @@ def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...
     return tuple(None if array is None else array[...] for array in arrays)
 
 
-def _trimmed(layer: Any, arrays: Sequence[mx.array | None]) -> tuple[mx.array, ...]:
+def _trimmed(layer: LayerCache, arrays: Sequence[mx.array | None]) -> tuple[mx.array, ...]:
     return tuple(array[:, :, : layer.offset] for array in arrays if array is not None) if layer.offset else ()
 
 
-def _read_ring(layer: Any, upstream: Upstream) -> KeyValues:
+def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:
     import mlx.core as mx
 
     ring = Ring(layer.max_size, layer.keep)

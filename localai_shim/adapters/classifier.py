@@ -4,74 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..options import LoadOptions
-from ..types import ModelLoadError, Task
+from ..types import Json, ModelLoadError, Task
 from ..vectors import Reranking
-from .embedding import encoder_module, gelu, max_tokens, take_all
+from .embedding import EncoderModel, encoder_module
 from .files import read_json
 from .pooling import pad
 from .reranking import PairTokenizer
 from .sentence import SentenceFiles
-from .text import TextTokenizer, fingerprint
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from tokenizers import Tokenizer
 
 _KINDS = ("bert", "modernbert", "xlm_roberta")
 """mlx-vlm's modules that have such a head."""
 _UNLIMITED = 10**6  # transformers' stand-in for "not said" is far above this
 
 
-def is_classifier(config: dict[str, Any]) -> bool:
+def is_classifier(config: Json) -> bool:
     """Whether a checkpoint has a head that makes labels of texts."""
     return any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ())
 
 
-class ClassifierModel:
-    """An encoder with a head of one label, and its tokenizer. Made on the engine thread; `text` may be used from any.
+class ClassifierModel(EncoderModel):
+    """An encoder with a head of one label."""
 
-    Attributes: as those of `TextModel`.
-    """
-
-    libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
     tasks: Sequence[Task] = ("rerank",)
     embedding = None
 
     def __init__(
-        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
-        from mlx.utils import tree_flatten
+        from mlx import nn
 
-        module = encoder_module(path, config) or ""
-        self.name, self.tokenizer = name, tokenizer
-        self._model: Any = model
-        if module == "modernbert":  # mlx-vlm's is an approximation
-            self._model.head.act = gelu()
-            for layer in self._model.layers:
-                layer.mlp.act = gelu()
-        padding = config.get("pad_token_id")
-        self._padding = padding if isinstance(padding, int) else 0
-        parameters = [array for _, array in tree_flatten(model.parameters())]
-        self.weight_bytes = sum(array.nbytes for array in parameters)
-        take_all(tokenizer._tokenizer)
-        pairs, self._separator = _pair_tokenizer(tokenizer._tokenizer.backend_tokenizer)
         longest = getattr(tokenizer._tokenizer, "model_max_length", _UNLIMITED)
         files = SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None)
-        self.context_length: int | None = max_tokens(module, config, files, options)
+        super().__init__(name, model, tokenizer, config, path, options, files)
+        if encoder_module(path, config) == "modernbert":
+            model.head.act = nn.GELU()  # as in the layers
+        pairs, self._separator = _pair_tokenizer(tokenizer._tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
-        self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
-        self.eos_token_ids: frozenset[int] = frozenset()
-        self.generation_defaults: dict[str, Any] = {}
-        self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime)
 
     @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config.
 
         Raises:
@@ -115,11 +97,8 @@ class ClassifierModel:
             given["token_type_ids"] = mx.array((ends.cumsum(axis=1) > ends).astype(np.int32))
         return mx.sigmoid(self._model(mx.array(tokens), **given).logits.astype(mx.float32))
 
-    def warm_up(self) -> None:
-        """Nothing is prepared before it is needed."""
 
-
-def _pair_tokenizer(backend: Any) -> tuple[PairTokenizer, int | None]:
+def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:
     """What makes pairs, and the token behind the query where the document has another type; None: it has not."""
     pair = backend.encode("a", "b")
     query, document = ([i for i, part in enumerate(pair.sequence_ids) if part == which] for which in (0, 1))
@@ -128,7 +107,7 @@ def _pair_tokenizer(backend: Any) -> tuple[PairTokenizer, int | None]:
     return PairTokenizer(backend, *parts), separator
 
 
-def _labels(config: dict[str, Any]) -> int:
+def _labels(config: Json) -> int:
     """Labels of a classifier; transformers' default is two."""
     names = config.get("id2label")
     return int(config.get("num_labels") or (len(names) if isinstance(names, dict) else 2))

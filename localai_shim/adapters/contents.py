@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -67,6 +67,23 @@ class Parts:
 
 
 Contents = KeyValues | States | Parts
+
+
+class LayerCache(Protocol):
+    """What a pass keeps of one layer in: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
+
+    @property
+    def state(self) -> object:
+        """Its arrays."""
+        ...
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else its class has."""
+        ...
+
+
+RowCache = list[LayerCache]
+"""One row's cache: an object per layer."""
 
 
 def is_trimmable(contents: Contents) -> bool:

@@ -6,10 +6,10 @@ import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..options import LoadOptions
-from ..types import ModelLoadError, Task
+from ..types import Json, ModelLoadError, Task
 from .files import read_json
 from .pooling import Encoder, Head
 from .sentence import SentenceFiles, read_sentence_files
@@ -18,6 +18,8 @@ from .text import TextTokenizer, fingerprint
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import PreTrainedTokenizerBase
 
 _ENCODERS = {
     "bert": "bert",
@@ -43,7 +45,7 @@ _USUAL_MODES = {"lfm2_embedding": "cls", "qwen3_embedding": "lasttoken"}
 _OWN_LAYER = re.compile(r"\d+_[A-Z]\w*\.")  # weights of a folder beside the model's own
 
 
-def encoder_module(folder: Path, config: dict[str, Any]) -> str | None:
+def encoder_module(folder: Path, config: Json) -> str | None:
     """mlx-vlm's module for a checkpoint that only embeds; None: it is none."""
     kind, classes = str(config.get("model_type", "")), config.get("architectures") or ()
     headless = bool(classes) and not any(str(name).endswith(_WITH_HEAD) for name in classes)
@@ -52,45 +54,71 @@ def encoder_module(folder: Path, config: dict[str, Any]) -> str | None:
     return _ENCODERS.get(kind)
 
 
-class EmbeddingModel:
-    """An encoder of mlx-vlm and its tokenizer. Made on the engine thread; `text` may be used from any.
+class EncoderModel:
+    """An encoder of mlx-vlm and its tokenizer, whatever it is for. Made on the engine thread.
 
-    Attributes: as those of `TextModel`.
+    Args:
+        files: what is read of the files beside it.
+        more: parameters beside the model's own.
+
+    Attributes: as those of `TextModel`; `text` may be used from any thread.
     """
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
+    eos_token_ids: frozenset[int] = frozenset()
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        tokenizer: TokenizerWrapper,
+        config: Json,
+        path: Path,
+        options: LoadOptions,
+        files: SentenceFiles,
+        more: Sequence[mx.array] = (),
+    ) -> None:
+        from mlx import nn
+        from mlx.utils import tree_flatten
+
+        module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
+        self.name, self.tokenizer, self._model = name, tokenizer, model
+        self._padding = padding if isinstance(padding, int) else 0
+        if module == "modernbert":
+            for layer in model.layers:
+                layer.mlp.act = nn.GELU()  # mlx-vlm's is an approximation, which moves vectors by 1e-4
+        parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
+        self.weight_bytes = sum(array.nbytes for array in parameters)
+        self.context_length: int | None = max_tokens(module, config, files, options)
+        take_all(tokenizer._tokenizer)
+        self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
+        self.generation_defaults: Json = {}
+        self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
+        self.created = int((path / "config.json").stat().st_mtime)
+
+    def warm_up(self) -> None:
+        """Nothing is prepared before it is needed."""
+
+
+class EmbeddingModel(EncoderModel):
+    """An encoder that makes vectors of texts."""
+
     tasks: Sequence[Task] = ("embed",)
     reranking = None
 
     def __init__(
-        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
-        from mlx.utils import tree_flatten
-
-        module = encoder_module(path, config) or ""
-        files = read_sentence_files(path) or SentenceFiles((_USUAL_MODES.get(module, "mean"),))
-        self.name, self.tokenizer = name, tokenizer
-        self._model: Any = model
-        self._own: Sequence[Any] | None = getattr(model, "dense", None)
-        if module == "modernbert":
-            for layer in self._model.layers:
-                layer.mlp.act = gelu()  # mlx-vlm's is an approximation, which moves vectors by 1e-4
+        usual = _USUAL_MODES.get(encoder_module(path, config) or "", "mean")
+        files = read_sentence_files(path) or SentenceFiles((usual,))
+        self._own: Sequence[nn.Module] | None = getattr(model, "dense", None)
         head = Head(files, self._own)
-        padding = config.get("pad_token_id")
-        self.encode = Encoder(self._hidden, head, padding if isinstance(padding, int) else 0)
-        parameters = [array for _, array in tree_flatten(model.parameters())] + head.parameters
-        self.weight_bytes = sum(array.nbytes for array in parameters)
-        self.context_length: int | None = max_tokens(module, config, files, options)
+        super().__init__(name, model, tokenizer, config, path, options, files, head.parameters)
+        self.encode = Encoder(self._hidden, head, self._padding)
         self.embedding = self.encode.embedding
-        take_all(tokenizer._tokenizer)
-        self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
-        self.eos_token_ids: frozenset[int] = frozenset()
-        self.generation_defaults: dict[str, Any] = {}
-        self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime)
 
     @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
         from mlx_lm.utils import load_tokenizer
         from mlx_vlm.encoder_loader import load_encoder_model
@@ -100,8 +128,9 @@ class EmbeddingModel:
         config = read_json(path / "config.json")
         name = encoder_module(path, config)
         assert name is not None
-        module: Any = importlib.import_module(f"mlx_vlm.models.{name}")
-        module.LocalModel = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
+        module = importlib.import_module(f"mlx_vlm.models.{name}")
+        own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
+        vars(module)["LocalModel"] = own
         remapping = {str(config["model_type"]): name}
         model = load_encoder_model(path, model_remapping=remapping, model_class_name="LocalModel", lazy=True)
         tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
@@ -110,9 +139,6 @@ class EmbeddingModel:
     def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
         raise ValueError("this model ranks no documents")
 
-    def warm_up(self) -> None:
-        """Nothing is prepared before it is needed."""
-
     def _hidden(self, tokens: mx.array, mask: mx.array) -> mx.array:
         if self._own is not None:
             return _gemma_states(self._model.model, tokens, mask)
@@ -120,7 +146,7 @@ class EmbeddingModel:
         return states
 
 
-def _gemma_states(model: Any, tokens: mx.array, mask: mx.array) -> mx.array:
+def _gemma_states(model: nn.Module, tokens: mx.array, mask: mx.array) -> mx.array:
     """Hidden states of EmbeddingGemma. mlx-vlm's own code lets tokens see all others where they have a window."""
     import mlx.core as mx
 
@@ -137,23 +163,17 @@ def _gemma_states(model: Any, tokens: mx.array, mask: mx.array) -> mx.array:
     return states
 
 
-def gelu() -> nn.Module:
-    from mlx import nn
-
-    return nn.GELU()
-
-
 def _without_layers(model_class: type) -> type:
     """A class of mlx-vlm that leaves the weights of sentence-transformers' own layers alone."""
 
     class LocalModel(model_class):  # type: ignore[misc]
-        def sanitize(self, weights: dict[str, Any]) -> Any:
+        def sanitize(self, weights: dict[str, mx.array]) -> object:
             return super().sanitize({name: a for name, a in weights.items() if not _OWN_LAYER.match(name)})
 
     return LocalModel
 
 
-def max_tokens(module: str, config: dict[str, Any], files: SentenceFiles, options: LoadOptions) -> int | None:
+def max_tokens(module: str, config: Json, files: SentenceFiles, options: LoadOptions) -> int | None:
     """Most tokens of a text: the least of what the model, its files and the client allow."""
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and module == _POSITIONS_BEHIND_PADDING:
@@ -162,7 +182,7 @@ def max_tokens(module: str, config: dict[str, Any], files: SentenceFiles, option
     return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
 
-def take_all(tokenizer: Any) -> None:
+def take_all(tokenizer: PreTrainedTokenizerBase) -> None:
     """Have a fast tokenizer neither cut nor pad: the files of many embedders say that it should."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from ..types import Json
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _CONTEXT_KEYS = (
     "max_position_embeddings",
@@ -17,7 +22,7 @@ _CONTEXT_KEYS = (
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """A file's object; empty where there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -26,7 +31,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def context_length(config: dict[str, Any], tokenizer: Any) -> int | None:
+def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | None:
     """Most tokens of a row, as its config or its tokenizer says; None where they do not."""
     for part in (config, config.get("text_config") or {}):
         for key in _CONTEXT_KEYS:

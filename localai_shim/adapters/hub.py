@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..types import ModelLoadError
+from .files import read_json
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
 
@@ -46,7 +45,7 @@ def cached_models() -> list[LocalModel]:
 def describe(name: str, folder: str) -> LocalModel:
     """What a folder's files say of its model; none of the weights are read."""
     path = Path(folder)
-    config, index = _read(path / "config.json"), _read(path / "model.safetensors.index.json")
+    config, index = read_json(path / "config.json"), read_json(path / "model.safetensors.index.json")
     weights = [file for file in path.glob("*.safetensors") if file.exists()]
     reads = [kind for kind, key in (("image", "vision_config"), ("audio", "audio_config")) if config.get(key)]
     kind = ", ".join([str(config.get("model_type") or "unknown"), *reads])
@@ -59,14 +58,6 @@ def describe(name: str, folder: str) -> LocalModel:
     elif not weights:
         problem = "no: it has no weights as safetensors"
     return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), problem)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 from ..options import LoadOptions
-from ..types import ModelLoadError, Task
+from ..types import Json, ModelLoadError, Task
 from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
@@ -96,7 +95,7 @@ def only_tasks(folder: Path) -> tuple[Task, ...] | None:
     return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
 
 
-def _has_tower(config: dict[str, Any]) -> bool:
+def _has_tower(config: Json) -> bool:
     return bool(config.get("vision_config") or config.get("audio_config"))
 
 

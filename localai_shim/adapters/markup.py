@@ -14,9 +14,12 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..output.markup import Markup, ToolFormat
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 # How a call can be read before it is complete; see `ToolFormat`. Formats that are not here are read when complete.
 _KIMI_HEADER = r"(?:functions\.)?(?P<name>[^\s<|>:]+):\d+\s*<\|tool_call_argument_begin\|>\s*(?=\{)"
@@ -52,7 +55,7 @@ _MORE_THINKING = (("<think>", "</think>"), ("<|START_THINKING|>", "<|END_THINKIN
 _COHERE = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
 
 
-def describe(tokenizer: Any) -> Markup:
+def describe(tokenizer: TokenizerWrapper) -> Markup:
     """The markers of a model.
 
     Args:
@@ -71,12 +74,12 @@ def describe(tokenizer: Any) -> Markup:
     )
 
 
-def added_tokens(tokenizer: Any) -> dict[int, str]:
+def added_tokens(tokenizer: TokenizerWrapper) -> dict[int, str]:
     """Tokens that were added to the trained vocabulary, markers and ends of sequence among them, by id."""
     return {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items()}
 
 
-def tool_format_name(tokenizer: Any) -> str | None:
+def tool_format_name(tokenizer: TokenizerWrapper) -> str | None:
     """The format in which a model writes tool calls, by the name of upstream's parser; None if there is none."""
     name = tokenizer.init_kwargs.get("tool_parser_type")
     if name is None:
@@ -101,7 +104,7 @@ def tool_format(name: str) -> ToolFormat:
     raise ValueError(f"neither mlx-lm nor mlx-vlm has a tool parser '{name}'")
 
 
-def _thinking(tokenizer: Any, vocabulary: dict[str, int]) -> tuple[str, str] | None:
+def _thinking(tokenizer: TokenizerWrapper, vocabulary: dict[str, int]) -> tuple[str, str] | None:
     if tokenizer.has_thinking:
         return tokenizer.think_start, tokenizer.think_end
     text = str(tokenizer.chat_template or "")

@@ -9,9 +9,14 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from transformers import ProcessorMixin
 
 _PACKAGE = "mlx_vlm."
 
@@ -24,7 +29,7 @@ class _ArrayType(type):
 class _Array(metaclass=_ArrayType):
     """In the place of `mx.array`: makes NumPy's, in the types that MLX would choose."""
 
-    def __new__(cls, values: Any, dtype: Any = None) -> Any:
+    def __new__(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:
         array = np.array(values, dtype=dtype)
         return array.astype(np.float32) if dtype is None and array.dtype == np.float64 else array
 
@@ -39,14 +44,14 @@ class _NumPy(types.ModuleType):
     def eval(*_: object) -> None:
         pass
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(np, name)
 
 
 _NUMPY = _NumPy("numpy_as_mlx")
 
 
-def without_mlx(processor: Any) -> Any:
+def without_mlx(processor: ProcessorMixin) -> ProcessorMixin:
     """The same processor, and what it is made of, with functions that compute with NumPy."""
     for part in (processor, *(vars(processor).values() if hasattr(processor, "__dict__") else ())):
         if type(part).__module__.startswith(_PACKAGE):
@@ -55,35 +60,31 @@ def without_mlx(processor: Any) -> Any:
 
 
 @functools.cache
-def _without_mlx(kind: type[Any]) -> type[Any]:
+def _without_mlx(kind: type) -> type:
     """A subclass with the methods of the class and of its bases in mlx-vlm."""
-    members: dict[str, Any] = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    members: dict[str, object] = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(_PACKAGE):
             own = _globals(base.__module__)
-            members |= {name: _member(value, own) for name, value in vars(base).items() if _is_code(value)}
+            members |= {
+                name: _rebound(value, own)
+                if isinstance(value, types.FunctionType)
+                else staticmethod(_rebound(value.__func__, own))
+                for name, value in vars(base).items()
+                if isinstance(value, types.FunctionType | staticmethod)
+            }
     if "to_mlx" in members:
         members["to_mlx"] = _channels_first
     return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
 
 
-def _channels_first(_: Any, image: Any) -> Any:
+def _channels_first(_: object, image: Image) -> npt.NDArray[np.float32]:
     """In the place of `to_mlx` of some image processors, which makes a Python object of each pixel."""
     return np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / np.float32(255)
 
 
-def _is_code(value: object) -> bool:
-    return isinstance(value, types.FunctionType | staticmethod)
-
-
-def _member(value: Any, own: dict[str, Any]) -> Any:
-    return (
-        _rebound(value, own) if isinstance(value, types.FunctionType) else staticmethod(_rebound(value.__func__, own))
-    )
-
-
 @functools.cache
-def _globals(module: str) -> dict[str, Any]:
+def _globals(module: str) -> dict[str, object]:
     """A module's globals with NumPy in the place of MLX, for itself and for the functions in it."""
     own = dict(vars(sys.modules[module]))
     for name, value in list(own.items()):
@@ -96,7 +97,7 @@ def _globals(module: str) -> dict[str, Any]:
     return own
 
 
-def _rebound(function: Any, own: dict[str, Any]) -> types.FunctionType:
+def _rebound(function: Any, own: dict[str, object]) -> types.FunctionType:
     made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     functools.update_wrapper(made, function)

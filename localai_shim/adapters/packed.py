@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from .contents import UPSTREAMS, Quantised, Upstream
+from .contents import UPSTREAMS, LayerCache, Quantised, RowCache, Upstream
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
@@ -75,12 +74,12 @@ def _check(how: Quantised, widths: Sequence[int]) -> None:
     )
 
 
-def pack(row: Sequence[Any], how: Quantised) -> list[Any]:
+def pack(row: RowCache, how: Quantised) -> RowCache:
     """An empty row with packed caches in place of plain ones. Windows and states stay as they are."""
     return [_packed(layer, how) for layer in row]
 
 
-def _packed(layer: Any, how: Quantised) -> Any:
+def _packed(layer: LayerCache, how: Quantised) -> LayerCache:
     kind = type(layer)
     upstream = UPSTREAMS.get(kind.__module__)
     if upstream is not None and kind.__name__ == "CacheList":

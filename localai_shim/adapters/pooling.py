@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from ..types import ModelLoadError
 from ..vectors import Embedding
+from .contents import RowCache
 from .sentence import Dense, SentenceFiles, read_sentence_files
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
@@ -23,7 +25,7 @@ _MIN_LENGTH = 1e-12  # of a vector that is divided by its length
 _INNER = ("language_model", "model", "transformer", "backbone")
 """Where decoders of mlx-lm and mlx-vlm keep what stands before their head."""
 
-Hidden = Callable[[Any, Any], Any]
+Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
 
 
@@ -46,7 +48,7 @@ class Encoder:
         default = files.default_prompt if files.default_prompt in files.prompts else None
         return Embedding(self([[0]]).shape[-1], None, files.prompts, default, files.include_prompt)
 
-    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0) -> Any:
+    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """`[texts, dimensions]` float32, lazy. `skip`: tokens at the beginning of each text that are a prompt's."""
         states, counts = self.states(texts)
         return self._head(states, counts, skip)
@@ -77,34 +79,33 @@ class Head:
         own: the dense layers that the model itself has loaded; None: they are read from their folders.
     """
 
-    def __init__(self, files: SentenceFiles, own: Sequence[Any] | None = None) -> None:
-        import mlx.core as mx
-
-        self._mx, self.files = mx, files
+    def __init__(self, files: SentenceFiles, own: Sequence[nn.Module] | None = None) -> None:
+        self.files = files
         self._dense = [_read_dense(layer) for layer in files.dense] if own is None else list(own)
         self.parameters = [] if own is not None else [array for layer in self._dense for array in _arrays(layer)]
 
-    def __call__(self, hidden: mx.array, counts: Sequence[int], skip: int = 0) -> Any:
+    def __call__(self, hidden: mx.array, counts: Sequence[int], skip: int = 0) -> mx.array:
         """`[texts, dimensions]` float32, of `[texts, tokens, width]`.
 
         Args:
             counts: tokens of each text; what follows is padding.
             skip: tokens at the beginnings that are a prompt's.
         """
-        mx = self._mx
+        import mlx.core as mx
+
         sizes = mx.array(list(counts))[:, None]
         places = mx.arange(hidden.shape[1])[None]
         counted = places < sizes
         if not self.files.include_prompt:
             counted = counted & (places >= mx.minimum(skip, sizes - 1))
         pooled = [_pool(hidden.astype(mx.float32), counted, sizes, mode) for mode in self.files.modes]
-        made: Any = pooled[0] if len(pooled) == 1 else mx.concatenate(pooled, axis=-1)
+        made = pooled[0] if len(pooled) == 1 else mx.concatenate(pooled, axis=-1)
         for layer, wanted in zip(self._dense, self._activations(), strict=True):
             made = wanted(layer(made)).astype(mx.float32)
         lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
         return made / mx.maximum(lengths, _MIN_LENGTH)
 
-    def _activations(self) -> list[Any]:
+    def _activations(self) -> list[Callable[[mx.array], mx.array]]:
         from mlx import nn
 
         names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
@@ -130,7 +131,7 @@ def _pool(hidden: mx.array, counted: mx.array, lengths: mx.array, mode: str) -> 
     return total / (mx.sqrt(size) if mode == "mean_sqrt_len_tokens" else size)
 
 
-def _read_dense(layer: Dense) -> Any:
+def _read_dense(layer: Dense) -> nn.Linear:
     """The layer, evaluated when it is first run."""
     import mlx.core as mx
     from mlx import nn
@@ -147,13 +148,13 @@ def _read_dense(layer: Dense) -> Any:
     return made
 
 
-def _arrays(layer: Any) -> list[mx.array]:
+def _arrays(layer: nn.Module) -> list[mx.array]:
     from mlx.utils import tree_flatten
 
     return [array for _, array in tree_flatten(layer.parameters())]
 
 
-def _innermost(model: Any) -> Any:
+def _innermost(model: nn.Module) -> nn.Module:
     """What makes a decoder's hidden states. Some of mlx-vlm's models name themselves as their language model."""
     path = [model]
     while True:
@@ -164,7 +165,7 @@ def _innermost(model: Any) -> Any:
         path.append(found)
 
 
-def decoder_encoder(model: Any, new_cache: Callable[[], list[Any]], path: Path) -> Encoder | None:
+def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: Path) -> Encoder | None:
     """What embeds by a decoder; None where its code gives nothing but logits.
 
     Args:

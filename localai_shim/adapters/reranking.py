@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..types import Task
+from ..types import Json, Task
 from ..vectors import Reranking
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from tokenizers import Tokenizer
 
     from .pooling import Encoder
 
@@ -30,7 +33,7 @@ def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
     return tuple(task for task, does in named.items() if does)
 
 
-def find_judge(model: Any, encoder: Encoder | None, tokenizer: Any, config: dict[str, Any]) -> Judge | None:
+def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWrapper, config: Json) -> Judge | None:
     """What scores by a decoder; None where it is of no kind that was trained to.
 
     Args:
@@ -41,9 +44,11 @@ def find_judge(model: Any, encoder: Encoder | None, tokenizer: Any, config: dict
     """
     if encoder is None or config.get("model_type") not in _JUDGES:
         return None
-    backend: Any = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
-    answers = [] if backend is None else [backend.token_to_id(word) for word in ("yes", "no")]
-    if not answers or None in answers or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
+    backend: Tokenizer | None = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
+    if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
         return None  # its turns end otherwise
     begin, end = encode_texts(backend, [_BEFORE, _AFTER])
     # No token of a BPE vocabulary reaches across the colon and the space.
@@ -64,7 +69,7 @@ class Judge:
         answers: the tokens yes and no.
     """
 
-    def __init__(self, model: Any, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[Any]) -> None:
+    def __init__(self, model: nn.Module, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[int]) -> None:
         self._model, self._encoder, self._answers = model, encoder, list(answers)
         self.reranking = Reranking(pairs, takes_instruction=True)
 
@@ -94,7 +99,7 @@ class PairTokenizer:
 
     def __init__(
         self,
-        backend: Any,
+        backend: Tokenizer,
         begin: Sequence[int],
         between: Sequence[int],
         end: Sequence[int],
@@ -129,6 +134,6 @@ class PairTokenizer:
         return [i for ids in encode_texts(self._backend, [*pieces, text[start:]]) for i in ids]
 
 
-def encode_texts(backend: Any, texts: Sequence[str]) -> list[list[int]]:
+def encode_texts(backend: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of texts, with nothing around them."""
     return [made.ids for made in backend.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ..types import ModelLoadError
+from ..types import Json, ModelLoadError
 from .files import read_json
 
 _MODES = {
@@ -96,7 +95,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *(("Dense", path) for path in dense)]
 
 
-def _pooling(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _pooling(config: Json) -> tuple[str, ...]:
     given = config.get("pooling_mode")
     if given is None:
         modes = tuple(mode for flag, mode in _MODES.items() if config.get(flag)) or ("mean",)
@@ -108,7 +107,7 @@ def _pooling(config: Mapping[str, Any]) -> tuple[str, ...]:
     return modes
 
 
-def _activation(config: Mapping[str, Any]) -> str | None:
+def _activation(config: Json) -> str | None:
     name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]  # sentence-transformers' default
     if name not in _ACTIVATIONS:
         raise ModelLoadError(f"The activation '{name}' is not supported (a Dense layer's config.json).")

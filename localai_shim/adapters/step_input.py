@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..media import MediaSpan
+from .contents import RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -32,7 +33,7 @@ class StepInput:
 
     tokens: mx.array
     """`[rows, k]` int32."""
-    layers: list[Any]
+    layers: RowCache
     """The rows' caches, an object per layer: the pass writes what its tokens leave into them."""
     counts: Sequence[int] | None = None
     """How many of a row's k tokens count, per row: the others are padding on the right, and whoever asks for the pass

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions, check_names
-from ..types import VERSION, ModelLoadError, Prompt
+from ..types import VERSION, Json, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
-from .contents import Quantised, is_trimmable
+from .contents import Quantised, RowCache, is_trimmable
 from .files import context_length, read_json
 from .hub import fetch
 from .pooling import decoder_encoder
@@ -32,6 +32,8 @@ from .step_input import Features, StepInput
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
 
@@ -52,7 +54,7 @@ class TextTokenizer:
 
     media_kinds: frozenset[MediaKind] = frozenset()
 
-    def __init__(self, tokenizer: Any, cuts_anywhere: bool) -> None:
+    def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool) -> None:
         self.tokenizer = tokenizer
         self.cuts_anywhere = cuts_anywhere
 
@@ -64,9 +66,9 @@ class TextTokenizer:
 
     def apply_chat_template(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Json],
+        variables: Json,
+        tools: list[Json] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
         media: Sequence[ProcessedMedia] = (),
@@ -97,10 +99,10 @@ class TextTokenizer:
 
 
 def render(
-    tokenizer: Any,
-    messages: list[dict[str, Any]],
-    variables: dict[str, Any],
-    tools: list[dict[str, Any]] | None,
+    tokenizer: TokenizerWrapper,
+    messages: list[Json],
+    variables: Json,
+    tools: list[Json] | None,
     add_generation_prompt: bool,
 ) -> str:
     """The text of a conversation; `tokenizer` is mlx-lm's `TokenizerWrapper`.
@@ -140,11 +142,11 @@ class TextModel:
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
     """What computes."""
-    _decoder: Any = None
+    _decoder: nn.Module | None = None
     """What gives logits of tokens, where that is a part of the model."""
 
     def __init__(
-        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
         import mlx.core as mx
         from mlx.utils import tree_flatten
@@ -179,7 +181,7 @@ class TextModel:
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
     @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
         import mlx_lm.utils
 
@@ -199,7 +201,7 @@ class TextModel:
         """Keys and values are to be kept in few bits."""
         return self._kv is not None
 
-    def new_cache(self) -> list[Any]:
+    def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
         cache = self._plain_cache()
         if self._kv is None:
@@ -208,11 +210,10 @@ class TextModel:
 
         return pack(cache, self._kv)
 
-    def _plain_cache(self) -> list[Any]:
+    def _plain_cache(self) -> RowCache:
         from mlx_lm.models.cache import make_prompt_cache
 
-        cache: list[Any] = make_prompt_cache(self._model)
-        return cache
+        return list(make_prompt_cache(self._model))
 
     def warm_up(self) -> None:
         """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
@@ -261,7 +262,7 @@ def _refuse_media(step: StepInput) -> None:
         raise ValueError("a model of text reads no media and keeps nothing of a row beside its caches")
 
 
-def is_plain_fast(tokenizer: Any) -> bool:
+def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer's `encode` is nothing but the tokenizers library."""
     from transformers import PreTrainedTokenizerBase
 
@@ -272,11 +273,11 @@ class Loadable(Protocol):
     """What a checkpoint is loaded as: `TextModel` says what each does."""
 
     def __init__(
-        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None: ...
 
     @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]: ...
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]: ...
 
     def warm_up(self) -> None: ...
 
@@ -422,7 +423,7 @@ def _quantised(options: LoadOptions) -> Quantised | None:
 
 
 def fingerprint(
-    config: dict[str, Any], path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
+    config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
 ) -> str:
     """What changes with a checkpoint, its options and whatever computes it."""
     import mlx.core as mx

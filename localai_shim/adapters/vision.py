@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ import numpy as np
 
 from ..media import MediaSpan, ProcessedMedia
 from ..options import LoadOptions
-from ..types import Prompt
+from ..types import Json, Prompt
+from .contents import RowCache
 from .step_input import Features, StepInput
 from .text import TextModel
 from .vision_families import NUMBERS_LAST, ONE_NUMBER, load_processor, template_beside
@@ -22,6 +23,8 @@ from .vision_processor import MediaProcessor, VisionTokenizer
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from mlx_vlm.models.base import InputEmbeddingsFeatures
 
 # What some models keep of the request that they were last called for: nothing here reads it.
 _REQUEST_STATE = ("_rope_deltas", "_position_ids")
@@ -48,9 +51,9 @@ class VisionModel(TextModel):
     text: VisionTokenizer  # or TextTokenizer, without a processor
 
     def __init__(
-        self, name: str, model: nn.Module, tokenizer: Any, config: dict[str, Any], path: Path, options: LoadOptions
+        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
-        self._language: Any = getattr(model, "language_model", model)
+        self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
         super().__init__(name, model, tokenizer, config, path, options)
         sees = self._language is not model and not options.get("text_only")
@@ -69,7 +72,7 @@ class VisionModel(TextModel):
         self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
 
     @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, Any, dict[str, Any]]:
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         import mlx_vlm.utils
         from mlx_lm.utils import load_tokenizer
 
@@ -84,11 +87,10 @@ class VisionModel(TextModel):
         tokenizer = load_tokenizer(path, how, eos_token_ids=ends)
         return (model.language_model if options.get("text_only") else model), tokenizer, config
 
-    def _plain_cache(self) -> list[Any]:
+    def _plain_cache(self) -> RowCache:
         from mlx_vlm.models.cache import make_prompt_cache
 
-        cache: list[Any] = make_prompt_cache(self._language)
-        return cache
+        return list(make_prompt_cache(self._language))
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> None:
         prompt = step.state[0] if step.state else None
@@ -121,7 +123,7 @@ class VisionModel(TextModel):
         logits: mx.array = self._language(tokens, cache=step.layers, **arguments).logits
         return logits
 
-    def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, Any]:
+    def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
         """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
         mx = self._mx
         start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
@@ -137,7 +139,7 @@ class VisionModel(TextModel):
             embeddings[:, mx.array(places)] = rows
             types[:, places], seen[:, places] = _TOKEN_TYPES[span.media.kind], True
             deep.append([layer[first:stop] for layer in features.deep])
-        arguments: dict[str, Any] = {"inputs_embeds": embeddings}
+        arguments: dict[str, object] = {"inputs_embeds": embeddings}
         if made.per_layer_inputs is not None:
             arguments["per_layer_inputs"] = made.per_layer_inputs
         if self._whole_images and not start:
@@ -160,8 +162,8 @@ class VisionModel(TextModel):
         mx.eval(features.rows, *features.deep)
         return features
 
-    def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> Any:
-        """mlx-vlm's `InputEmbeddingsFeatures` of tokens; what the model would keep of them is put back."""
+    def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> InputEmbeddingsFeatures:
+        """mlx-vlm's features of tokens; what the model would keep of them is put back."""
         before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
         try:
             return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
@@ -194,7 +196,7 @@ def _end_of_images(spans: Sequence[MediaSpan]) -> int:
     return max((span.stop for span in spans if span.media.kind != "audio"), default=0)
 
 
-def _chunks(model: Any, arguments: dict[str, Any]) -> bool:
+def _chunks(model: nn.Module, arguments: Mapping[str, object]) -> bool:
     """Whether mlx-vlm would run a prompt with these arguments in pieces."""
     from mlx_vlm.generate.common import _chunked_prefill_enabled
 

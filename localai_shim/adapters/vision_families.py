@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..media import MediaKind
 from ..options import LoadOptions
-from ..types import ModelLoadError
+from ..types import Json, ModelLoadError
 from .files import read_json
 from .text import LOADING
 from .vision_processor import MediaProcessor, Placeholder
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from transformers import PretrainedConfig, ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
@@ -112,7 +116,7 @@ _TEMPLATES = {
 """Of families whose checkpoints have none."""
 
 
-def model_type(config: dict[str, Any]) -> str | None:
+def model_type(config: Json) -> str | None:
     """The name under which mlx-vlm has a checkpoint's model; None if it has none."""
     import mlx_vlm.utils
 
@@ -120,7 +124,7 @@ def model_type(config: dict[str, Any]) -> str | None:
     return name if name and importlib.util.find_spec(f"mlx_vlm.models.{name}") else None
 
 
-def refuse(name: str, config: dict[str, Any], options: LoadOptions) -> None:
+def refuse(name: str, config: Json, options: LoadOptions) -> None:
     """Refuse what no batch of rows can run, and code of the checkpoint's own.
 
     Raises:
@@ -136,7 +140,7 @@ def refuse(name: str, config: dict[str, Any], options: LoadOptions) -> None:
         )
 
 
-def load_processor(model: Any, path: Path, options: LoadOptions) -> MediaProcessor | None:
+def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaProcessor | None:
     """A checkpoint's processor; None if the model reads text only.
 
     mlx-vlm's own loading would run the checkpoint's code unless told not to.
@@ -166,7 +170,7 @@ def load_processor(model: Any, path: Path, options: LoadOptions) -> MediaProcess
     return MediaProcessor(processor, placeholders, bare=model.config.model_type in _BARE)
 
 
-def _placeholders(model: Any, processor: Any) -> dict[MediaKind, Placeholder]:
+def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind, Placeholder]:
     """What stands for the kinds that a model and its processor read."""
     family = model.config.model_type
     found: dict[MediaKind, Placeholder] = {}
@@ -183,11 +187,11 @@ def _placeholders(model: Any, processor: Any) -> dict[MediaKind, Placeholder]:
     return found
 
 
-def _image_text(family: str, processor: Any) -> str:
+def _image_text(family: str, processor: ProcessorMixin) -> str:
     return _IMAGE_TEXTS.get(family) or _text(processor, "image_token")
 
 
-def _text(processor: Any, name: str) -> str:
+def _text(processor: ProcessorMixin, name: str) -> str:
     """A placeholder that a processor or its tokenizer has as an attribute."""
     for owner in (processor, getattr(processor, "tokenizer", None)):
         text = getattr(owner, name, None)
@@ -196,7 +200,7 @@ def _text(processor: Any, name: str) -> str:
     return f"<{name.removesuffix('_token')}>"
 
 
-def _ids(config: Any, processor: Any, kind: MediaKind) -> tuple[int, ...]:
+def _ids(config: PretrainedConfig, processor: ProcessorMixin, kind: MediaKind) -> tuple[int, ...]:
     names = (f"{kind}_token_id", f"{kind}_token_index")
     found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
     return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from .step_input import StepInput
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
 
 _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
@@ -34,7 +35,7 @@ class RowPositions:
         return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
 
 
-def row_positions(language: Any, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:
+def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:
     """What the model's own code makes of a prompt; it keeps nothing of it.
 
     Args:

@@ -10,14 +10,20 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
+from ..types import Json
 from .numpy_processor import without_mlx
 from .text import TextTokenizer, render
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from PIL.Image import Image
+    from transformers import ProcessorMixin
 
 LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as OpenAI has it
 # Not what a tower reads.
@@ -48,7 +54,9 @@ class MediaProcessor:
         bare: of what the processor makes of a placeholder, only the tokens that features replace belong to the item.
     """
 
-    def __init__(self, processor: Any, placeholders: Mapping[MediaKind, Placeholder], *, bare: bool = False) -> None:
+    def __init__(
+        self, processor: ProcessorMixin, placeholders: Mapping[MediaKind, Placeholder], *, bare: bool = False
+    ) -> None:
         self._processor = without_mlx(processor)
         self.placeholders = dict(placeholders)
         self._bare = bare
@@ -80,7 +88,7 @@ class MediaProcessor:
             array.flags.writeable = False
         return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
 
-    def _run(self, media: Media, text: str) -> dict[str, Any]:
+    def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
             with self._limits(media.detail, media.data.shape[0] * media.data.shape[1]):
                 return dict(self._processor(images=[_picture(media)], text=[text], return_tensors="np"))
@@ -160,7 +168,9 @@ class VisionTokenizer(TextTokenizer):
         model_type: as mlx-vlm names it.
     """
 
-    def __init__(self, tokenizer: Any, cuts_anywhere: bool, processor: MediaProcessor, model_type: str) -> None:
+    def __init__(
+        self, tokenizer: TokenizerWrapper, cuts_anywhere: bool, processor: MediaProcessor, model_type: str
+    ) -> None:
         super().__init__(tokenizer, cuts_anywhere)
         self._processor, self._model_type = processor, model_type
         self.media_kinds = frozenset(processor.placeholders)
@@ -186,9 +196,9 @@ class VisionTokenizer(TextTokenizer):
 
     def apply_chat_template(
         self,
-        messages: list[dict[str, Any]],
-        variables: dict[str, Any],
-        tools: list[dict[str, Any]] | None = None,
+        messages: list[Json],
+        variables: Json,
+        tools: list[Json] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
         media: Sequence[ProcessedMedia] = (),
@@ -227,7 +237,7 @@ class VisionTokenizer(TextTokenizer):
         numbers = itertools.count()
         return self._placeholder.sub(lambda found: f"{_GUARD}{next(numbers):07}", text)
 
-    def _formed(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _formed(self, message: Json) -> Json:
         """A message in the form that the template reads: parts as they are, or one text with placeholders."""
         parts = message.get("content")
         if not isinstance(parts, list):
@@ -247,7 +257,7 @@ class VisionTokenizer(TextTokenizer):
         template = getattr(self.tokenizer, "chat_template", None)
         return re.search(rf"['\"]{kind}\b", template if isinstance(template, str) else str(template)) is not None
 
-    def _as_text(self, part: dict[str, Any]) -> str:
+    def _as_text(self, part: Json) -> str:
         if part.get("type") not in _KINDS:
             return str(part.get("text", ""))
         return self._processor.placeholders[part["type"]].text + _after_placeholder(self._model_type)
@@ -272,7 +282,7 @@ def _find(ids: list[int], core: list[int], start: int) -> int | None:
         start += 1
 
 
-def _picture(media: Media) -> Any:
+def _picture(media: Media) -> Image:
     from PIL import Image
 
     picture = Image.fromarray(media.data)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..types import Json
 from .model_options import add_model, given_options
 from .show import make_console, write
 
@@ -91,7 +92,7 @@ class Chat:
         fields: what each request asks for beside its messages.
     """
 
-    def __init__(self, client: LocalOpenAI, console: Console, fields: dict[str, Any]) -> None:
+    def __init__(self, client: LocalOpenAI, console: Console, fields: Json) -> None:
         self._client, self._console, self._fields = client, console, fields
         self.messages: list[Any] = []
         self._pictures: list[Path] = []
@@ -177,7 +178,7 @@ class _Answer:
         self._first = self._last = 0.0
         self._usage: openai.types.CompletionUsage | None = None
 
-    def read(self, client: LocalOpenAI, messages: list[Any], fields: dict[str, Any]) -> None:
+    def read(self, client: LocalOpenAI, messages: list[Any], fields: Json) -> None:
         """Show the answer piece by piece, reasoning dimmed."""
         try:
             with client.chat.completions.create(

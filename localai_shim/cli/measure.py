@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionMessageParam
+
     from ..client import AsyncLocalOpenAI
     from ..options import LocalOptions
 
@@ -115,7 +117,9 @@ async def _streams(client: AsyncLocalOpenAI, count: int, tokens: int) -> list[_R
 
 async def _stream(client: AsyncLocalOpenAI, index: int, tokens: int) -> _Run:
     run = _Run(time.perf_counter(), [])
-    question: Any = [{"role": "user", "content": f"{index}: tell me a long story about {index + 2} foxes."}]
+    question: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": f"{index}: tell me a long story about {index + 2} foxes."}
+    ]
     stream = await client.chat.completions.create(
         model="bench",
         messages=question,

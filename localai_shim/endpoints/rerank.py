@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..reranking import RerankResponse, RerankResult, RerankUsage
-from ..types import EmbeddingRequest, Token
+from ..types import EmbeddingRequest, Json, Token
 from .assembler import Assembler
 from .fields import Fields
 from .prepared import Prepared
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_DOCUMENTS = 2048  # Jina's
 _INT64 = 2**63
 
-Document = dict[str, Any]
+Document = Json
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -73,10 +72,10 @@ class Batch:
         self._places: list[Place] = []
         self._sampler: Sampler | None = None
         # One of three is there for the next step: its inputs, the sample that gives them, or the logits to sample from.
-        self._inputs: Any = None  # tokens known to the host, still to be run: `[rows]`
+        self._inputs: mx.array | None = None  # tokens known to the host, still to be run: `[rows]`
         self._sample: Sample | None = None  # tokens queued on the device, not read yet
         self._next: Sample | None = None  # the sample after that one, not queued yet
-        self._logits: Any = None  # logits, nothing sampled yet
+        self._logits: mx.array | None = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
         self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
         self._timed: tuple[list[Row], int, float] | None = None
@@ -192,8 +191,8 @@ class Batch:
             self._renew_sampler()
         sampler = self._sampler
         assert sampler is not None
-        logits = self._forward(self._inputs)
-        self._inputs = None
+        assert self._inputs is not None
+        logits, self._inputs = self._forward(self._inputs), None
         if sampler.queues_ahead:
             self._sample = sampler.sample(logits)
             _async_eval(*self._sample.arrays())

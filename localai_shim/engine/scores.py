@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
 
 import mlx.core as mx
 import numpy as np
 
 from ..types import TokenScore
 from . import sample_device, sample_host
+from .masks import Array
 from .model import Model, StepInput
 
 _async_eval: Callable[..., None] = mx.async_eval
@@ -27,7 +28,7 @@ class Scoring:
         on_device: look at them where they are; False does it with NumPy.
     """
 
-    def __init__(self, logits: Any, following: Sequence[Sequence[int]], top: int, *, on_device: bool) -> None:
+    def __init__(self, logits: mx.array, following: Sequence[Sequence[int]], top: int, *, on_device: bool) -> None:
         rows, tokens, vocabulary = logits.shape
         self._lengths = [min(len(row), tokens) for row in following]
         self._targets = [token for row in following for token in row[:tokens]]
@@ -35,14 +36,14 @@ class Scoring:
         flat = logits.reshape(rows * tokens, vocabulary)
         self._logits = flat if len(at) == rows * tokens else flat[mx.array(at)]
         self._top, self._on_device = top, on_device
-        self._found: tuple[Any, ...] = ()
+        self._found: tuple[Array, ...] = ()
         if on_device:
             self._found = self._look(self._logits, mx.array(self._targets), sample_device)
             _async_eval(*(array for array in self._found if array is not None))
         else:
             _async_eval(self._logits)
 
-    def _look(self, logits: Any, targets: Any, backend: Any) -> tuple[Any, ...]:
+    def _look(self, logits: Array, targets: Array, backend: ModuleType) -> tuple[Array, ...]:
         return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top))
 
     def read(self) -> list[list[TokenScore]]:
@@ -50,7 +51,7 @@ class Scoring:
         if not self._on_device:
             targets = np.array(self._targets, dtype=np.int64)
             self._found = self._look(np.asarray(self._logits), targets, sample_host)
-        none: list[Any] = [[]] * len(self._targets)
+        none: list[list[float]] = [[]] * len(self._targets)
         ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
         scores = [
             TokenScore(logprob, rank, list(zip(some, likely, strict=True)))

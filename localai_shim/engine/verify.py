@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import mlx.core as mx
 
@@ -55,12 +54,12 @@ def advance(
 class Positions:
     """The logits of a step of several tokens, possibly still being computed."""
 
-    logits: Any
+    logits: mx.array
     """`[positions, vocabulary]`: after each token that ran, those to no purpose included."""
     first: list[int]
     """Of each row, the position after its last token; those after its drafts follow."""
 
-    def at(self, positions: list[int]) -> Any:
+    def at(self, positions: list[int]) -> mx.array:
         """The logits at some positions, `[positions, vocabulary]`."""
         return self.logits if positions == list(range(len(self.logits))) else self.logits[mx.array(positions)]
 
@@ -174,7 +173,7 @@ class Verifier:
         sampler.retire()
         return [i for at, i in enumerate(which) if self._take(i, t, tokens[at], details.get(at))]
 
-    def _take(self, i: int, t: int, token_id: int, details: tuple[float, Any] | None) -> bool:
+    def _take(self, i: int, t: int, token_id: int, details: tuple[float, Sequence[tuple[int, float]]] | None) -> bool:
         """Emit a row's token at this position; whether what was sampled behind it counts, too."""
         row, drafts = self._rows[i], self._drafts[i]
         ended = advance(row, token_id, details or (None, ()), self._model, self._emit)

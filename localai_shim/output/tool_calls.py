@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..types import Json
 from .arguments import typed_arguments
 from .broken_calls import broken_call, left_over
 from .call_stream import CallStream, make_stream
@@ -49,7 +50,7 @@ class OfferedTools:
         custom: names of the custom tools among them.
     """
 
-    functions: Sequence[dict[str, Any]] = ()
+    functions: Sequence[Json] = ()
     custom: Collection[str] = ()
 
     @property
@@ -250,7 +251,7 @@ class _Emitted:
         return name == self.name and (arguments.startswith(emitted) or _loads(emitted) == _loads(arguments))
 
 
-def _listed(parsed: Any) -> list[Any]:
+def _listed(parsed: Any) -> list[Json]:
     return parsed if isinstance(parsed, list) else [parsed]
 
 

@@ -11,9 +11,10 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
-Message = dict[str, Any]
+from ..types import Json
+
+Message = Json
 Call = Message
 
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")

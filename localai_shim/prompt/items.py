@@ -7,14 +7,14 @@ one answer are one message of the assistant, and the results of its calls follow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..errors import BadRequest
+from ..types import Json
 from .history import Message
 from .messages import parsed_arguments
 from .parts import MediaPart, ReadPart, joined, no_media
 
-Item = dict[str, Any]
+Item = Json
 """A checked item, as it is stored: its type says which fields it has."""
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _RESULTS = {result: call for call, result in _CALLS.items()}

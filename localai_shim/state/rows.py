@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from ..types import Json
 from .errors import DuplicateError, MissingError
-from .texts import Encoded, Json, decode, encode
+from .texts import Encoded, decode, encode
 
 BODY = ""  # the part that is an object itself
 EVENTS = "event"

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..types import Json
 from . import rows
 from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
-from .texts import Json, encode
+from .texts import encode
 
 __all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 

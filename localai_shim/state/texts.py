@@ -7,9 +7,6 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Json = dict[str, Any]
-"""An object of JSON."""
-
 LARGE_CHARS = 4096
 """Strings of at least this many characters are stored once per content."""
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from .replies import Reply
 from .tokenizer import Piece
@@ -88,7 +88,7 @@ class JsonModel(Protocol):
     def model_dump_json(self) -> str: ...
 
 
-Part = str | ToolCall | Reasoning | Marked | JsonModel | Mapping[str, Any]
+Part = str | ToolCall | Reasoning | Marked | JsonModel | Mapping[str, object]
 """A piece of an answer; a mapping is played as JSON."""
 
 
@@ -284,7 +284,7 @@ def _checked(part: object) -> Part:
     )
 
 
-def part_text(part: str | JsonModel | Mapping[str, Any]) -> str:
+def part_text(part: str | JsonModel | Mapping[str, object]) -> str:
     """A part of an answer's content, as text."""
     if isinstance(part, str):
         return part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from .requests import Request
 from .script import Criteria, describe, mismatch, shorten
@@ -119,7 +119,7 @@ def _got(given: Mapping[str, object], key: str) -> str:
     return repr(given[key]) if key in given else "nothing"
 
 
-def _shown_call(name: str, arguments: Any) -> str:
+def _shown_call(name: str, arguments: object) -> str:
     if not isinstance(arguments, Mapping):
         return f"{name}({arguments!r})"
     return f"{name}({', '.join(f'{key}={shorten(value)}' for key, value in arguments.items())})"

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -127,7 +127,7 @@ def _install() -> None:
     sys.addaudithook(_audit)
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
+def _audit(event: str, args: tuple[object, ...]) -> None:
     if (event not in _ADDRESSES and event not in _NAMES) or not _guards:
         return
     address = args[1] if event in _ADDRESSES else args[:2]

@@ -7,9 +7,9 @@ import json
 import random
 from typing import Any
 
-from ..types import GenerationRequest, GrammarConstraint
+from ..types import GenerationRequest, GrammarConstraint, Json
 from .answers import Answer, ToolCall
-from .requests import Json, Request, tool_fields
+from .requests import Request, tool_fields
 from .schema_values import SchemaValues
 from .tokenizer import ScriptedTokenizer
 

@@ -9,6 +9,7 @@ from openai import BaseModel
 
 from ..endpoints.assembler import Assembler
 from ..endpoints.responses.assembler import ResponseAssembler
+from ..types import Token
 from .answers import Mark
 
 
@@ -19,7 +20,7 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
         return
     feed, result = assembler.feed, assembler.result
 
-    def marked_feed(index: int, token: Any) -> Sequence[BaseModel]:
+    def marked_feed(index: int, token: Token) -> Sequence[BaseModel]:
         events = feed(index, token)
         for event in events:
             _mark(event, marks)

@@ -87,7 +87,7 @@ def cassette(request: pytest.FixtureRequest) -> Cassette:
 
     mode: Any = request.config.getoption("record_mode", None) or "none"
     path = _path(request.node)
-    source: Any = None
+    source: openai.OpenAI | None = None
     if mode != "none" and not (mode == "once" and path.exists()):
         source = request.getfixturevalue("cassette_source")
     request.node.stash[_CASSETTE] = made = Cassette(path, mode, None if source is None else lambda: source)

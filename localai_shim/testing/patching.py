@@ -103,7 +103,7 @@ def _async_http(runtime: Runtime, replaced: Any) -> sdk.LocalAsyncHttpClient:
 _KINDS = (sdk.LocalHttpClient, sdk.LocalAsyncHttpClient)
 
 
-def _current() -> Any:
+def _current() -> AnyLocalOpenAI | None:
     """The client that counts here; None: nothing is patched."""
     try:
         return None if _passes.get() else _active[-1]
@@ -111,12 +111,12 @@ def _current() -> Any:
         return None
 
 
-def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], None]:
+def _patch(base: Any, make_http: Callable[[Runtime, object], object]) -> Callable[[], None]:
     """Patch one of the SDK's classes; what is returned undoes it."""
     init, request = base.__init__, base.request
 
     @functools.wraps(init)
-    def make(self: Any, **given: Any) -> None:
+    def make(self: object, **given: object) -> None:
         local = _current()
         if local is not None and not isinstance(given.get("http_client"), _KINDS):
             given = _without_server(given)
@@ -124,7 +124,7 @@ def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], 
         init(self, **given)
 
     @functools.wraps(request)
-    def ask(self: Any, *args: Any, **more: Any) -> Any:
+    def ask(self: Any, *args: object, **more: object) -> object:
         local = _current()
         if local is not None and not isinstance(self._client, _KINDS):  # it was made before
             replaced, self = self._client, copy.copy(self)
@@ -147,11 +147,11 @@ def _patch(base: Any, make_http: Callable[[Runtime, Any], Any]) -> Callable[[], 
     return undo
 
 
-def _patient(sleep: Callable[..., Any]) -> Callable[..., Any]:
+def _patient(sleep: Callable[..., object]) -> Callable[..., object]:
     """The SDK's wait before a retry, on the clock of a scripted client."""
 
     @functools.wraps(sleep)
-    def wait(self: Any, *, retries_taken: int, options: Any, response: Any, **more: Any) -> Any:
+    def wait(self: Any, *, retries_taken: int, options: Any, response: Any, **more: object) -> object:
         clock = getattr(_current(), "clock", None)
         if clock is None or not isinstance(self._client, _KINDS):
             return sleep(self, retries_taken=retries_taken, options=options, response=response, **more)
@@ -161,7 +161,7 @@ def _patient(sleep: Callable[..., Any]) -> Callable[..., Any]:
     return wait
 
 
-def _without_server(given: dict[str, Any]) -> dict[str, Any]:
+def _without_server(given: dict[str, object]) -> dict[str, object]:
     """Constructor arguments of a client without what signs in somewhere, or opens websockets."""
     made = {name: value for name, value in given.items() if name not in ("provider", "workload_identity")}
     if made.get("api_key") is None and not os.environ.get("OPENAI_API_KEY"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
+from ..types import Json
 from .tokenizer import ScriptedTokenizer
 
 # Digits, which no filter of a template changes; random, so that no caller can write it.
@@ -49,7 +49,7 @@ def _content(content: object) -> object:
     return "".join(map(_text, content)) if isinstance(content, list) else content
 
 
-def _text(part: Mapping[str, Any]) -> str:
+def _text(part: Json) -> str:
     return str(part["text"]) if part["type"] == "text" else f"{_MARK}{_KINDS.index(part['type'])}"
 
 

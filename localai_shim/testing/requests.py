@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-Json = dict[str, Any]
+from ..types import Json
+
 _APIS = {"/chat/completions": "chat.completions", "/responses/compact": "responses.compact"}
 _NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
 _VECTOR_APIS = ("embeddings", "rerank")

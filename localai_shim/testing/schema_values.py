@@ -7,6 +7,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..types import Json
+
+Schema = Mapping[str, Any]
 _WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet")
 _FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
@@ -33,15 +36,15 @@ class SchemaValues:
         certain: what was made follows the schema; False where it has keywords that this does not look at.
     """
 
-    def __init__(self, schema: Mapping[str, Any], numbers: random.Random) -> None:
+    def __init__(self, schema: Schema, numbers: random.Random) -> None:
         self._root, self._numbers = schema, numbers
         self.certain = True
 
-    def make(self) -> Any:
+    def make(self) -> object:
         """An instance."""
         return self._make(self._root, 0)
 
-    def _make(self, schema: Any, depth: int) -> Any:
+    def _make(self, schema: object, depth: int) -> object:
         if not isinstance(schema, Mapping) or not schema:
             self.certain = self.certain and schema is not False
             return self._numbers.choice(_WORDS)
@@ -59,7 +62,7 @@ class SchemaValues:
                 return self._make(_merged(rest, self._resolved(self._one_of(schema[keyword], depth))), depth + 1)
         return self._typed(self._type(schema, depth), schema, depth)
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolved(self, schema: Schema) -> Schema:
         """A schema without references and `allOf` at its top."""
         seen: set[str] = set()
         while "$ref" in schema or "allOf" in schema:
@@ -82,10 +85,10 @@ class SchemaValues:
             found = found[int(key)] if isinstance(found, Sequence) else found[key]
         return found
 
-    def _one_of(self, options: Sequence[Any], depth: int) -> Any:
+    def _one_of(self, options: Sequence[Schema], depth: int) -> Schema:
         return min(options, key=_weight) if depth >= MAX_DEPTH else self._numbers.choice(list(options))
 
-    def _type(self, schema: Mapping[str, Any], depth: int) -> str:
+    def _type(self, schema: Schema, depth: int) -> str:
         given = schema.get("type")
         if isinstance(given, str):
             return given
@@ -96,7 +99,7 @@ class SchemaValues:
                 return kind
         return "string"
 
-    def _typed(self, kind: str, schema: Mapping[str, Any], depth: int) -> Any:
+    def _typed(self, kind: str, schema: Schema, depth: int) -> object:
         if kind == "object":
             return self._object(schema, depth)
         if kind == "array":
@@ -107,21 +110,21 @@ class SchemaValues:
             return self._numbers.random() < 0.5
         return None if kind == "null" else self._string(schema)
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _object(self, schema: Schema, depth: int) -> dict[str, object]:
         properties, required = schema.get("properties", {}), list(schema.get("required", ()))
         names = [name for name in properties if name in required or depth < MAX_DEPTH - 2]
         more = [name for name in required if name not in properties]
         extra = schema.get("additionalProperties", {})
         return {name: self._make(properties.get(name, extra), depth + 1) for name in names + more}
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+    def _array(self, schema: Schema, depth: int) -> list[object]:
         first = list(schema.get("prefixItems", ()))
         least, most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
         count = max(least, min(most, len(first) if first else int(depth < MAX_DEPTH)))
         items = schema.get("items", {})
         return [self._make(first[i] if i < len(first) else items, depth + 1) for i in range(count)]
 
-    def _number(self, schema: Mapping[str, Any], *, whole: bool) -> float:
+    def _number(self, schema: Schema, *, whole: bool) -> float:
         step: float = schema.get("multipleOf", 1 if whole else 0.5)
         low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
         above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
@@ -138,7 +141,7 @@ class SchemaValues:
             return float(step * math.ceil(low / step))
         return float(round(low + (high - low) * self._numbers.randint(0, 4) / 4, 6))
 
-    def _string(self, schema: Mapping[str, Any]) -> str:
+    def _string(self, schema: Schema) -> str:
         if schema.get("format") in _FORMATS:
             return _FORMATS[schema["format"]]
         self.certain = self.certain and "format" not in schema
@@ -156,7 +159,7 @@ _HINTS = {
 }
 
 
-def _weight(schema: Any) -> int:
+def _weight(schema: object) -> int:
     """How deep an instance may become; simple types come first."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(schema, Mapping) and ("const" in schema or "enum" in schema):
@@ -164,7 +167,7 @@ def _weight(schema: Any) -> int:
     return _RANK.index(kind) if isinstance(kind, str) and kind in _RANK else len(_RANK)
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(one: Schema, other: Schema) -> Json:
     """What satisfies both schemas, as far as their keywords can be put together."""
     out = {**one, **other}
     if "properties" in one and "properties" in other:

@@ -7,7 +7,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypedDict
+from typing import Self, TypedDict
 
 from .answers import Answer, ScriptedReply, Trouble
 from .requests import Request
@@ -31,7 +31,7 @@ class Criteria(TypedDict, total=False):
     """In a result that came since the model spoke last."""
     model: Text
     """The model's name: all of it, or a regular expression."""
-    schema: str | Mapping[str, Any] | type
+    schema: str | Mapping[str, object] | type
     """The answer's JSON schema: its name, the schema, or the pydantic class that it was made of."""
     predicate: Callable[[Request], bool]
 

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..runtime import serve_like
 from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
@@ -297,7 +297,7 @@ def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
     return rows if len(rows) == len(asked.texts) else rows * len(asked.texts)
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> object:
     return json.loads(text) if _is_json(text) else text
 
 

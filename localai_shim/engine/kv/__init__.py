@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...adapters.contents import RowCache
 from .batch_cache import BatchCache, join
 from .buckets import Buckets, BucketStep, Place, max_padding_bytes
 from .merged import MergedCache
-from .row import OneRow, RowCache, can_batch, copied, fits_slots, read_row, write_row
+from .row import OneRow, can_batch, copied, fits_slots, read_row, write_row
 from .slots import SlotCache
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...adapters import caches
-from ...adapters.contents import Contents, KeyValues
+from ...adapters.contents import Contents, KeyValues, RowCache
 from .batch_cache import BatchCache, for_several, join
-from .row import RowCache, leaves
+from .row import leaves
 
 MAX_BUCKETS = 4
 FREE_PADDING_BYTES = 2**25  # in a bucket, however small the model is: another pass costs more than to read them

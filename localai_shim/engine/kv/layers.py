@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ...adapters import caches
 from ...adapters.backend import multiplies_packed
-from ...adapters.contents import Contents, KeyValues, Parts, States
+from ...adapters.contents import Contents, KeyValues, LayerCache, Parts, States
 from .row import copy_of
 from .step import Step
 
@@ -37,7 +37,7 @@ class LayerSlots(Protocol):
     """One layer of `SlotCache`."""
 
     @property
-    def layer(self) -> Any:
+    def layer(self) -> LayerCache:
         """What the model is given."""
         ...
 
@@ -386,7 +386,7 @@ class ListSlots:
 
     def __init__(self, like: Parts, current: Current) -> None:
         self._parts = [layer_slots(part, current) for part in like.parts]
-        self.layer: Any = caches.as_list([part.layer for part in self._parts], like.upstream)
+        self.layer = caches.as_list([part.layer for part in self._parts], like.upstream)
 
     def resize(self) -> None:
         for part in self._parts:

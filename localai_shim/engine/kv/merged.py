@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...adapters.contents import Contents
-from .row import RowCache, copied
+from ...adapters.contents import Contents, RowCache
+from .row import copied
 
 
 class MergedCache:

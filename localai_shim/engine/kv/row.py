@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import mlx.core as mx
 
 from ...adapters import caches
-from ...adapters.contents import Contents, KeyValues, Parts, States, is_trimmable
-
-RowCache = list[Any]
-"""One row's cache: an object of mlx-lm or mlx-vlm per layer."""
+from ...adapters.contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
 
 
 def fits_slots(row: RowCache) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from ...adapters.contents import Contents, KeyValues, Parts, States, is_trimmable
-from .row import RowCache, fits_slots, leaves, read_row, write_row
+from ...adapters.contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from .row import fits_slots, leaves, read_row, write_row
 
 Segment = list[mx.array]
 """Arrays of the layers that can be trimmed, layer after layer; the tokens are on the axis before the last."""

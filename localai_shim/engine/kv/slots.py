@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.contents import Contents, KeyValues, States
+from ...adapters.contents import Contents, KeyValues, RowCache, States
 from .layers import Current, LayerSlots, abreast, layer_slots
-from .row import RowCache, leaves, read_row
+from .row import leaves, read_row
 from .step import Step
 
 SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this

@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...adapters.contents import KeyValues, Ring, States
+from ...types import Json
 from ..kv.segments import Segment, Snapshot
 
 PIECE_BYTES = 4 * 2**20
@@ -116,7 +117,7 @@ def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
     return {"length": snapshot.length, "least": snapshot.min_length, "layers": layers}
 
 
-def _read_snapshot(described: dict[str, Any] | None, arrays: Iterator[mx.array]) -> Snapshot | None:
+def _read_snapshot(described: Json | None, arrays: Iterator[mx.array]) -> Snapshot | None:
     if described is None:
         return None
     layers: list[KeyValues | States] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,7 @@ class MediaSource:
         return Media(self.kind, data, self.path, self.detail, rate)
 
 
-Content = bytes | npt.NDArray[Any] | tuple[MediaSource, ...]
+Content = bytes | npt.NDArray[np.generic] | tuple[MediaSource, ...]
 
 
 def read_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> Media:
@@ -155,7 +155,7 @@ def _frames(
     return tuple(frames)
 
 
-def _array_frames(value: npt.NDArray[Any], path: str) -> list[npt.NDArray[np.uint8]]:
+def _array_frames(value: npt.NDArray[np.generic], path: str) -> list[npt.NDArray[np.uint8]]:
     if value.ndim != 4:
         raise BadRequest(
             f"Invalid '{path}': an array of frames is [frames, height, width, 3], not {value.shape}.",

@@ -211,8 +211,8 @@ def _float_scale(image: Image.Image) -> float:
     return 255.0 if max(_finite(strip).max() for _, strip in _strips(image)) <= 1 else 1.0
 
 
-def _finite(image: Image.Image) -> npt.NDArray[np.floating[Any]]:
-    values: npt.NDArray[np.floating[Any]] = np.nan_to_num(np.asarray(image), posinf=255.0)
+def _finite(image: Image.Image) -> npt.NDArray[np.floating]:
+    values: npt.NDArray[np.floating] = np.nan_to_num(np.asarray(image), posinf=255.0)
     return values
 
 

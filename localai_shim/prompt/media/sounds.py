@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from ...errors import BadRequest
 
 Samples = npt.NDArray[np.float32]
 """`[samples]`, one channel, -1 to 1; nobody writes to it."""
+Reader = Callable[[bytes], Samples]
 
 MAX_SOUND_SAMPLES = 30 * 60 * 48_000
 """Half an hour at 48 kHz: 345 MB. Models hear at most some minutes of it."""
@@ -88,7 +88,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 8 + length + length % 2
 
 
-def _integers(dtype: str, bits: int) -> Any:
+def _integers(dtype: str, bits: int) -> Reader:
     def read(body: bytes) -> npt.NDArray[np.float32]:
         values = np.frombuffer(body, dtype).astype(np.float32)
         if bits == 8:
@@ -104,11 +104,11 @@ def _of_24_bits(body: bytes) -> npt.NDArray[np.float32]:
     return places.view("<i4")[:, 0].astype(np.float32) / np.float32(_HALF_SCALE[32])
 
 
-def _floats(dtype: str) -> Any:
+def _floats(dtype: str) -> Reader:
     return lambda body: np.frombuffer(body, dtype).astype(np.float32)
 
 
-_WAV_READERS: dict[tuple[int, int], Any] = {
+_WAV_READERS: dict[tuple[int, int], Reader] = {
     (_PCM, 8): _integers("u1", 8),
     (_PCM, 16): _integers("<i2", 16),
     (_PCM, 24): _of_24_bits,

@@ -7,13 +7,17 @@ import re
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest
 from .pictures import MAX_PICTURE_PIXELS
+
+if TYPE_CHECKING:
+    from cv2 import VideoCapture
 
 Frames = npt.NDArray[np.uint8]
 """`[frames, height, width, 3]`, RGB; nobody writes to it."""
@@ -78,7 +82,7 @@ def joined_frames(frames: Sequence[npt.NDArray[np.uint8]], path: str) -> Frames:
     return _frozen(np.stack(frames))
 
 
-def _read(cv2: Any, file: str, path: str, rate: float | None) -> tuple[Frames, float]:
+def _read(cv2: ModuleType, file: str, path: str, rate: float | None) -> tuple[Frames, float]:
     deadline = time.monotonic() + VIDEO_SECONDS
     capture = cv2.VideoCapture(file, cv2.CAP_FFMPEG)
     try:
@@ -103,7 +107,7 @@ def _read(cv2: Any, file: str, path: str, rate: float | None) -> tuple[Frames, f
     return _frozen(np.stack(frames)), len(places) / total * source_rate
 
 
-def _count(cv2: Any, capture: Any, path: str, deadline: float) -> int:
+def _count(cv2: ModuleType, capture: VideoCapture, path: str, deadline: float) -> int:
     total = 0
     while total < _MAX_COUNTED_FRAMES and capture.grab():
         total += 1
@@ -129,7 +133,7 @@ def _scaled(width: int, height: int, frames: int) -> tuple[int, int]:
 
 
 def _frame(
-    cv2: Any, capture: Any, place: int, size: tuple[int, int], path: str, deadline: float
+    cv2: ModuleType, capture: VideoCapture, place: int, size: tuple[int, int], path: str, deadline: float
 ) -> npt.NDArray[np.uint8] | None:
     """One frame; None where the file has none, as after its broken end."""
     _check_time(path, deadline)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ...errors import BadRequest, RequestError
+from ...types import Json
 from .matching import MOST_SHOWN, differences, meaning, nearest
-from .tape import CassetteError, Interaction, Json, read_cassette, write_cassette
+from .tape import CassetteError, Interaction, read_cassette, write_cassette
 
 if TYPE_CHECKING:
     import openai

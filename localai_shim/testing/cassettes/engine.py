@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...types import GenerationRequest
+from ...types import GenerationRequest, Json
 from .. import marks
 from ..answers import Mark
 from ..engine import ScriptedEngine
@@ -18,15 +18,18 @@ from ..tokenizer import Piece, ScriptedTokenizer
 from ..vectors import PlayedEmbedding
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
-from .tape import Interaction, Json, spelling_bytes
+from .tape import Interaction, spelling_bytes
 
 if TYPE_CHECKING:
     import openai
+    from openai import BaseModel
 
     from ...call import Call
     from ...client import LocalOpenAI
+    from ...endpoints.assembler import Assembler
     from ...endpoints.prepared import Prepared
 
+ModelT = TypeVar("ModelT")
 _APIS = {"/chat/completions": "chat.completions", "/completions": "completions", "/responses": "responses"}
 _ENDLESS = 2**31
 """Most tokens of a recorded answer: it ends where it ended."""
@@ -104,11 +107,11 @@ def _request(call: Call) -> Json:
     return {name: value for name, value in body.items() if name not in DELIVERY and value is not None}
 
 
-def _as_json(value: Any) -> object:
+def _as_json(value: object) -> object:
     return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else str(value)
 
 
-def _items(call: Call) -> Sequence[Mapping[str, Any]]:
+def _items(call: Call) -> Sequence[Json]:
     from ...endpoints.fields import Fields
     from ...endpoints.responses.context import read_context, read_input
 
@@ -118,7 +121,7 @@ def _items(call: Call) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-def _item(item: Mapping[str, Any]) -> Json:
+def _item(item: Json) -> Json:
     """An item without the id under which it was stored, which nobody else knows."""
     return {name: value for name, value in item.items() if name not in ("id", "status") and value is not None}
 
@@ -184,19 +187,19 @@ def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
     return [_marker(tokenizer.tool_call_start), head, *body, ending, _marker(tokenizer.tool_call_end)]
 
 
-def _present(assembler: Any, played: Interaction) -> None:
+def _present(assembler: Assembler[BaseModel], played: Interaction) -> None:
     """Have an answer say which model it was, and what it took then."""
     begin, feed, result = assembler.begin, assembler.feed, assembler.result
 
-    def many(make: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
+    def many(make: Callable[..., Sequence[ModelT]]) -> Callable[..., list[ModelT]]:
         return lambda *args: [_sign(event, played) for event in make(*args)]
 
     own = {"begin": many(begin), "feed": many(feed), "result": lambda: _sign(result(), played)}
     assembler.__dict__.update(own)  # what is stored comes from these, too
 
 
-def _sign(made: Any, played: Interaction) -> Any:
-    answer = getattr(made, "response", made)
+def _sign(made: ModelT, played: Interaction) -> ModelT:
+    answer: Any = getattr(made, "response", made)
     if hasattr(answer, "model"):
         answer.model = played.model
     if hasattr(answer, "system_fingerprint"):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-Json = dict[str, Any]
+from ...types import Json
 
 DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"}) | {
     "encoding_format",
@@ -45,7 +45,7 @@ _CALLERS = frozenset({"arguments", "parameters", "schema", "json_schema", "forma
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 
 
-def meaning(api: str, request: Mapping[str, Any]) -> Json:
+def meaning(api: str, request: Mapping[str, object]) -> Json:
     """A request's canonical form: without nulls, defaults and what does not change the answer; ids are numbered."""
     made: Json = {"api": api}
     ids: dict[str, str] = {}
@@ -74,15 +74,15 @@ def meaning(api: str, request: Mapping[str, Any]) -> Json:
 _VERBOSITY = ("verbosity", "medium")
 
 
-def _listed(value: object) -> list[Any]:
+def _listed(value: object) -> list[object]:
     return [{"role": "user", "content": value}] if isinstance(value, str) else list(_sequence(value))
 
 
-def _sequence(value: object) -> Sequence[Any]:
+def _sequence(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _message(value: Any) -> Any:
+def _message(value: object) -> object:
     """A message or item: its text as one string, a call's arguments as what they say."""
     made = _plain(value)
     if not isinstance(made, dict):
@@ -95,7 +95,7 @@ def _message(value: Any) -> Any:
     return made
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Without nulls and defaults, at any depth."""
     if isinstance(value, Mapping):
         made = {key: _plain(each) for key, each in value.items() if each is not None}
@@ -111,17 +111,17 @@ def _plain(value: Any) -> Any:
 _NONE = object()
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _numbered(value: Any, ids: dict[str, str]) -> Any:
+def _numbered(value: object, ids: dict[str, str]) -> object:
     """With generated ids as the order in which they come; what has an id that nobody refers to has none."""
     if isinstance(value, dict):
-        made = {}
+        made: Json = {}
         for key, each in value.items():
             if key in _GENERATED and isinstance(each, str):
                 if key != "id" or "function" in value:
@@ -162,7 +162,7 @@ def nearest(recorded: Sequence[Json], now: Json) -> int | None:
     return min(range(len(recorded)), key=distance)
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, dict) and value:
         for key, each in value.items():
             yield from _leaves(each, f"{path}.{key}" if path else str(key))

@@ -9,12 +9,14 @@ from typing import Any
 import openai
 from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client import LocalOpenAI
 from ...reranking import RerankResponse
+from ...types import Json
 from ..patching import unpatched
-from .tape import CassetteError, Interaction, Json, spelling_bytes
+from .tape import CassetteError, Interaction, spelling_bytes
 
 _STREAMS: dict[str, tuple[str, Any, Any]] = {
     "chat.completions": ("/chat/completions", ChatCompletion, openai.Stream[ChatCompletionChunk]),
@@ -76,7 +78,7 @@ def _record_vectors(source: openai.OpenAI, api: str, request: Json) -> Interacti
     return made
 
 
-def _of_chunk(chunk: Any, made: Interaction) -> Iterator[Json]:
+def _of_chunk(chunk: ChatCompletionChunk | Completion, made: Interaction) -> Iterator[Json]:
     """The deltas of a chunk of a completion."""
     made.model, made.fingerprint = chunk.model or made.model, chunk.system_fingerprint or made.fingerprint
     if chunk.usage is not None:
@@ -95,7 +97,7 @@ def _named(name: str, text: str | None) -> list[Json]:
     return [{name: text}] if text else []
 
 
-def _of_delta(delta: Any) -> Iterator[Json]:
+def _of_delta(delta: ChoiceDelta) -> Iterator[Json]:
     yield from _named("refusal", delta.refusal)
     yield from _named("reasoning", getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None))
     yield from _named("content", delta.content)

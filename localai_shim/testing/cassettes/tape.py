@@ -26,9 +26,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from ...types import Json
 
 
 class CassetteError(ValueError):
