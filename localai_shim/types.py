@@ -181,7 +181,7 @@ class GenerationRequest:
     priority: int = 0
     """Lower ones are served first, as in vLLM."""
     prediction: Sequence[int] = ()
-    """Token ids that the output may have, in part or as a whole: they make it faster and change nothing."""
+    """Token ids that the output may have, in part or as a whole: they make it faster. Many are a `Prediction`."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
     timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)

@@ -114,6 +114,7 @@ PACKAGES = {
     "engine.kv": "mlx numpy",
     "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "media": "numpy",
+    "prediction": "numpy",  # an index of thousands of tokens
     "types": "numpy",  # for annotations alone
     "testing": "stats anyio jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import time
+from typing import Any
+
 import pytest
 
-from localai_shim.prediction import Follower, accepted_tokens
+from localai_shim.prediction import Follower, Prediction, accepted_tokens
 
 TEXT = list(range(100, 140))
 
@@ -46,3 +51,64 @@ def test_what_comes_next_is_said_as_long_as_the_place_is_known() -> None:
     assert list(follower.next(2)) == [122, 123]
     follower.feed(TEXT[22:])
     assert not follower.next(2), "it is over"
+
+
+def plain(tokens: list[int], recent: list[int], start: int) -> int | None:
+    """What `Prediction.behind` finds, by looking everywhere."""
+    for size in range(len(recent), 1, -1):
+        ends = [end for end in range(size, len(tokens) + 1) if tokens[end - size : end] == recent[-size:]]
+        if ends:
+            return next((end for end in ends if end >= start), ends[-1])
+    return None
+
+
+def test_a_place_is_found_by_as_many_of_the_last_tokens_as_stand_somewhere() -> None:
+    draw = random.Random(3)
+    found = 0
+    for _ in range(2_000):
+        tokens = [draw.randrange(4) for _ in range(draw.randrange(30))]
+        recent, start = [draw.randrange(4) for _ in range(draw.randrange(5))], draw.randrange(-1, 32)
+        place = Prediction(tokens).behind(recent, start)
+        assert place == plain(tokens, recent, start)
+        found += place is not None
+    assert found > 500
+
+
+def test_what_an_edit_takes_does_not_grow_with_the_prediction() -> None:
+    """The engine thread follows it: the index is made before, and of a long one no more is looked at."""
+
+    def lines(length: int) -> int:
+        made, count = Prediction(range(100, 100 + length)), 0
+
+        def counting(frame: Any, event: str, arg: object) -> Any:
+            nonlocal count
+            count += event == "line" and frame.f_code.co_filename.endswith("prediction.py")
+            return counting
+
+        follower = Follower(made)
+        follower.feed(made[:10])
+        sys.settrace(counting)
+        try:
+            follower.feed([7, *made[11:14], 8, 9, made[40], made[41]])
+        finally:
+            sys.settrace(None)
+        assert list(follower.next(2)) == list(made[42:44])
+        return count
+
+    assert 0 < lines(16_000) == lines(60)
+
+
+def test_an_edit_in_a_long_prediction_takes_a_small_share_of_its_index() -> None:
+    tokens = [random.Random(1).randrange(1_000) for _ in range(16_000)]
+    indexing, following = [], []
+    for _ in range(7):
+        start = time.thread_time()
+        made = Prediction(tokens)
+        indexing.append(time.thread_time() - start)
+        follower = Follower(made)
+        follower.feed(made[:100])
+        start = time.thread_time()
+        follower.feed([-1, *made[300:304]])
+        following.append(time.thread_time() - start)
+        assert list(follower.next(2)) == list(made[304:306])
+    assert min(following) < min(indexing) / 5

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import BadRequest
-from ..prediction import Follower
+from ..prediction import Follower, Prediction
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import Token
@@ -17,7 +17,7 @@ from .fields import Fields
 class Drafting:
     """How the rows of a request get drafts."""
 
-    prediction: tuple[int, ...]
+    prediction: Sequence[int]
     """See `GenerationRequest.prediction`."""
     speculation: bool
     """See `GenerationRequest.speculation`."""
@@ -26,7 +26,7 @@ class Drafting:
 def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
     """`prediction` and `speculation`."""
     text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    return Drafting(tuple(tokenizer.encode_marker(text)) if text else (), mode != "off")
+    return Drafting(Prediction(tokenizer.encode_marker(text)) if text else (), mode != "off")
 
 
 def _read_prediction(fields: Fields) -> str:

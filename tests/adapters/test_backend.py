@@ -202,3 +202,29 @@ print("right")
 def test_nothing_is_claimed_once_mlx_is_imported() -> None:
     """Its calls are bound by then."""
     assert python("import mlx.core\n" + FIND + "print(blas())")[0] == "None"
+
+
+CORE = """import ctypes, os
+library = ctypes.CDLL("libopenblas.so.0")
+library.openblas_get_corename.restype = ctypes.c_char_p
+print(library.openblas_get_corename().decode(), os.environ.get("OPENBLAS_CORETYPE"))"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have MLX's own products")
+def test_an_openblas_that_does_not_know_the_processor_is_told_which_to_take_it_for() -> None:
+    try:
+        plain, _ = python(CORE)
+    except subprocess.CalledProcessError:
+        pytest.skip("there is no OpenBLAS")
+    name = plain.split()[0]
+    better = [core for core, needed in backend.CORES.items() if needed <= backend._processor_flags()]
+    told = better[0] if name == "Prescott" and better else name
+    assert python(FIND + CORE)[0] == f"{told} None"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have MLX's own products")
+def test_who_named_the_processor_is_heard() -> None:
+    try:
+        assert python(FIND + CORE, OPENBLAS_CORETYPE="Nehalem")[0] in ("Nehalem Nehalem", "ARMV8 Nehalem")
+    except subprocess.CalledProcessError:
+        pytest.skip("there is no OpenBLAS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.engine.speculation import StepCosts
+from localai_shim.prediction import Prediction
 from localai_shim.stats import DraftCounts
 from tests.conftest import MESSAGES
 from tests.tiny import tiny
@@ -68,6 +70,19 @@ def test_streams_end_with_the_same_usage(auto: LocalOpenAI) -> None:
         **ASK, prediction=predicted("The quick brown fox"), stream=True, stream_options={"include_usage": True}
     )  # type: ignore[call-overload]
     assert counted(list(stream)[-1]) == counted(whole)
+
+
+def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    made = Prediction.__init__
+
+    def noting(self: Prediction, tokens: Any) -> None:
+        threads.append(threading.current_thread().name)
+        made(self, tokens)
+
+    monkeypatch.setattr(Prediction, "__init__", noting)
+    auto.chat.completions.create(**ASK, n=2, prediction=predicted("The quick brown fox"))  # type: ignore[call-overload]
+    assert threads == [threading.current_thread().name], "once for all choices, and not on the engine's thread"
 
 
 def test_text_parts_are_one_prediction(auto: LocalOpenAI) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from localai_shim.engine.prefill import PrefillJob
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import Failing, Oracle, speculate, steps_counted
-from tests.engine.harness import GREEDY, Running, engine_for, request, tokens_of
+from tests.engine.harness import GREEDY, Running, engine_for, request
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
 from tests.samples import only
 
 AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
-SHARES = [0.0, 0.7, 1.0]
+SHARES = [0.0, 0.5, 0.9, 1.0]
 
 
 def key(made: GenerationRequest) -> tuple[int, ...]:
@@ -80,32 +81,36 @@ def test_joins_cancellations_and_preemption_change_nothing(kind: str, monkeypatc
         engine.close()
 
 
-def test_a_row_that_is_preempted_amid_its_drafts_goes_on_with_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [request(prompt(i), SamplingParams(seed=i), 40) for i in range(6)]
-    engine = engine_for("qwen3_next")
-    expected = [tokens_of(said) for said in outputs(engine, made)]
+@pytest.mark.parametrize("kind", only(["hybrid"], KINDS))
+def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, kv, changes = KINDS[kind]
+    engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
+    expected = outputs(engine, requests(40))
     engine.close()
-    known = {key(r): said for r, said in zip(made, expected, strict=True)}
+    known = {key(r): [t.id for t in said] for r, said in zip(requests(40), expected, strict=True)}
     speculate(monkeypatch, Oracle(0.6, known))
-    engine = engine_for("qwen3_next", AUTO)
+    engine = engine_for(name, AUTO, kv, **changes)
     try:
         engine.wait()
         batch, scheduler = engine._loop._batch, engine._loop._scheduler
         assert batch is not None and scheduler is not None
-        make_room, steps = scheduler.make_room, iter(range(10_000))
+        make_room, steps, amid = scheduler.make_room, itertools.count(), []
 
         def preempting() -> None:
             make_room()
-            if next(steps) % 5 == 4 and len(batch) > 1:
+            if next(steps) % 3 == 2 and len(batch) > 1:
                 victim = batch.rows[-1]
+                drafted = victim.request.timings.drafts.drafted
                 if batch.take(victim):
+                    amid.append(drafted)
                     job = PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens)
                     scheduler._queue(job)
 
         scheduler.make_room = preempting  # type: ignore[method-assign]
-        running = [Running(engine, r) for r in made]
-        assert [run.finish()[0] for run in running] == expected
-        assert next(steps) > 5
+        same(outputs(engine, requests(40)), expected)
+        assert sum(drafted > 0 for drafted in amid) > 5
     finally:
         engine.close()
 
