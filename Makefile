@@ -18,7 +18,7 @@ test test-exhaustive test-openai2: export PYTHONDONTWRITEBYTECODE =
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all lint bench docs clean
+.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -86,6 +86,13 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+
+# The plots of docs/performance.md, measured here: about five minutes. MACHINE names the files, NOTE stands below.
+MACHINE ?= cpu
+figures: $(VENV)/.dev
+	mkdir -p docs/figures
+	$(BIN)/python -m benchmarks --figures --quick --json docs/figures/$(MACHINE).json --note '$(NOTE)'
+	$(BIN)/python -m benchmarks.plots docs/figures/$(MACHINE).json
 
 # The documentation as a site, in .site. Broken links and anchors are errors.
 docs: $(VENV)/.docs

@@ -23,7 +23,7 @@ import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
-from . import blas, gpu, report, servers, soak, streams, vision_models
+from . import blas, gpu, report, servers, soak, streams, tuning, vision_models
 from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
@@ -50,6 +50,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--soak", action="store_true", help="instead: memory over 10,000 requests of which many are cancelled")
     add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation: its drafts")
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
+    add(
+        "--figures",
+        action="store_true",
+        help="instead: measure what the documentation's plots show",
+    )
+    add("--note", default="", help="said below these plots")
     add("--profile", action="store_true", help="instead: show where 32 streams spend their time")
     add("--blas", action="store_true", help="instead: show what the BLAS that was found is worth (Linux, CPU)")
     add("--base-url", help="compare decoding with this OpenAI-compatible server, too; OPENAI_API_KEY is its key")
@@ -60,7 +66,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.vocabulary = options.vocabulary or size.vocabulary
     options.prompt_tokens = options.prompt_tokens or size.prompt_tokens
     options.new_tokens = options.new_tokens or (min(64, size.new_tokens) if options.quick else size.new_tokens)
-    options.streams = [int(n) for n in (options.streams or ("1,32" if options.quick else "1,8,32")).split(",")]
+    few = options.quick and not options.figures
+    options.streams = [int(n) for n in (options.streams or ("1,32" if few else "1,8,32")).split(",")]
     options.repeats = options.repeats or (2 if options.quick else 3)
     options.only = options.only.split(",") if options.only else list(PARTS)
     unknown = [name for name in options.only if name not in PARTS]
@@ -114,6 +121,10 @@ def run_parts(options: argparse.Namespace, stack: ExitStack) -> None:
     )
     if options.profile:
         profile(bench.bare, bench.ours, bench.prompts, options.new_tokens)
+        return
+    if options.figures:
+        content = json.dumps({**tuning.measure(bench, options.note), "facts": facts}, indent=1)
+        (options.json or Path("figures.json")).write_text(content + "\n")
         return
     parts = {"servers": servers.measure} if options.servers else {name: PARTS[name] for name in options.only}
     finish(options, {name: part(bench) for name, part in parts.items()}, facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -162,11 +162,14 @@ def edited(text: str) -> str:
     return "".join("#" if i % EDIT_EVERY == EDIT_EVERY - 1 else letter for i, letter in enumerate(text))
 
 
-def measure(bench: Bench) -> Section:
+def measure(bench: Bench, chosen: Collection[str] = tuple(TARGETS)) -> Section:
+    """Those of `TARGETS` that were chosen."""
     new_tokens = max(bench.new_tokens, 128)
     found: dict[str, Found] = {}
     figures: list[Figure] = []
     for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh, _drafted), strict=True):
+        if name not in chosen:
+            continue
         counts = [count for count in bench.streams if count in targets]
         found[name] = part(bench, counts, new_tokens)
         its = [

@@ -151,12 +151,12 @@ def own_rows() -> str:
 
 def docstring(base: str) -> str:
     """The docstring of a client."""
-    return _DOC.format(base=base, own=_described())
+    return _DOC.format(base=base, own=_described(), example=_EXAMPLES[base])
 
 
 def options_docstring(base: str) -> str:
     """The docstring of what makes an http client for a client of the SDK."""
-    return _HTTP_DOC.format(base=base, own=_described())
+    return _HTTP_DOC.format(base=base, own=_described(), example=_HTTP_EXAMPLES[base])
 
 
 def _described() -> str:
@@ -180,6 +180,9 @@ _DOC = """An `openai.{base}` that runs a local model in this process.
         FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
         TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
+
+    Example:
+{example}
     """
 
 _HTTP_DOC = """An http client for `openai.{base}(http_client=...)` whose requests a local model in this process answers.
@@ -196,4 +199,41 @@ _HTTP_DOC = """An http client for `openai.{base}(http_client=...)` whose request
         FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
         TypeError: an option that does not exist.
         ValueError: options that contradict each other, or a `store` that cannot be used.
+
+    Example:
+{example}
     """
+
+_EXAMPLES = {
+    "OpenAI": """\
+        >>> from localai_shim import LocalOpenAI
+        >>> with LocalOpenAI() as client:  # or LocalOpenAI("mlx-community/Qwen3-8B-4bit")
+        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
+        '2 + 3 = 5.'""",
+    "AsyncOpenAI": """\
+        >>> import asyncio
+        >>> from localai_shim import AsyncLocalOpenAI
+        >>> async def main():
+        ...     async with AsyncLocalOpenAI() as client:
+        ...         ask = [client.responses.create(model="any", input=f"What is {i} + 3?") for i in (2, 4)]
+        ...         return [answer.output_text for answer in await asyncio.gather(*ask)]
+        >>> len(asyncio.run(main()))
+        2""",
+}
+_HTTP_EXAMPLES = {
+    "OpenAI": """\
+        >>> import openai
+        >>> from localai_shim import http_client
+        >>> with openai.OpenAI(api_key="unused", http_client=http_client()) as client:
+        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
+        '2 + 3 = 5.'""",
+    "AsyncOpenAI": """\
+        >>> import asyncio, openai
+        >>> from localai_shim import async_http_client
+        >>> async def main():
+        ...     async with openai.AsyncOpenAI(api_key="unused", http_client=async_http_client()) as client:
+        ...         answer = await client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0)
+        ...         return answer.output_text
+        >>> asyncio.run(main())
+        '2 + 3 = 5.'""",
+}

@@ -69,6 +69,14 @@ class _LocalClient:
         Raises:
             ValueError: there is no such model.
             EngineClosedError: the client was closed.
+
+        Example:
+            >>> from localai_shim import LocalOpenAI
+            >>> with LocalOpenAI() as client:
+            ...     answer = client.responses.create(model="any", input="Hello")
+            ...     stats = client.stats()
+            >>> stats.generated_tokens > 0
+            True
         """
         return self._runtime.engine_of(model).stats()
 

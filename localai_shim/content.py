@@ -25,11 +25,29 @@ def image(source: ImageSource, *, detail: Detail = "auto") -> ChatCompletionCont
             0 to 1; the bytes of a file; a `pathlib.Path`, which is read wherever it is, as the program itself names it;
             or a string as OpenAI takes it: a `data:` URL, or, where the client allows these, another URL or a file.
         detail: how closely the model looks: 'low', 'high', 'auto' or 'original'.
+
+    Example:
+        >>> from PIL import Image
+        >>> from localai_shim import image
+        >>> from localai_shim.testing import scripted
+        >>> content = [{"type": "text", "text": "What colour is it?"}, image(Image.new("RGB", (32, 32), "red"))]
+        >>> with scripted("Red.") as client:  # or a LocalOpenAI whose model reads images
+        ...     answer = client.chat.completions.create(model="any", messages=[{"role": "user", "content": content}])
+        >>> answer.choices[0].message.content
+        'Red.'
     """
     url = {"url": source, "detail": detail}
     return cast("ChatCompletionContentPartImageParam", {"type": "image_url", "image_url": url})
 
 
 def input_image(source: ImageSource, *, detail: Detail = "auto") -> ResponseInputImageParam:
-    """The same for `client.responses`."""
+    """The same for `client.responses`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from localai_shim import input_image
+        >>> part = input_image(Path("house.png"), detail="low")
+        >>> [{"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, part]}]
+        [{'role': 'user', 'content': [{'type': 'input_text', ...}, {'type': 'input_image', ...}]}]
+    """
     return cast("ResponseInputImageParam", {"type": "input_image", "image_url": source, "detail": detail})

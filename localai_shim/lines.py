@@ -109,6 +109,17 @@ def answer_lines(
 
     Raises:
         EngineClosedError: the client was closed meanwhile.
+
+    Example:
+        >>> import json
+        >>> from localai_shim.lines import answer_lines
+        >>> from localai_shim.testing import scripted
+        >>> body = {"model": "any", "input": "Hi"}
+        >>> line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body})
+        >>> with scripted("Hello!") as client:
+        ...     [answer] = map(json.loads, answer_lines(client, [line]))
+        >>> answer["custom_id"], answer["response"]["body"]["output"][0]["content"][0]["text"]
+        ('a', 'Hello!')
     """
     failed: list[str] = []  # what could not be read, until it is yielded
     counts = [0, 0]

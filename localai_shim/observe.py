@@ -7,7 +7,8 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import request_log
@@ -52,6 +53,7 @@ class Observation:
         self._engine: EngineLike | None = None
         self._requests: Sequence[GenerationRequest] | EmbeddingRequest = ()
         self._answer_id: str | None = None
+        self._finish_reasons: Callable[[], tuple[str, ...]] = tuple
         self._in_background = False
         _late.start()
 
@@ -59,6 +61,7 @@ class Observation:
         """The request was read. From here on it may end in the background."""
         self._engine, self._requests = engine, prepared.work
         self._answer_id = getattr(prepared.assembler, "id", None)
+        self._finish_reasons = prepared.assembler.finish_reasons
         if prepared.run is not None:
             self._in_background = True
             prepared.run.ended_with = self.end
@@ -86,6 +89,7 @@ class Observation:
 
     def _served(self, error: BaseException | None) -> Served:
         timings = measure(self._requests, self._started, time.monotonic())
+        timings = replace(timings, finish_reasons=self._finish_reasons() or timings.finish_reasons)
         return Served(self._method, self._path, self._body, self._engine, self._answer_id, timings, error)
 
 

@@ -95,6 +95,14 @@ def rerank(
 
     Raises:
         openai.BadRequestError: the model is no reranker, an argument is wrong, or a document is too long.
+
+    Example:
+        >>> from localai_shim import rerank
+        >>> from localai_shim.testing import scripted
+        >>> with scripted() as client:  # or LocalOpenAI("Qwen/Qwen3-Reranker-0.6B")
+        ...     found = rerank(client, "rain", ["The sun shone.", "Some rain fell."], return_documents=True)
+        >>> found.results[0].document
+        {'text': 'Some rain fell.'}
     """
     given = {"model": model, "query": query, "documents": list(documents), "top_n": top_n, "instruction": instruction}
     body = {name: value for name, value in given.items() if value is not None}

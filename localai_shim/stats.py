@@ -75,7 +75,19 @@ class RowTimings:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot. Counters run from the engine's start."""
+    """A snapshot. Counters run from the engine's start.
+
+    Example:
+        >>> from localai_shim import LocalOpenAI
+        >>> with LocalOpenAI() as client:
+        ...     answer = client.responses.create(model="any", input="Hello")
+        ...     stats = client.stats()
+        >>> print(stats)
+        running   ...
+        modalities                      text
+        >>> stats.to_dict()["step_seconds"].keys()
+        dict_keys(['p50', 'p90', 'p99', 'max'])
+    """
 
     running: int
     """Rows that decode."""

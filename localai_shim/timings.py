@@ -40,7 +40,7 @@ class RequestTimings:
     drafts: DraftCounts = NO_DRAFTS
     rows: int = 0
     finish_reasons: tuple[str, ...] = ()
-    """Of its rows, as the engine says: "stop" or "length"."""
+    """Of its choices, as the caller got them; of its rows, as the engine says, where the answer did not end."""
 
     @property
     def seconds(self) -> float:

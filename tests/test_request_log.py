@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, logs
-from localai_shim.testing import cut, scripted
+from localai_shim.testing import content_filter, cut, scripted, tool_call, truncated
 from localai_shim.types import log
 from tests.engine.harness import eventually
 from tests.scripts import run
@@ -161,6 +161,36 @@ def test_async_requests_of_every_end(client: LocalOpenAI, caplog: pytest.LogCapt
             pass
 
     asyncio.run(main())
+
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+ENDS = {
+    "tool_calls": tool_call("look"),
+    "content_filter": content_filter("one two"),
+    "length": truncated("one two"),
+    "stop": "one two",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("finish", ENDS)
+def test_an_answer_ends_in_the_line_as_its_caller_got_it(
+    caplog: pytest.LogCaptureFixture, finish: str, stream: bool
+) -> None:
+    ask: dict[str, Any] = {"model": "any", "stream": stream}
+    tool = {"type": "function", "function": {key: value for key, value in TOOL.items() if key != "type"}}
+    with scripted(ENDS[finish], ENDS[finish]) as client:
+        made: Any = client.chat.completions.create(messages=ASK["messages"], tools=[tool], **ask)
+        choice = [chunk.choices[0] for chunk in made][-1] if stream else made.choices[0]
+        assert fields(caplog)["finish"] == choice.finish_reason == finish
+        list(client.responses.create(input=SECRET, tools=[TOOL], **ask))
+        assert fields(caplog)["finish"] == finish
+
+
+def test_choices_that_end_in_two_ways_say_both(caplog: pytest.LogCaptureFixture) -> None:
+    with scripted("one two", truncated("one two"), "one two") as client:
+        client.chat.completions.create(model="any", messages=ASK["messages"], n=3)
+    assert fields(caplog)["finish"] == "stop,length"
 
 
 def test_requests_at_once_have_a_line_each(client: LocalOpenAI, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -26,8 +27,9 @@ HELP = """\
 /save PATH    write the conversation to a file, as JSON
 /clear        forget the conversation, but for the system message
 /quit         leave, as does Ctrl-D; Ctrl-C stops an answer
+A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several lines.
 """
-PROMPT = "> "
+PROMPT, GOES_ON, QUOTE = "> ", "... ", '"""'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,20 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _converse(chat: Chat, client: LocalOpenAI) -> None:
     """Ask what a person types, until they leave."""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  # gives `input` a history and keys for editing
-
+    _edit_lines()
     model = client._runtime.engine_of("").model  # waits, beside the bar
     chat.say(f"{model.name}. /help says what else you can type.\n")
     while True:
         try:
-            line = input(PROMPT).strip()
-            if line == "/quit":
+            command, text = _read()
+            if command == "quit":
                 return
-            if line.startswith("/"):
-                chat.command(*_split(line))
-            elif line:
-                chat.ask(line)
+            if command is not None:
+                chat.command(command, text)
+            elif text:
+                chat.ask(text)
         except EOFError:
             chat.say("\n")
             return
@@ -78,9 +78,29 @@ def _converse(chat: Chat, client: LocalOpenAI) -> None:
             chat.say("\n/quit or Ctrl-D leaves.\n")
 
 
-def _split(line: str) -> tuple[str, str]:
-    name, _, rest = line[1:].partition(" ")
-    return name, rest.strip()
+def _edit_lines() -> None:
+    """Give `input` a history and keys for editing; several lines that are pasted come as one."""
+    with contextlib.suppress(ImportError):
+        import readline
+
+        if "libedit" not in (readline.__doc__ or ""):  # macOS's own, which has no such thing
+            readline.parse_and_bind("set enable-bracketed-paste on")
+
+
+def _read() -> tuple[str | None, str]:
+    """What a person types next: a command, or None, and its text, which may have several lines."""
+    text, command = input(PROMPT).strip(), None
+    if text.startswith("/"):
+        command, _, text = text[1:].partition(" ")
+        text = text.lstrip()
+    if text.startswith(QUOTE):
+        text = text.removeprefix(QUOTE)
+        while not text.rstrip().endswith(QUOTE):
+            text += f"\n{input(GOES_ON)}"
+        return command, text.rstrip().removesuffix(QUOTE).strip("\n")
+    while text.endswith("\\"):
+        text = f"{text[:-1]}\n{input(GOES_ON).rstrip()}"
+    return command, text.strip()
 
 
 class Chat:
@@ -123,18 +143,21 @@ class Chat:
             self.say(HELP if name == "help" else f"There is no command /{name}. These are:\n{HELP}")
 
     def _add_picture(self, path: str) -> None:
-        picture = Path(path).expanduser()
+        named = (Path(each).expanduser() for each in (path, _unquoted(path)) if each)
+        picture = next((each for each in named if each.is_file()), None)
         if "image" not in self._client.stats().modalities:
             self.say("This model reads no images.\n", "red")
-        elif not path or not picture.is_file():
+        elif picture is None:
             self.say(f"There is no file '{path}'.\n", "red")
         else:
             self._pictures.append(picture.resolve())
+            self.say(f"Your next question comes with {picture.name}.\n")
 
     def _save(self, path: str) -> None:
         try:
             with Path(path).expanduser().open("x", encoding="utf-8") as file:  # what is there stays
                 json.dump(self.messages, file, ensure_ascii=False, indent=2, default=str)
+            self.say(f"Saved: {path}\n")
         except OSError as error:
             self.say(f"Not saved: {error.strerror or error}.\n", "red")
 
@@ -212,6 +235,13 @@ class _Answer:
         tokens, seconds = self._usage.completion_tokens, self._last - self._first
         speed = f", {(tokens - 1) / seconds:.0f} tok/s" if tokens > 1 and seconds > 0 else ""
         return f"TTFT {(self._first or time.perf_counter()) - self._began:.2f} s, {tokens} tokens{speed}\n"
+
+
+def _unquoted(path: str) -> str:
+    """A path as terminals write one that is dropped on them: with quotes, or backslashes before spaces."""
+    with contextlib.suppress(ValueError):
+        return " ".join(shlex.split(path))
+    return path
 
 
 def _message(error: openai.OpenAIError) -> str:

@@ -1,8 +1,9 @@
-"""Draws what `bench` has measured. With Pillow, which is here anyway."""
+"""Draws what was measured, as bars. With Pillow, which is here anyway."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,11 +11,38 @@ if TYPE_CHECKING:
 
     from .measure import Level
 
-HEIGHT, MARGIN = 540, 70
+HEIGHT, MARGIN, LEGEND_HEIGHT, LINE = 540, 70, 30, 24
 BAR_WIDTH, GROUP_GAP = 90, 60
-LEAST_WIDTH = 600  # for the legend
-OURS, BARE, INK, PAPER = "#2b6cb0", "#cbd5e0", "#1a202c", "#ffffff"
+LEAST_WIDTH = 600  # of a chart, for its legend
+SERIES_COLOURS = ("#2b6cb0", "#cbd5e0", "#dd6b20", "#f6ad55", "#718096")
+INK, PAPER = "#1a202c", "#ffffff"
 TEXT_SIZE = 18
+COLOURS = 64  # in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Groups of bars with a common scale.
+
+    Attributes:
+        title: what the numbers are.
+        groups: the names below the bars; each line of a name is a line there.
+        series: by the legend's name, a number for each group; None: it has none.
+    """
+
+    title: str
+    groups: Sequence[str]
+    series: Mapping[str, Sequence[float | None]]
+
+    @property
+    def width(self) -> int:
+        group = len(self.series) * BAR_WIDTH + GROUP_GAP
+        return max(LEAST_WIDTH, 2 * MARGIN + len(self.groups) * group - GROUP_GAP)
+
+    @property
+    def top(self) -> int:
+        """Where bars may begin: below the title and the legend."""
+        return 2 * LINE + LEGEND_HEIGHT * len(self.series) + LINE
 
 
 def draw(levels: Sequence[Level], path: str) -> None:
@@ -23,36 +51,65 @@ def draw(levels: Sequence[Level], path: str) -> None:
     Raises:
         OSError, ValueError: the file cannot be written, or its name has no known format.
     """
+    names = ["1 stream" if level.streams == 1 else f"{level.streams} streams" for level in levels]
+    shares = ["" if level.ratio is None else f"\n{level.ratio:.2f} of the bare step" for level in levels]
+    series: dict[str, list[float | None]] = {
+        "the model": [level.rate for level in levels],
+        "its steps alone": [level.bare_rate for level in levels],
+    }
+    groups = [name + share for name, share in zip(names, shares, strict=True)]
+    draw_charts([Chart("tokens per second", groups, series)], path)
+
+
+def draw_charts(charts: Sequence[Chart], path: str, caption: str = "", source: str = "") -> None:
+    """Save charts beside each other as a picture; its format follows from the file's name.
+
+    Args:
+        charts: what is drawn.
+        path: of the file.
+        caption: stands below.
+        source: what a PNG says of itself under `Source`.
+
+    Raises:
+        OSError, ValueError: as `draw`.
+    """
     from PIL import Image, ImageDraw
+    from PIL.PngImagePlugin import PngInfo
 
-    width = MARGIN + len(levels) * (2 * BAR_WIDTH + GROUP_GAP) + MARGIN - GROUP_GAP
-    picture = Image.new("RGB", (max(width, LEAST_WIDTH), HEIGHT), PAPER)
-    canvas = ImageDraw.Draw(picture)
-    _legend(canvas)
-    most = max(max(level.rate, level.bare_rate or 0.0) for level in levels)
-    for index, level in enumerate(levels):
-        left = MARGIN + index * (2 * BAR_WIDTH + GROUP_GAP)
-        for place, (rate, colour) in enumerate(((level.rate, OURS), (level.bare_rate, BARE))):
-            if rate is not None:
-                _bar(canvas, left + place * BAR_WIDTH, rate, most, colour)
-        name = "1 stream" if level.streams == 1 else f"{level.streams} streams"
-        _text(canvas, left + BAR_WIDTH, HEIGHT - MARGIN + 22, name)
-        if level.ratio is not None:
-            _text(canvas, left + BAR_WIDTH, HEIGHT - MARGIN + 46, f"{level.ratio:.2f} of the bare step")
-    picture.save(path)
+    picture = Image.new("RGB", (sum(chart.width for chart in charts), HEIGHT + (LINE if caption else 0)), PAPER)
+    canvas, left = ImageDraw.Draw(picture), 0
+    for chart in charts:
+        _draw_chart(canvas, left, chart)
+        left += chart.width
+    _text(canvas, MARGIN, HEIGHT, caption, "lm")
+    about = PngInfo()
+    about.add_text("Source", source)
+    picture.quantize(COLOURS).convert("P" if path.endswith(".png") else "RGB").save(path, pnginfo=about)
 
 
-def _bar(canvas: ImageDraw, left: int, rate: float, most: float, colour: str) -> None:
+def _draw_chart(canvas: ImageDraw, left: int, chart: Chart) -> None:
+    _text(canvas, left + MARGIN, LINE + 6, chart.title, "lm")
+    for place, name in enumerate(chart.series):
+        at = 2 * LINE + LEGEND_HEIGHT * place
+        canvas.rectangle((left + MARGIN, at, left + MARGIN + 20, at + 20), fill=SERIES_COLOURS[place])
+        _text(canvas, left + MARGIN + 32, at + 10, name, "lm")
+    most = max((value for values in chart.series.values() for value in values if value is not None), default=0.0)
+    for index, group in enumerate(chart.groups):
+        start = left + MARGIN + index * (len(chart.series) * BAR_WIDTH + GROUP_GAP)
+        for place, values in enumerate(chart.series.values()):
+            value = values[index]
+            if value is not None:
+                _bar(canvas, start + place * BAR_WIDTH, chart.top, value, value / most if most else 0.0, place)
+        middle = start + len(chart.series) * BAR_WIDTH // 2
+        for number, line in enumerate(group.split("\n")):
+            _text(canvas, middle, HEIGHT - MARGIN + 22 + LINE * number, line)
+
+
+def _bar(canvas: ImageDraw, left: int, top: int, value: float, share: float, place: int) -> None:
     bottom = HEIGHT - MARGIN
-    top = bottom - round((HEIGHT - 3 * MARGIN) * rate / most)
-    canvas.rectangle((left, top, left + BAR_WIDTH - 6, bottom), fill=colour)
-    _text(canvas, left + BAR_WIDTH // 2, top - 14, f"{rate:,.0f}")
-
-
-def _legend(canvas: ImageDraw) -> None:
-    for left, colour, name in ((MARGIN, OURS, "tokens per second"), (MARGIN + 260, BARE, "the model's steps alone")):
-        canvas.rectangle((left, 30, left + 20, 50), fill=colour)
-        _text(canvas, left + 32, 40, name, anchor="lm")
+    height = bottom - round((bottom - top) * share)
+    canvas.rectangle((left, height, left + BAR_WIDTH - 6, bottom), fill=SERIES_COLOURS[place])
+    _text(canvas, left + BAR_WIDTH // 2, height - 14, f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
 
 
 def _text(canvas: ImageDraw, x: int, y: int, text: str, anchor: str = "mm") -> None:

@@ -50,6 +50,10 @@ class Assembler(Generic[Answer]):
         """End a stream with an error; its last events, or None where the consumer gets an exception."""
         return None
 
+    def finish_reasons(self) -> tuple[str, ...]:
+        """How the answer's choices ended, in the words of chat.completions; empty before it has."""
+        return ()
+
     def result(self) -> Answer:
         """The whole answer, once `finished`."""
         raise NotImplementedError

@@ -308,19 +308,28 @@ class CompletionAssembler(Assembler[Completion]):
             candidate.score += token.logprob
             candidate.length += 1
 
+    def finish_reasons(self) -> tuple[str, ...]:
+        return tuple(self._candidates[i].finish_reason for i in self._returned()) if self.finished else ()
+
     def result(self) -> Completion:
         """The whole completion, once `finished`."""
         choices: list[CompletionChoice] = []
+        for i in self._returned():
+            c = self._candidates[i]
+            choices.append(self._choice(len(choices), i, "".join(c.text), c.tokens, c.finish_reason))
+        return self._make(choices, usage=self._usage())
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _returned(self) -> list[int]:
+        """The candidates that are choices: of each prompt the best ones."""
+        found: list[int] = []
         for first in range(0, len(self._candidates), self._best_of):
             group = list(range(first, first + self._best_of))
             if self._best_of > self._n:
                 group = sorted(group, key=lambda i: self._candidates[i].mean, reverse=True)[: self._n]
-            for i in group:
-                c = self._candidates[i]
-                choices.append(self._choice(len(choices), i, "".join(c.text), c.tokens, c.finish_reason))
-        return self._make(choices, usage=self._usage())
-
-    # -----------------------------------------------------------------------------------------------------------
+            found += group
+        return found
 
     def _take(self, index: int, token: Token) -> Delta:
         delta = Delta(finish_reason="length") if self._silent else self._parsers[index].feed(token)

@@ -40,6 +40,14 @@ def tool_call(
             tool's text is its input.
         offered: the request has to offer the tool; False plays a call of any name.
         **named: arguments by name.
+
+    Example:
+        >>> from localai_shim.testing import scripted, tool_call
+        >>> tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}
+        >>> with scripted(tool_call("get_weather", city="Paris")) as client:
+        ...     answer = client.responses.create(model="any", input="Weather?", tools=[tool])
+        >>> answer.output[0].name, answer.output[0].arguments
+        ('get_weather', '{"city": "Paris"}')
     """
     if isinstance(arguments, str):
         if named:
@@ -56,7 +64,15 @@ class Reasoning:
 
 
 def reasoning(text: str) -> Reasoning:
-    """Reasoning before an answer: `[reasoning("Paris is in France."), "France"]`."""
+    """Reasoning before an answer: `[reasoning("Paris is in France."), "France"]`.
+
+    Example:
+        >>> from localai_shim.testing import reasoning, scripted
+        >>> with scripted([reasoning("Paris is in France."), "France"]) as client:
+        ...     answer = client.responses.create(model="any", input="Where is Paris?")
+        >>> [item.type for item in answer.output], answer.output_text
+        (['reasoning', 'message'], 'France')
+    """
     return Reasoning(text)
 
 
@@ -72,12 +88,28 @@ class Marked:
 
 
 def refusal(text: str = "I'm sorry, but I can't help with that.") -> Marked:
-    """An answer whose message has a `refusal`, and no content."""
+    """An answer whose message has a `refusal`, and no content.
+
+    Example:
+        >>> from localai_shim.testing import refusal, scripted
+        >>> with scripted(refusal("I will not say.")) as client:
+        ...     answer = client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}])
+        >>> answer.choices[0].message.refusal, answer.choices[0].message.content
+        ('I will not say.', None)
+    """
     return Marked(text, "refusal")
 
 
 def content_filter(text: str = "") -> Marked:
-    """An answer that a content filter cut after this text: its finish reason is `content_filter`."""
+    """An answer that a content filter cut after this text: its finish reason is `content_filter`.
+
+    Example:
+        >>> from localai_shim.testing import content_filter, scripted
+        >>> with scripted(content_filter("The weather is ")) as client:
+        ...     answer = client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}])
+        >>> answer.choices[0].finish_reason
+        'content_filter'
+    """
     return Marked(text, "content_filter")
 
 
@@ -118,6 +150,12 @@ def embedding(*vectors: Sequence[float]) -> Answer:
     """What `client.embeddings` answers: `embedding([0.6, 0.8])`, a vector for each text, or one for all of them.
 
     They are played as they are, of any length.
+
+    Example:
+        >>> from localai_shim.testing import embedding, scripted
+        >>> with scripted(embedding([0.5, 0.25])) as client:
+        ...     client.embeddings.create(model="any", input="rain").data[0].embedding
+        [0.5, 0.25]
     """
     rows = tuple(tuple(map(float, vector)) for vector in vectors)
     if not rows or not rows[0] or len(set(map(len, rows))) > 1:
@@ -126,7 +164,15 @@ def embedding(*vectors: Sequence[float]) -> Answer:
 
 
 def relevance(*scores: float) -> Answer:
-    """What a reranking answers: a score for each document, in the order in which they were sent."""
+    """What a reranking answers: a score for each document, in the order in which they were sent.
+
+    Example:
+        >>> from localai_shim import rerank
+        >>> from localai_shim.testing import relevance, scripted
+        >>> with scripted(relevance(0.1, 0.9)) as client:
+        ...     [result.index for result in rerank(client, "rain", ["sun", "rain"]).results]
+        [1, 0]
+    """
     return Answer(vectors=Vectors("rerank", tuple((float(score),) for score in scores)))
 
 
@@ -137,12 +183,26 @@ def timed(*parts: Part, first_token: float = 0.0, tokens_per_second: float = mat
         *parts: of the answer.
         first_token: seconds before the first token.
         tokens_per_second: how fast the others come.
+
+    Example:
+        >>> from localai_shim.testing import scripted, timed
+        >>> with scripted(timed("one two", first_token=2, tokens_per_second=4)) as client:
+        ...     answer = client.responses.create(model="any", input="Count")
+        ...     client.clock.now  # seconds, and nobody has waited
+        2.5
     """
     return Answer(parts, Reply(delay=first_token, interval=1 / tokens_per_second))
 
 
 def truncated(*parts: Part) -> Answer:
-    """An answer that ends with the finish reason `length`, as where the model's own limit is reached."""
+    """An answer that ends with the finish reason `length`, as where the model's own limit is reached.
+
+    Example:
+        >>> from localai_shim.testing import scripted, truncated
+        >>> with scripted(truncated("The weather")) as client:
+        ...     client.responses.create(model="any", input="Hi").incomplete_details.reason
+        'max_output_tokens'
+    """
     return Answer(parts, Reply(finish_reason="length"))
 
 
@@ -181,7 +241,18 @@ def api_error(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Trouble:
-    """An error of the service: the SDK's exception for the status, with OpenAI's body."""
+    """An error of the service: the SDK's exception for the status, with OpenAI's body.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import api_error, scripted
+        >>> with scripted(api_error(400, "No such voice.", param="voice")) as client:
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi")
+        ...     except openai.BadRequestError as error:
+        ...         print(error.param)
+        voice
+    """
     return Trouble("status", message, status, type, code, param, dict(headers or {}))
 
 
@@ -192,6 +263,13 @@ def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bo
         retry_after: seconds until the service wants to be asked again; None: it does not say.
         message: of the error.
         quota: there is no credit left (`insufficient_quota`), rather than too many requests.
+
+    Example:
+        >>> from localai_shim.testing import rate_limit, scripted
+        >>> with scripted(rate_limit(retry_after=20), "Fine.") as client:
+        ...     text = client.responses.create(model="any", input="Hi").output_text  # the SDK's own retry
+        ...     print(text, client.clock.sleeps)
+        Fine. [20.0]
     """
     if quota:
         text = message or "You exceeded your current quota, please check your plan and billing details."
@@ -206,14 +284,32 @@ def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bo
 
 
 def server_error(status: int = 500, message: str = "") -> Trouble:
-    """An error of the service's own; 503 says that it is overloaded."""
+    """An error of the service's own; 503 says that it is overloaded.
+
+    Example:
+        >>> from localai_shim.testing import scripted, server_error
+        >>> with scripted(server_error(503), "Fine.") as client:
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Fine.'
+    """
     texts = {503: "The engine is currently overloaded, please try again later."}
     own = "The server had an error while processing your request. Sorry about that!"
     return api_error(status, message or texts.get(status, own), type="server_error")
 
 
 def context_length_exceeded(limit: int = 128_000, tokens: int | None = None) -> Trouble:
-    """400: the prompt is longer than the model's context."""
+    """400: the prompt is longer than the model's context.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import context_length_exceeded, scripted
+        >>> with scripted(context_length_exceeded(8192)) as client:
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi")
+        ...     except openai.BadRequestError as error:
+        ...         print(error.code)
+        context_length_exceeded
+    """
     text = (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
         f"{tokens or limit + 1} tokens. Please reduce the length of the messages."
@@ -222,27 +318,82 @@ def context_length_exceeded(limit: int = 128_000, tokens: int | None = None) -> 
 
 
 def authentication_error() -> Trouble:
-    """401: the key is wrong."""
+    """401: the key is wrong.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import authentication_error, scripted
+        >>> with scripted(authentication_error()) as client:
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi")
+        ...     except openai.AuthenticationError as error:
+        ...         print(error.code)
+        invalid_api_key
+    """
     return api_error(401, "Incorrect API key provided: local.", code="invalid_api_key")
 
 
 def timeout() -> Trouble:
-    """The request times out at once; on a virtual clock its whole timeout passes."""
+    """The request times out at once; on a virtual clock its whole timeout passes.
+
+    Example:
+        >>> from localai_shim.testing import scripted, timeout
+        >>> with scripted(timeout(), "Fine.") as client:
+        ...     client.responses.create(model="any", input="Hi").output_text  # the SDK's second attempt
+        'Fine.'
+    """
     return Trouble("timeout", "Request timed out.")
 
 
 def connection_error() -> Trouble:
-    """The service cannot be reached; with `after`, the connection drops amid the answer."""
+    """The service cannot be reached; with `after`, the connection drops amid the answer.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import connection_error, scripted
+        >>> with scripted(connection_error(), client={"max_retries": 0}) as client:
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi")
+        ...     except openai.APIConnectionError:
+        ...         print("no answer")
+        no answer
+    """
     return Trouble("connection", "Connection error.")
 
 
 def hang() -> Trouble:
-    """Nothing more comes, until the request times out (in real time, or as the clock is advanced) or is given up."""
+    """Nothing more comes, until the request times out (in real time, or as the clock is advanced) or is given up.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import hang, scripted
+        >>> with scripted(hang(), client={"max_retries": 0}) as client:
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi", timeout=0.01)
+        ...     except openai.APITimeoutError:
+        ...         print("given up")
+        given up
+    """
     return Trouble("hang")
 
 
 def cut(*parts: Part, tokens: int | None = None) -> Answer:
-    """An answer whose connection drops after these parts, or after so many tokens of them."""
+    """An answer whose connection drops after these parts, or after so many tokens of them.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import cut, scripted
+        >>> with scripted(cut("one two three", tokens=2)) as client:
+        ...     stream = client.chat.completions.create(
+        ...         model="any", messages=[{"role": "user", "content": "Count"}], stream=True
+        ...     )
+        ...     try:
+        ...         for chunk in stream:
+        ...             print(chunk.choices[0].delta.content or "", end="")
+        ...     except openai.APIConnectionError:
+        ...         print(" ... and no more")
+        one two ... and no more
+    """
     return connection_error().after(*parts, tokens=tokens)
 
 

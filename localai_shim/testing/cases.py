@@ -16,6 +16,16 @@ class LocalOpenAITestCase(unittest.TestCase):
 
     Also as a base beside `unittest.IsolatedAsyncioTestCase`. A test that leaves replies, or made a request that had
     none, fails.
+
+    Example:
+        >>> from localai_shim.testing import LocalOpenAITestCase
+        >>> class TestGreeting(LocalOpenAITestCase):
+        ...     def test_greeting(self):
+        ...         self.local_openai.script("Hello!")
+        ...         answer = self.local_openai.responses.create(model="any", input="Hi")
+        ...         self.assertEqual(answer.output_text, "Hello!")
+        >>> TestGreeting("test_greeting").run().wasSuccessful()
+        True
     """
 
     local_openai_config: ClassVar[LocalOpenAIConfig] = {}

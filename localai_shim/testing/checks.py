@@ -13,7 +13,15 @@ from .script import Criteria, describe, mismatch, shorten
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of some requests together."""
+    """Tokens of some requests together.
+
+    Example:
+        >>> from localai_shim.testing import scripted
+        >>> with scripted("one two") as client:
+        ...     answer = client.responses.create(model="any", input="Count")
+        ...     client.usage.requests, client.usage.completion_tokens == answer.usage.output_tokens
+        (1, True)
+    """
 
     requests: int
     prompt_tokens: int
@@ -30,7 +38,16 @@ def usage_of(calls: Sequence[Request]) -> Usage:
 
 
 class Budget:
-    """Most tokens, and requests, from when it was made on; or, as a context manager, within its block."""
+    """Most tokens, and requests, from when it was made on; or, as a context manager, within its block.
+
+    Example:
+        >>> from localai_shim.testing import scripted
+        >>> with scripted("Hello!") as client:
+        ...     with client.token_budget(max_requests=1) as budget:
+        ...         answer = client.responses.create(model="any", input="Hi")
+        ...     budget.spent.requests
+        1
+    """
 
     def __init__(self, calls: Sequence[Request], limits: Mapping[str, int | None]) -> None:
         self._calls, self._first = calls, len(calls)

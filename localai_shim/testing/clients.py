@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 
 class IncompleteScript(AssertionError):
-    """Replies that were not played, requests that had none, or a budget that was exceeded."""
+    """Replies that were not played, requests that had none, or a budget that was exceeded.
+
+    Example:
+        >>> from localai_shim.testing import IncompleteScript, scripted
+        >>> try:
+        ...     with scripted("Nobody asks for this."):
+        ...         pass
+        ... except IncompleteScript:
+        ...     print("a reply was left")
+        a reply was left
+    """
 
 
 class Scripted:
@@ -44,6 +54,14 @@ class Scripted:
         list of these that makes one answer, a failure such as `rate_limit()`, an exception, or a function of the
         `Request`, plain or async, that returns one. `embedding(...)` and `relevance(...)` answer requests for
         embeddings and rerankings, which have made-up answers otherwise.
+
+        Example:
+            >>> from localai_shim.testing import ScriptedOpenAI, rate_limit
+            >>> client = ScriptedOpenAI()
+            >>> client.script("One.", rate_limit(), lambda request: request.user.upper())
+            <...ScriptedOpenAI object at ...>
+            >>> [client.responses.create(model="any", input="two").output_text for _ in range(2)]
+            ['One.', 'TWO']
         """
         self.stage.script.ordered.extend(replies)
         return self
@@ -64,6 +82,13 @@ class Scripted:
 
         Raises:
             TypeError: there is no such criterion.
+
+        Example:
+            >>> from localai_shim.testing import ScriptedOpenAI
+            >>> client = ScriptedOpenAI()
+            >>> rule = client.when(user="Paris").reply("It rains.").always()
+            >>> client.responses.create(model="any", input="Weather in Paris?").output_text
+            'It rains.'
         """
         rule = Rule(criteria)
         self.stage.script.rules.append(rule)
@@ -92,20 +117,53 @@ class Scripted:
         return usage_of(self.calls)
 
     def assert_called(self, *, times: int | None = None, **criteria: Unpack[Criteria]) -> None:
-        """Fail unless a request matched, or so many did; criteria as those of `when`."""
+        """Fail unless a request matched, or so many did; criteria as those of `when`.
+
+        Example:
+            >>> from localai_shim.testing import scripted
+            >>> with scripted("Hello!") as client:
+            ...     answer = client.responses.create(model="gpt-4o", input="Hi there")
+            ...     client.assert_called(times=1, model="gpt-4o", user="Hi")
+        """
         check_criteria(criteria)
         check_called(self.calls, times, criteria)
 
     def assert_not_called(self, **criteria: Unpack[Criteria]) -> None:
-        """Fail if a request matched."""
+        """Fail if a request matched.
+
+        Example:
+            >>> from localai_shim.testing import ScriptedOpenAI
+            >>> ScriptedOpenAI().assert_not_called(tool="send_mail")
+        """
         self.assert_called(times=0, **criteria)
 
     def assert_tool_called(self, name: str, /, **arguments: object) -> None:
-        """Fail unless an answer called this tool with these arguments, among others."""
+        """Fail unless an answer called this tool with these arguments, among others.
+
+        Example:
+            >>> from localai_shim.testing import scripted, tool_call
+            >>> tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+            >>> with scripted(tool_call("look", where="up")) as client:
+            ...     answer = client.responses.create(model="any", input="Hi", tools=[tool])
+            ...     client.assert_tool_called("look", where="up")
+        """
         check_tool_called(self.calls, name, arguments)
 
     def assert_tool_result(self, text: str) -> None:
-        """Fail unless a request brought a tool's result with this text in it."""
+        """Fail unless a request brought a tool's result with this text in it.
+
+        Example:
+            >>> from localai_shim.testing import scripted
+            >>> asked = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            >>> messages = [
+            ...     {"role": "user", "content": "Look."},
+            ...     {"role": "assistant", "tool_calls": [asked]},
+            ...     {"role": "tool", "tool_call_id": "1", "content": "a grey cat"},
+            ... ]
+            >>> with scripted("A cat.") as client:
+            ...     answer = client.chat.completions.create(model="any", messages=messages)
+            ...     client.assert_tool_result("cat")
+        """
         check_tool_result(self.calls, text)
 
     def token_budget(
@@ -116,7 +174,14 @@ class Scripted:
         max_completion: int | None = None,
         max_requests: int | None = None,
     ) -> Budget:
-        """Limit what is spent from here on, to the end of the test, or within a `with` block."""
+        """Limit what is spent from here on, to the end of the test, or within a `with` block.
+
+        Example:
+            >>> from localai_shim.testing import scripted
+            >>> with scripted("Hello!") as client:
+            ...     with client.token_budget(max_total=500):
+            ...         answer = client.responses.create(model="any", input="Hi")
+        """
         limits = {
             "max_total": max_total,
             "max_prompt": max_prompt,
@@ -127,7 +192,14 @@ class Scripted:
         return self.stage.budgets[-1]
 
     def assert_complete(self) -> None:
-        """Fail unless all replies were played, no request went without one, and no budget is exceeded."""
+        """Fail unless all replies were played, no request went without one, and no budget is exceeded.
+
+        Example:
+            >>> from localai_shim.testing import ScriptedOpenAI
+            >>> client = ScriptedOpenAI().script("Hello!")
+            >>> answer = client.responses.create(model="any", input="Hi")
+            >>> client.assert_complete()
+        """
         problems = self.stage.problems()
         if problems:
             raise IncompleteScript("\n".join(problems))
@@ -151,6 +223,14 @@ class ScriptedOpenAI(Scripted, LocalOpenAI):
 
     Args:
         **options: as those of `LocalOpenAI`; `engine` is the stage of another scripted client, whose script it shares.
+
+    Example:
+        >>> from localai_shim.testing import ScriptedOpenAI
+        >>> client = ScriptedOpenAI().script("Hello!")
+        >>> client.responses.create(model="any", input="Hi").output_text
+        'Hello!'
+        >>> client.last_call.user
+        'Hi'
     """
 
     def __init__(self, **options: Unpack[ClientArguments]) -> None:
@@ -174,7 +254,15 @@ class ScriptedOpenAI(Scripted, LocalOpenAI):
 
 
 class AsyncScriptedOpenAI(Scripted, AsyncLocalOpenAI):
-    """As `ScriptedOpenAI`, async."""
+    """As `ScriptedOpenAI`, async.
+
+    Example:
+        >>> import asyncio
+        >>> from localai_shim.testing import AsyncScriptedOpenAI
+        >>> client = AsyncScriptedOpenAI().script("Hello!")
+        >>> asyncio.run(client.responses.create(model="any", input="Hi")).output_text
+        'Hello!'
+    """
 
     def __init__(self, **options: Unpack[AsyncClientArguments]) -> None:
         if not isinstance(options.get("http_client"), sdk.LocalAsyncHttpClient) and options.get("engine") is None:

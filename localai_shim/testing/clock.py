@@ -18,6 +18,13 @@ class Clock:
 
     `instant`: what waits passes at once, and the time moves on by what it would have taken. `manual`: only `advance`
     moves it. `real`: it is the machine's. Timeouts of requests count this time, and real time, too.
+
+    Example:
+        >>> from localai_shim.testing import rate_limit, scripted
+        >>> with scripted(rate_limit(retry_after=20), "Fine.") as client:
+        ...     answer = client.responses.create(model="any", input="Hi")
+        ...     client.clock.now >= 20, client.clock.sleeps
+        (True, [20.0])
     """
 
     def __init__(self, mode: ClockMode = "instant") -> None:

@@ -57,6 +57,13 @@ class ScriptedEngine:
 
     Raises:
         ValueError: a reply that cannot be played.
+
+    Example:
+        >>> from localai_shim import LocalOpenAI
+        >>> from localai_shim.testing import ScriptedEngine
+        >>> with ScriptedEngine(["Hello!"]) as engine, LocalOpenAI(engine=engine) as client:
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Hello!'
     """
 
     def __init__(

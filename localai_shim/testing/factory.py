@@ -13,7 +13,14 @@ from .stage import Stage
 
 
 class LocalOpenAIConfig(TypedDict, total=False):
-    """What scripted clients are made with: the fixture `local_openai_config`, and the marker beside its `script`."""
+    """What scripted clients are made with: the fixture `local_openai_config`, and the marker beside its `script`.
+
+    Example:
+        >>> from localai_shim.testing import scripted
+        >>> with scripted("Hello!", model="gpt-4o-2024-08-06", client={"max_retries": 0}) as client:
+        ...     client.responses.create(model="gpt-4o", input="Hi").model
+        'gpt-4o-2024-08-06'
+    """
 
     model: str
     """What `response.model` says; "scripted" by default."""
@@ -48,6 +55,16 @@ class ClientFactory:
 
     Args:
         config: defaults of what is made.
+
+    Example:
+        >>> from localai_shim.testing import ClientFactory
+        >>> make = ClientFactory({"model": "gpt-4o"})
+        >>> one, other = make("Hello!"), make("Good day!")
+        >>> one.responses.create(model="any", input="Hi").output_text
+        'Hello!'
+        >>> make.problems()
+        ["1 of 1 replies were not played: 'Good day!'"]
+        >>> make.close()
     """
 
     def __init__(self, config: LocalOpenAIConfig) -> None:
@@ -113,6 +130,12 @@ class scripted:  # it is used as a function
 
     Raises:
         IncompleteScript: at the end of the block, where the script is not complete.
+
+    Example:
+        >>> from localai_shim.testing import scripted
+        >>> with scripted("Hello!") as client:
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Hello!'
     """
 
     def __init__(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> None:

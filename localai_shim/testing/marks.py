@@ -18,7 +18,7 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
     if isinstance(assembler, ResponseAssembler) and marks.get(0) == "refusal":
         assembler.refuses = True
         return
-    feed, result = assembler.feed, assembler.result
+    feed, result, reasons = assembler.feed, assembler.result, assembler.finish_reasons
 
     def marked_feed(index: int, token: Token) -> Sequence[BaseModel]:
         events = feed(index, token)
@@ -31,7 +31,12 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
         _mark(answer, marks)
         return answer
 
-    assembler.__dict__.update(feed=marked_feed, result=marked_result)  # what is stored comes from these, too
+    def marked_reasons() -> tuple[str, ...]:
+        is_cut = [marks.get(i) == "content_filter" and reason == "length" for i, reason in enumerate(reasons())]
+        return tuple("content_filter" if cut else reason for cut, reason in zip(is_cut, reasons(), strict=True))
+
+    # What is stored comes from these, too.
+    assembler.__dict__.update(feed=marked_feed, result=marked_result, finish_reasons=marked_reasons)
 
 
 def _mark(answer: Any, marks: Mapping[int, Mark]) -> None:

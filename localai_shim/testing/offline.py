@@ -62,6 +62,11 @@ def patch_openai(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
     """Clients of the SDK that the code under test makes are local: they answer as `local_openai`, which this is.
 
     In a test that is marked `cassette` they answer from that.
+
+    Example:
+        def test_weather(patch_openai):
+            patch_openai.script("It rains.")
+            assert openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text == "It rains."
     """
     from .patching import patch_openai
 
@@ -73,7 +78,13 @@ def patch_openai(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
 
 @pytest.fixture(scope="session")
 def cassette_source() -> Iterator[openai.OpenAI]:
-    """The client that is asked when cassettes are recorded: the built-in model. Override it with one of yours."""
+    """The client that is asked when cassettes are recorded: the built-in model. Override it with one of yours.
+
+    Example:
+        @pytest.fixture(scope="session")
+        def cassette_source():
+            return LocalOpenAI()  # or openai.OpenAI()
+    """
     from ..client import LocalOpenAI
 
     with LocalOpenAI() as client:
@@ -82,7 +93,13 @@ def cassette_source() -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Cassette:
-    """This test's cassette."""
+    """This test's cassette.
+
+    Example:
+        def test_greeting(cassette, cassette_openai):
+            cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
+            assert not cassette.misses
+    """
     from .cassettes.cassette import Cassette
 
     mode: Any = request.config.getoption("record_mode", None) or "none"
@@ -117,7 +134,13 @@ def cassette_engine(cassette: Cassette) -> Iterator[CassetteEngine]:
 
 @pytest.fixture
 def cassette_openai(cassette_engine: CassetteEngine) -> LocalOpenAI:
-    """A client that answers from this test's cassette."""
+    """A client that answers from this test's cassette.
+
+    Example:
+        def test_greeting(cassette_openai):  # `pytest --record-mode=once` records, `pytest` plays
+            answer = cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
+            assert answer.output_text
+    """
     from ..client import LocalOpenAI
 
     return LocalOpenAI(engine=cassette_engine)
@@ -125,7 +148,14 @@ def cassette_openai(cassette_engine: CassetteEngine) -> LocalOpenAI:
 
 @pytest.fixture
 def async_cassette_openai(cassette_engine: CassetteEngine) -> AsyncLocalOpenAI:
-    """As `cassette_openai`, async."""
+    """As `cassette_openai`, async.
+
+    Example:
+        @pytest.mark.anyio
+        async def test_greeting(async_cassette_openai):
+            answer = await async_cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
+            assert answer.output_text
+    """
     from ..client import AsyncLocalOpenAI
 
     return AsyncLocalOpenAI(engine=cassette_engine)

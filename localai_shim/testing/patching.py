@@ -31,6 +31,13 @@ class patch_openai:
     that retries, types and settings are the SDK's own. No credentials are needed, and none is sent.
 
     Contexts may be nested and may overlap: the last one that was entered counts.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import patch_openai, scripted
+        >>> with scripted("It rains.") as client, patch_openai(client):
+        ...     openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text  # somebody's code
+        'It rains.'
     """
 
     def __init__(self, client: AnyLocalOpenAI) -> None:

@@ -49,7 +49,17 @@ def _tell_of_calls(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def local_openai_config() -> LocalOpenAIConfig:
-    """Defaults of all scripted clients; override it for a package, module or class."""
+    """Defaults of all scripted clients; override it for a package, module or class.
+
+    Example:
+        @pytest.fixture(scope="session")
+        def local_openai_config():
+            return {"model": "gpt-4o-2024-08-06", "client": {"max_retries": 0}}
+
+
+        def test_settings(local_openai):
+            assert local_openai.responses.create(model="gpt-4o", input="Hi").model == "gpt-4o-2024-08-06"
+    """
     return {}
 
 
@@ -57,7 +67,14 @@ def local_openai_config() -> LocalOpenAIConfig:
 def local_openai_factory(
     request: pytest.FixtureRequest, local_openai_config: LocalOpenAIConfig
 ) -> Iterator[ClientFactory]:
-    """Makes scripted clients, each with a script of its own: `local_openai_factory("Hello!")`, `.make_async(...)`."""
+    """Makes scripted clients, each with a script of its own: `local_openai_factory("Hello!")`, `.make_async(...)`.
+
+    Example:
+        def test_two_services(local_openai_factory):
+            writer, critic = local_openai_factory("A poem."), local_openai_factory("It is fine.")
+            poem = writer.responses.create(model="any", input="Write a poem.").output_text
+            assert critic.responses.create(model="any", input=poem).output_text == "It is fine."
+    """
     from .factory import ClientFactory
 
     factory = ClientFactory(local_openai_config)
@@ -80,19 +97,39 @@ def local_openai_stage(request: pytest.FixtureRequest, local_openai_factory: Cli
 
 @pytest.fixture
 def local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> ScriptedOpenAI:
-    """A real `LocalOpenAI` that answers from this test's script; without one, answers are made up."""
+    """A real `LocalOpenAI` that answers from this test's script; without one, answers are made up.
+
+    Example:
+        def test_greeting(local_openai):
+            local_openai.script("Hello!")
+            assert local_openai.responses.create(model="any", input="Hi").output_text == "Hello!"
+            assert local_openai.last_call.user == "Hi"
+    """
     return local_openai_factory.sync_client(local_openai_stage)
 
 
 @pytest.fixture
 def async_local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> AsyncScriptedOpenAI:
-    """As `local_openai`, async, with the same script; for asyncio and trio."""
+    """As `local_openai`, async, with the same script; for asyncio and trio.
+
+    Example:
+        @pytest.mark.anyio
+        async def test_greeting(async_local_openai):
+            async_local_openai.script("Hello!")
+            assert (await async_local_openai.responses.create(model="any", input="Hi")).output_text == "Hello!"
+    """
     return local_openai_factory.async_client(local_openai_stage)
 
 
 @pytest.fixture(scope="session")
 def local_openai_tiny() -> Iterator[TinyOpenAI]:
-    """The small checkpoint in the package, on the real engine: its answers are the same in each run."""
+    """The small checkpoint in the package, on the real engine: its answers are the same in each run.
+
+    Example:
+        def test_name(local_openai_tiny):
+            answer = local_openai_tiny.responses.create(model="any", input="What is your name?", temperature=0)
+            assert "Shim" in answer.output_text
+    """
     from .tiny import TinyOpenAI
 
     with TinyOpenAI(keep_alive=0) as client:
@@ -101,7 +138,14 @@ def local_openai_tiny() -> Iterator[TinyOpenAI]:
 
 @pytest.fixture(scope="session")
 def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
-    """As `local_openai_tiny`, async, for any event loop."""
+    """As `local_openai_tiny`, async, for any event loop.
+
+    Example:
+        @pytest.mark.anyio
+        async def test_name(async_local_openai_tiny):
+            answer = await async_local_openai_tiny.responses.create(model="any", input="Your name?", temperature=0)
+            assert "Shim" in answer.output_text
+    """
     from .tiny import AsyncTinyOpenAI
 
     client = AsyncTinyOpenAI(keep_alive=0)

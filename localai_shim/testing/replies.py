@@ -33,7 +33,14 @@ Logprob = float | Mapping[Piece, float]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A scripted model's reply to one request."""
+    """A scripted model's reply to one request.
+
+    Example:
+        >>> from localai_shim.testing import Reply, scripted
+        >>> with scripted(Reply(["Hel", "lo"], finish_reason="length")) as client:
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Hello'
+    """
 
     content: str | Sequence[Piece] = ""
     """A text, which `ScriptedTokenizer.split` splits into tokens, or the tokens themselves."""

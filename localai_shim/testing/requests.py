@@ -27,7 +27,16 @@ class Spent(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request to a scripted client: an entry of `client.calls`, and what callables and predicates are given."""
+    """One request to a scripted client: an entry of `client.calls`, and what callables and predicates are given.
+
+    Example:
+        >>> from localai_shim.testing import Request, scripted
+        >>> def reply(request: Request) -> str:
+        ...     return f"You said {request.user!r}, and {request.parameters}."
+        >>> with scripted(reply) as client:
+        ...     client.responses.create(model="any", input="Hi", temperature=0).output_text
+        "You said 'Hi', and {'temperature': 0}."
+    """
 
     api: str
     """`chat.completions`, `responses`, `completions`, `responses.compact`, `embeddings` or `rerank`."""

@@ -40,7 +40,18 @@ _NAMES = frozenset(Criteria.__annotations__)
 
 
 class UnexpectedRequest(AssertionError):
-    """A request that the script has no reply for."""
+    """A request that the script has no reply for.
+
+    Example:
+        >>> from localai_shim.testing import UnexpectedRequest, scripted
+        >>> with scripted("Hello!", assert_complete=False) as client:
+        ...     answer = client.responses.create(model="any", input="Hi")
+        ...     try:
+        ...         client.responses.create(model="any", input="Hi again")
+        ...     except UnexpectedRequest:
+        ...         print("nothing was scripted for it")
+        nothing was scripted for it
+    """
 
 
 class Rule:

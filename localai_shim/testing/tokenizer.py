@@ -88,6 +88,12 @@ class ScriptedTokenizer:
         markers: more special tokens.
         chat_template: a Jinja template; CHATML is a built-in one, which reads `messages`, `tools` and
             `enable_thinking`; None for a model that was not tuned for chat.
+
+    Example:
+        >>> from localai_shim.testing import ScriptedTokenizer
+        >>> tokenizer = ScriptedTokenizer()
+        >>> tokenizer.decode(tokenizer.encode("Hello there"))
+        'Hello there'
     """
 
     def __init__(

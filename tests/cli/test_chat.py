@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from localai_shim.cli import chat as module
 from localai_shim.cli.chat import HELP, Chat
 from localai_shim.cli.main import main
 from localai_shim.testing import ScriptedOpenAI, api_error, reasoning, scripted
@@ -30,7 +31,8 @@ raise SystemExit(main.main(["chat", *sys.argv[1:]]))
 """
 
 
-def test_ctrl_c_stops_an_answer_and_not_the_program() -> None:
+def test_ctrl_c_stops_an_answer_and_not_the_program(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
     terminal = Terminal(ENDLESS, [str(tiny("qwen3", max_position_embeddings=200_000))])
     try:
         assert "tiny-qwen3. /help" in terminal.until("> ")
@@ -41,13 +43,26 @@ def test_ctrl_c_stops_an_answer_and_not_the_program() -> None:
             terminal.interrupt()
             terminal.until("(stopped)")
             terminal.until("> ")
+        terminal.type('"""one\n')
+        terminal.until("... ")
         terminal.until("/quit or Ctrl-D leaves.", interrupting=True)
         terminal.until("> ")
         terminal.type("/nonsense\n")
         assert "There is no command /nonsense" in terminal.until("Ctrl-C stops an answer")
         terminal.until("> ")
+        terminal.type("\x1b[200~three\rlines\rpasted\x1b[201~\n")  # as terminals send what is pasted
+        terminal.until("pasted")
+        terminal.until(" ")
+        terminal.interrupt()
+        terminal.until("(stopped)")
+        terminal.until("> ")
+        terminal.type(f"/save {saved}\n")
+        terminal.until("Saved: ")
+        terminal.until("> ")
         terminal.type("\x04")
         assert terminal.wait() == 0
+        asked = [each["content"] for each in json.loads(saved.read_text()) if each["role"] == "user"]
+        assert asked == ["one", "two", "three\nlines\npasted"]
     finally:
         terminal.close()
 
@@ -171,3 +186,68 @@ def test_help_names_every_command(client: ScriptedOpenAI) -> None:
     assert plain(shown.getvalue()) == HELP
     for name in ("image", "system", "save", "clear", "quit"):
         assert f"/{name}" in HELP
+
+
+# -- what is typed ---------------------------------------------------------------------------------------------------
+
+
+def typed(client: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[Chat, str]:
+    """A conversation in which somebody types these lines, and then Ctrl-D; and what it shows."""
+    chat, shown = chat_with(client)
+    left = list(lines)
+
+    def read(prompt: str) -> str:
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    monkeypatch.setattr(module, "input", read, raising=False)
+    module._converse(chat, client)
+    return chat, plain(shown.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("lines", "question"),
+    [
+        (["One line."], "One line."),
+        (["What is \\", "  2 + 3 \\", "+ 4?"], "What is \n  2 + 3 \n+ 4?"),
+        (['"""one line"""'], "one line"),
+        (['"""', "def f():", "    return 1", "", "/quit", '"""'], "def f():\n    return 1\n\n/quit"),
+        (['"""one', 'two"""'], "one\ntwo"),
+        (['""" a "quoted" word', 'ends "so""""'], ' a "quoted" word\nends "so"'),
+        (["a backslash \\ amid a line"], "a backslash \\ amid a line"),
+        (["pasted:", "/nonsense"], "pasted:"),
+    ],
+)
+def test_a_question_may_have_several_lines(
+    client: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch, lines: list[str], question: str
+) -> None:
+    client.script("Yes.")
+    typed(client, monkeypatch, *lines)
+    assert [message["content"] for message in client.last_call.messages] == [question]
+
+
+def test_a_system_message_may_have_several_lines(client: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.script("Yes.")
+    chat, _ = typed(client, monkeypatch, '/system """Be brief.', 'Be kind."""', "Hello", "/system \\", "Be rude.")
+    assert client.last_call.messages[0] == {"role": "system", "content": "Be brief.\nBe kind."}
+    assert chat.messages[0]["content"] == "Be rude."
+
+
+def test_leaving_amid_a_text_asks_nothing(client: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(client, monkeypatch, '"""one', "two")
+    typed(client, monkeypatch, "", "   ", '""""""', "/quit", "after")
+    assert not client.calls
+
+
+@pytest.mark.parametrize("written", ["{}", "'{}'", '"{}"', "escaped"])
+def test_a_path_may_be_written_as_terminals_drop_it(
+    client: ScriptedOpenAI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str
+) -> None:
+    path = tmp_path / "a red square.png"
+    Image.new("RGB", (8, 8), "red").save(path)
+    client.script("Red.")
+    given = str(path).replace(" ", "\\ ") if written == "escaped" else written.format(path)
+    chat, shown = typed(client, monkeypatch, f"/image {given}", "What is this?")
+    assert "Your next question comes with a red square.png." in shown
+    assert chat.messages[0]["content"][1]["image_url"]["url"] == path

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
 
-from localai_shim.cli import bench, doctor
+from localai_shim.cli import bench, chat, doctor
 from localai_shim.cli.chat import HELP
 from localai_shim.cli.main import COMMANDS, main
+from tests.cli.terminal import console, plain
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -48,6 +51,49 @@ def test_a_block_shows_what_the_command_says(
         assert said == shown
     else:
         assert shape(said) == shape(shown)
+
+
+def session(command: str) -> str:
+    """The block that begins with a command, less that."""
+    found = re.search(rf"^```text\n\$ localai-shim {command}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_conversation_goes_as_it_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written = session("chat --temperature 0")
+    lines = re.findall(r"^(?:> |\.\.\. )(.*)$", written, re.MULTILINE)
+    made, shown = console()
+
+    def type_line(prompt: str) -> str:
+        shown.write(f"{prompt}{lines[0]}\n")
+        return lines.pop(0)
+
+    at_terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(chat, "sys", SimpleNamespace(stdin=at_terminal, stdout=at_terminal))
+    monkeypatch.setattr(chat, "make_console", lambda: made)
+    monkeypatch.setattr(chat, "input", type_line, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["chat", "--temperature", "0"]) == 0
+    assert shape(plain(shown.getvalue())) == shape(written)
+    assert [each["role"] for each in json.loads(Path("talk.json").read_text())] == ["user", "assistant"] * 2
+
+
+def test_the_batch_is_answered_as_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [requests] = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    Path("requests.jsonl").write_text(requests)
+    assert main(["batch", "requests.jsonl", "answers.jsonl"]) == 0
+    assert capsys.readouterr().err == session("batch requests.jsonl answers.jsonl")
+    answers = {each["custom_id"]: each for each in map(json.loads, Path("answers.jsonl").read_text().splitlines())}
+    assert {name: each["response"]["status_code"] for name, each in answers.items()} == {"name": 200, "sum": 200}
+    assert "Shim" in str(answers["name"]) and "2 + 3 = 5" in str(answers["sum"])
+
+
+def test_every_session_is_run_by_a_test() -> None:
+    assert PAGE.count("\n$ ") == len(BLOCKS) + 2  # those of `chat` and `batch` have tests of their own, above
 
 
 def test_the_page_has_every_command() -> None:

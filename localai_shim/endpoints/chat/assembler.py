@@ -139,6 +139,9 @@ class ChatAssembler(Assembler[ChatCompletion]):
         if delta.finish_reason is not None:
             self._finish(self._choices[index], delta)
 
+    def finish_reasons(self) -> tuple[str, ...]:
+        return tuple(choice.finish_reason for choice in self._choices) if self.finished else ()
+
     def result(self) -> ChatCompletion:
         """The whole completion, once `finished`."""
         fields: dict[str, object] = {

@@ -218,6 +218,12 @@ class ResponseAssembler(Assembler[types.Response]):
         self._emit("response.failed", response=self.result())
         return self._flush()
 
+    def finish_reasons(self) -> tuple[str, ...]:
+        if self.status not in ("completed", "incomplete"):
+            return ()
+        called = any(item.kind in _CALL_TYPES for item in self._items)
+        return ("length" if self.status == "incomplete" else "tool_calls" if called else "stop",)
+
     def result(self) -> types.Response:
         """The response as it is now."""
         output = [self._made(item) for item in self._items]

@@ -45,6 +45,16 @@ def play_cassette(
         path: the file.
         record_mode: see `Cassette`.
         source: what is asked when something is recorded: a local client, or any other of the SDK's.
+
+    Example:
+        >>> import os, tempfile
+        >>> from localai_shim.testing import play_cassette, scripted
+        >>> path = os.path.join(tempfile.mkdtemp(), "hello.jsonl")
+        >>> with scripted("Hello!") as source, play_cassette(path, record_mode="once", source=source) as client:
+        ...     answer = client.responses.create(model="any", input="Hi")
+        >>> with play_cassette(path) as client:  # and now without it
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Hello!'
     """
     from ...client import LocalOpenAI
 

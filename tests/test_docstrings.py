@@ -1,0 +1,75 @@
+"""What a user meets has an example in its docstring, and the examples run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import pytest
+
+import localai_shim
+from localai_shim import testing
+from localai_shim.client import LocalOpenAI
+from localai_shim.lines import answer_lines
+from localai_shim.stats import EngineStats
+from localai_shim.testing import offline, plugin
+from localai_shim.testing.clients import Scripted
+
+pytest_plugins = ["pytester"]
+MET_IN_TRACEBACKS = {"BackendMissingError"}  # its message says what to do
+INNER = {"local_openai_stage", "cassette_engine"}
+"""Fixtures that others are made of."""
+
+
+def is_documented(found: object) -> bool:
+    return isinstance(found, type) or inspect.isroutine(found)
+
+
+PUBLIC: dict[str, Any] = {
+    **{name: getattr(localai_shim, name) for name in localai_shim.__all__ if name not in MET_IN_TRACEBACKS},
+    **{f"testing.{name}": getattr(testing, name) for name in testing.__all__},
+    **{f"client.{name}": found for name, found in vars(Scripted).items() if inspect.isfunction(found)},
+    "client.stats": LocalOpenAI.stats,
+    "EngineStats": EngineStats,
+    "answer_lines": answer_lines,
+}
+EXAMPLES = {name: found for name, found in PUBLIC.items() if is_documented(found)}
+FIXTURES = {
+    name: found
+    for module in (plugin, offline)
+    for name, found in vars(module).items()
+    if isinstance(found, pytest.FixtureDef | type(plugin.local_openai)) and name not in INNER
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name: str) -> None:
+    [example] = doctest.DocTestFinder(recurse=False).find(EXAMPLES[name], name, globs={})
+    assert example.examples, "its docstring has no example"
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=said.append)
+    assert not said, "".join(said)
+
+
+def test_what_is_no_function_and_no_class_is_a_type_of_what_these_take() -> None:
+    assert {name for name in PUBLIC if name not in EXAMPLES} == {"testing.Decide", "testing.Piece", "testing.ReplyLike"}
+
+
+def test_the_examples_of_fixtures_are_tests_that_pass(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    tests = 0
+    for name, fixture in FIXTURES.items():
+        _, _, example = (inspect.getdoc(fixture) or "").partition("\nExample:\n")
+        tests += len(re.findall(r"^(?: +)?(?:async )?def test_", example, re.MULTILINE))
+        code = f"import openai, pytest\nfrom localai_shim import LocalOpenAI\n{textwrap.dedent(example)}"
+        assert re.search(rf"[( ]{name}[,()]", code), f"{name} has no example"
+        (pytester.path / f"test_{name}.py").write_text(code)
+    options = ("-p", "localai_shim.testing.plugin", "-p", "anyio", "--strict-markers", "-k", "not trio", "-W", "error")
+    result = pytester.runpytest_inprocess(*options, "--record-mode=once")
+    result.assert_outcomes(passed=tests)
+    assert tests == len(FIXTURES) - 1  # `cassette_source` is overridden, and no test
