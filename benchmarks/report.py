@@ -52,8 +52,8 @@ def machine_facts(model: Any, config: dict[str, Any]) -> dict[str, str]:
 
 def print_overhead(overhead: Overhead) -> None:
     print(
-        f"create(max_tokens=1) of a one-layer model, prompts of {TINY.prompt_tokens} tokens, {len(overhead.bare)} turns of "
-        "bare passes, sync and async; milliseconds"
+        f"create(max_tokens=1) of a one-layer model, prompts of {TINY.prompt_tokens} tokens, "
+        f"{len(overhead.bare)} turns of bare passes, sync and async; milliseconds"
     )
     rows = []
     kinds = {"sync create": overhead.sync, "async create": overhead.asynchronous, "(bare passes)": overhead.bare}
