@@ -9,16 +9,21 @@ import textwrap
 from pathlib import Path
 
 from tests.tiny import tiny
+from tests.warm import python
 
 ROOT = Path(__file__).parents[1]
 
 
-def run(code: str, *, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with warnings as errors, except those of packages that we only pass through."""
+def run(code: str, *, warm: str | None = None, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script.
+
+    Args:
+        warm: for one that is not about importing: the kind of interpreter, see `tests.warm`.
+    """
     path = str(tiny("qwen3", max_position_embeddings=200_000))
     script = textwrap.dedent(code).replace("MODEL", repr(path))
     return subprocess.run(
-        [sys.executable, "-c", script],
+        [*(python(warm) if warm else [sys.executable]), "-c", script],
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -55,7 +55,7 @@ with LocalOpenAI() as client:  # both share its engine
 
 def test_a_chunk_that_is_there_takes_few_calls() -> None:
     """In a process of its own, as tests look at every chunk."""
-    done = run(SCRIPT)
+    done = run(SCRIPT, warm="mlx")
     assert done.returncode == 0, done.stderr
     for calls in done.stdout.split():
         assert 5 < float(calls) <= MOST_CALLS, done.stdout

@@ -193,7 +193,8 @@ def test_models_without_a_limit_share_what_there_is_as_they_come_and_go() -> Non
             second.chat.completions.create(**ask)
             assert first.stats().kv_budget == second.stats().kv_budget <= 0.5 * alone
         assert first.stats().kv_budget == alone
-        """
+        """,
+        warm="mlx",
     )
     assert done.returncode == 0, done.stderr
 

@@ -59,9 +59,10 @@ SAID = {STREAM: "in mid-stream\n", ASYNC_STREAM: "in mid-stream of a task\n", TH
 
 
 @pytest.mark.parametrize("left", only(["all at once"], ENDS))
-def test_a_script_that_ends_with_something_left_exits_at_once_and_quietly(left: str) -> None:
+@pytest.mark.parametrize("warm", only(["mlx"], ["mlx", None]))
+def test_a_script_that_ends_with_something_left_exits_at_once_and_quietly(left: str, warm: str | None) -> None:
     code, status = ENDS[left]
-    done = run(PRELUDE + code)
+    done = run(PRELUDE + code, warm=warm)
     said = "".join(text for part, text in SAID.items() if part in code)
     assert (done.returncode, done.stdout, done.stderr) == (status, said, "")
 
@@ -97,7 +98,8 @@ if pid == 0:
 _, status = os.waitpid(pid, 0)
 next(stream)
 print(os.waitstatus_to_exitcode(status), client.chat.completions.create(**ask, max_tokens=2).usage.completion_tokens)
-"""
+""",
+        warm="mlx",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "7 2\n", "")
 
@@ -150,6 +152,7 @@ def test_without_a_back_end_the_error_names_the_extra_to_install() -> None:
                 make()
             except BackendMissingError as error:
                 print("localai-shim[cpu]" in str(error) and "localai-shim[cuda13]" in str(error))
-        """
+        """,
+        warm="sdk",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nTrue\n", "")

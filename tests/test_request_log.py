@@ -231,7 +231,7 @@ ask()
 
 
 def test_the_variable_shows_the_lines_on_stderr_and_nothing_is_shown_without() -> None:
-    done = run(SCRIPT)
+    done = run(SCRIPT, warm="sdk")
     assert (done.returncode, done.stdout) == (0, "0 0\n1 0\n1 0\n")
     assert done.stderr.count("localai_shim INFO POST /responses ") == done.stderr.count("\n") == 2
     assert SECRET not in done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import subprocess
-import sys
 from typing import Any
 
 import openai
@@ -14,6 +13,7 @@ from openai import AsyncStream, Stream
 from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk, stock
+from tests.warm import python
 
 
 @pytest.mark.parametrize("base", [openai.OpenAI, openai.AsyncOpenAI])
@@ -99,4 +99,4 @@ def test_our_signatures_accept_every_stock_constructor_argument(make: type) -> N
 def test_no_model_s_thread_is_the_first_to_import_httpx2() -> None:
     """huggingface_hub does; the SDK's 2.x line fails with what is half imported, in a constructor on another thread."""
     code = "import sys, localai_shim.sdk; sys.exit(not hasattr(sys.modules.get('httpx2'), 'Timeout'))"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([*python(), "-c", code], check=True)

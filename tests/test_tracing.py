@@ -394,7 +394,7 @@ del dropped
 
 
 def test_a_process_may_end_with_streams_open_and_dropped() -> None:
-    done = run(EXIT)
+    done = run(EXIT, warm="mlx")
     assert done.returncode == 0 and "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
 
 
@@ -471,9 +471,9 @@ print([span.name for span in spans.get_finished_spans()])
 
 def test_it_is_on_once_the_program_has_an_sdk_and_can_be_turned_off() -> None:
     """A program that does not use OpenTelemetry never imports it."""
-    done = run(SCRIPT)
+    done = run(SCRIPT, warm="sdk")
     assert (done.returncode, done.stdout) == (0, "['engine scripted']\n"), done.stderr
-    done = run(SCRIPT, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="redis, localai_shim")
+    done = run(SCRIPT, warm="sdk", OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="redis, localai_shim")
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 

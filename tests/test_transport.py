@@ -329,7 +329,8 @@ def test_a_process_ends_with_a_stream_open() -> None:
         client = openai.OpenAI(api_key="x", http_client=http_client(engine=engine))
         stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}], stream=True)
         print(next(stream).choices[0].delta.role)
-        """
+        """,
+        warm="sdk",
     )
     assert (made.stdout, made.returncode) == ("assistant\n", 0)  # the SDK's own stream may say that it was left
 

@@ -11,8 +11,8 @@ import resource
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from importlib.metadata import version
+from functools import cache, partial
+from importlib.metadata import version as read_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
+version = cache(read_version)  # parses a file of metadata
 
 _MLX_LM_FILES = (2048, 4096)
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")

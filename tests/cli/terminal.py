@@ -8,13 +8,12 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from tests.scripts import ROOT
+from tests.warm import ROOT, python
 
 WAIT_SECONDS = 60.0  # that a program may take to say something
 
@@ -25,7 +24,7 @@ class Terminal:
     def __init__(self, script: str, arguments: Sequence[str] = ()) -> None:
         self._ours, theirs = os.openpty()
         self._program = subprocess.Popen(
-            [sys.executable, "-c", script, *arguments],
+            [*python("mlx"), "-c", script, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

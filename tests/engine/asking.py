@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.tiny import tiny
-
-ROOT = Path(__file__).parents[2]
+from tests.warm import ROOT, python
 
 
 def asking(kind: str, folder: Path, prompts: list[list[int]], **more: Any) -> subprocess.Popen[str]:
     """Start the process; see `main` for what else may be said."""
     work = {"model": str(tiny(kind)), "folder": str(folder), "prompts": prompts, **more}
-    command = [sys.executable, "-m", "tests.engine.asking", json.dumps(work)]
+    command = [*python("mlx"), "-c", "from tests.engine.asking import main; main()", json.dumps(work)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -55,8 +53,3 @@ def main() -> None:
     sys.stdout.flush()
     if work.get("close", True):
         engine.close()
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    main()

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-import sys
 import tempfile
 import warnings
 import weakref
@@ -19,6 +18,7 @@ import pytest
 
 from localai_shim.state.store import MissingError, Store, StoreError
 from tests.state.forking import end, fork
+from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,7 +173,7 @@ file, memory = Store({str(path)!r}), Store()
 file.save("response", "r1", {{}})
 print("done")
 """
-    command = [sys.executable, "-W", "error", "-c", code]
+    command = [*python(), "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
     store = Store(path)

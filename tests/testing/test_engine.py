@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -26,6 +25,7 @@ from tests.conftest import revalidate
 from tests.engine.harness import Running, eventually, generate, is_last, request
 from tests.samples import only
 from tests.testing.asking import answer, ask, contents
+from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 HANGS = Reply(["one", " two"], interval=math.inf)
@@ -293,7 +293,7 @@ ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}])
 def run(code: str) -> tuple[int, str, str]:
     """Exit status, output and errors of a script for which there is no MLX; warnings are errors."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(code)],
+        [*python(), "-W", "error", "-c", PRELUDE + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         timeout=100,

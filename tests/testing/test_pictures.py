@@ -92,6 +92,7 @@ def test_text_needs_no_decoders() -> None:
             client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}], store=True)
             client.responses.create(model="any", input="Hi")
         assert not {"PIL", "localai_shim.prompt.media.parts", "cv2"} & sys.modules.keys()
-        """
+        """,
+        warm="sdk",
     )
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from localai_shim.lines import answer_lines
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
 from tests.engine.harness import eventually
+from tests.warm import python
 
 THREADS = "localai_shim:batches"
 
@@ -239,7 +239,7 @@ PROGRAM = """
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    command = [*python("mlx" if "real" in arguments else "sdk"), "-c", textwrap.dedent(program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 

@@ -6,7 +6,6 @@ import gc
 import math
 import random
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from localai_shim.types import RowError
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
 from tests.engine.harness import eventually
+from tests.warm import python
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 WORDS = "one two three four five six seven eight nine ten"
@@ -251,7 +251,7 @@ print(made.id, flush=True)
 
 def run(script: str, path: Path, interval: str = "math.inf", **more: Any) -> subprocess.Popen[str]:
     command = [
-        sys.executable,
+        *python(),
         "-W",
         "error",
         "-c",
@@ -269,7 +269,7 @@ def test_the_end_of_the_process_does_not_wait_for_them(tmp_path: Path) -> None:
 
 def test_those_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
     with (
-        run("input()", tmp_path / "state.db") as process,
+        run("input(); os.kill(os.getpid(), 9)", tmp_path / "state.db") as process,
         LocalOpenAI(engine=ScriptedEngine(["-"]), store=tmp_path / "state.db") as client,
     ):
         assert process.stdout is not None
@@ -277,8 +277,7 @@ def test_those_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
         assert client.responses.retrieve(id).status == "in_progress", "it runs over there"
         with pytest.raises(openai.BadRequestError, match="another process"):
             client.responses.retrieve(id, stream=True)
-        process.kill()
-        process.wait()
+        process.communicate("\n")
         made = client.responses.retrieve(id)
         check_response(made)
         assert made.status == "failed" and made.error is not None and "has ended" in made.error.message

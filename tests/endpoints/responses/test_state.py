@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.agent_loop import client_of
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response
 from tests.samples import only
+from tests.warm import python
 
 
 def ask(client: Any, **more: Any) -> Any:
@@ -281,7 +281,7 @@ for i in range(1000):
 @pytest.mark.parametrize("seed", only([1], [1, 2]))
 def test_nothing_that_was_returned_is_lost_when_the_process_is_killed(tmp_path: Path, seed: int) -> None:
     path, after = tmp_path / "state.db", random.Random(seed).randrange(50, 900)
-    command = [sys.executable, "-c", STORING, str(path)]
+    command = [*python(), "-c", STORING, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(after)]

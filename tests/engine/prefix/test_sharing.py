@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -23,11 +22,12 @@ from localai_shim.engine.kv.segments import Segment, Snapshot
 from localai_shim.engine.prefix import file as prefix_file
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.store import PrefixStore
-from tests.engine.asking import ROOT, answers, asking
+from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
 from tests.engine.folders import LONG, Fake, files, flush, insert_and_write, left_by, parts, sizes_now
 from tests.engine.harness import Running, eventually, request
 from tests.samples import only
+from tests.warm import ROOT, python
 
 # -- the budget ------------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing_broken(tmp_path
         cache.save()
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*python("mlx"), "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     assert len(parts(tmp_path)) == 1
     model = Fake()
