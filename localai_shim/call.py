@@ -51,6 +51,8 @@ class Call:
         self.started = time.monotonic()
         self.request = make_request(client, options)
         self.timeout: float | None = None
+        self.cast_to: object = None
+        """What the SDK makes of a whole answer; None: nobody knows."""
         self.attempt = sdk.retries_taken(options)
         """How many retries came before it."""
         self.method = options.method.lower()
@@ -167,7 +169,8 @@ class Call:
         """The response that carries a whole answer."""
         if self._observation is not None:
             self._observation.answered()
-        return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
+        seconds = time.monotonic() - self.started
+        return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
 
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
         """The response whose answer comes in events."""

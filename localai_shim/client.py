@@ -5,7 +5,6 @@ Both override the one method that every resource goes through, `request`; everyt
 
 from __future__ import annotations
 
-import json
 import time
 import weakref
 from functools import partial
@@ -94,7 +93,7 @@ class _LocalClient:
             call = Call(self, self._runtime, options)
             how = {"options": options, "stream": stream, "stream_cls": sdk.localise(stream_cls)}
             how["retries_taken"] = call.attempt
-            how["cast_to"] = self._maybe_override_cast_to(cast_to, options)
+            how["cast_to"] = call.cast_to = self._maybe_override_cast_to(cast_to, options)
             return call, how
 
         def copy(self, *, http_client=None, **options):
@@ -129,8 +128,6 @@ class _LocalClient:
             model = getattr(response, "local_model", None)
             if type(model) is cast_to:
                 return model
-            if data is sdk.LATER:
-                data = json.loads(response.content)
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
