@@ -22,7 +22,7 @@ from .grammar import TooComplexError
 from .lazy_request import make_request
 from .observe import observe
 from .routes import Generation, find
-from .runtime import Runtime
+from .runtime import Runtime, is_described
 from .state.errors import StoreError
 from .types import (
     EngineClosedError,
@@ -121,6 +121,13 @@ class Call:
         if self._observation is not None:
             self._observation.prepared(engine, prepared)
         return prepared
+
+    def is_light(self, engine: EngineLike) -> bool:
+        """Whether `prepare` takes so little that it may run on an event loop."""
+        assert self._generation is not None
+        if self._generation.is_light is None or not is_described(engine) or hasattr(engine, "stage_call"):
+            return False
+        return self._generation.is_light(self.body, self.runtime.served(engine))
 
     def ended(self, error: BaseException | None = None) -> None:
         """The request has ended: tell those who observe it. Only the first time counts."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import openai
 
@@ -219,7 +220,12 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
             return prepared, AsyncGeneration(engine, prepared.work, sink)
 
-        prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
+        if call.is_light(engine):
+            prepared, generation = start()
+            if prepared.stream:  # otherwise the answer is waited for
+                await anyio.lowlevel.checkpoint()
+        else:
+            prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
         if prepared.run is not None:
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None

@@ -123,6 +123,11 @@ def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
         return made
 
 
+def is_described(engine: EngineLike) -> bool:
+    """Whether `Runtime.served` returns at once."""
+    return engine in _served
+
+
 def serve_like(engine: EngineLike, other: EngineLike) -> None:
     """Serve an engine's model as another engine's that differs in its name and context length only.
 
@@ -390,6 +395,7 @@ def _describe(model: LoadedModel) -> ServedModel:
         tasks=model.tasks,
         embedding=model.embedding,
         reranking=model.reranking,
+        is_quick=getattr(model.text, "is_quick", False),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -30,9 +30,8 @@ class Readings:
             read: the same function for the same `differs`; nothing is kept where it raises.
         """
         rest = {name: value for name, value in body.items() if name != differs}
-        try:
-            written = marshal.dumps(rest, _EXACT)
-        except ValueError:
+        written = _written(rest)
+        if written is None:
             return read(rest)
         found = self._known.get((differs, written))
         if found is not None:
@@ -45,6 +44,19 @@ class Readings:
             self._known.clear()
         self._known[differs, written] = made
         return made
+
+    def find(self, body: Mapping[str, object], differs: str) -> object | None:
+        """What was read of an equal body, if that is still here."""
+        written = _written({name: value for name, value in body.items() if name != differs})
+        return None if written is None else self._known.get((differs, written))
+
+
+def _written(body: dict[str, Any]) -> bytes | None:
+    """Bytes that bodies with equal JSON have in common; None where it is none."""
+    try:
+        return marshal.dumps(body, _EXACT)
+    except ValueError:
+        return None
 
 
 def _copy(body: Mapping[str, object], written: bytes) -> Mapping[str, object] | None:
