@@ -22,7 +22,7 @@ from .grammar import TooComplexError
 from .lazy_request import make_request
 from .observe import observe
 from .routes import Generation, find
-from .runtime import Runtime
+from .runtime import Runtime, is_described
 from .state.errors import StoreError
 from .types import (
     EngineClosedError,
@@ -51,6 +51,8 @@ class Call:
         self.started = time.monotonic()
         self.request = make_request(client, options)
         self.timeout: float | None = None
+        self.cast_to: object = None
+        """What the SDK makes of a whole answer; None: nobody knows."""
         self.attempt = sdk.retries_taken(options)
         """How many retries came before it."""
         self.method = options.method.lower()
@@ -120,6 +122,13 @@ class Call:
             self._observation.prepared(engine, prepared)
         return prepared
 
+    def is_light(self, engine: EngineLike) -> bool:
+        """Whether `prepare` takes so little that it may run on an event loop."""
+        assert self._generation is not None
+        if self._generation.is_light is None or not is_described(engine) or hasattr(engine, "stage_call"):
+            return False
+        return self._generation.is_light(self.body, self.runtime.served(engine))
+
     def ended(self, error: BaseException | None = None) -> None:
         """The request has ended: tell those who observe it. Only the first time counts."""
         if self._observation is not None:
@@ -167,7 +176,8 @@ class Call:
         """The response that carries a whole answer."""
         if self._observation is not None:
             self._observation.answered()
-        return sdk.LocalResponse(answer, request=self.request, seconds=time.monotonic() - self.started)
+        seconds = time.monotonic() - self.started
+        return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
 
     def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
         """The response whose answer comes in events."""

@@ -5,13 +5,13 @@ Both override the one method that every resource goes through, `request`; everyt
 
 from __future__ import annotations
 
-import json
 import time
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import openai
 
@@ -94,7 +94,7 @@ class _LocalClient:
             call = Call(self, self._runtime, options)
             how = {"options": options, "stream": stream, "stream_cls": sdk.localise(stream_cls)}
             how["retries_taken"] = call.attempt
-            how["cast_to"] = self._maybe_override_cast_to(cast_to, options)
+            how["cast_to"] = call.cast_to = self._maybe_override_cast_to(cast_to, options)
             return call, how
 
         def copy(self, *, http_client=None, **options):
@@ -129,8 +129,6 @@ class _LocalClient:
             model = getattr(response, "local_model", None)
             if type(model) is cast_to:
                 return model
-            if data is sdk.LATER:
-                data = json.loads(response.content)
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
@@ -222,7 +220,12 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
             return prepared, AsyncGeneration(engine, prepared.work, sink)
 
-        prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
+        if call.is_light(engine):
+            prepared, generation = start()
+            if prepared.stream:  # otherwise the answer is waited for
+                await anyio.lowlevel.checkpoint()
+        else:
+            prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
         if prepared.run is not None:
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None

@@ -30,6 +30,8 @@ class Generation(NamedTuple):
     """The request has to say which model it means."""
     task: Task = "generate"
     """What the model has to be for."""
+    is_light: Callable[[JsonObject, ServedModel], bool] | None = None
+    """Whether `prepare` may run on an event loop; None: never."""
 
 
 class Route(NamedTuple):
@@ -76,7 +78,7 @@ def _routes() -> list[Route]:
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
     )
     return [
-        Route("post", "/chat/completions", Generation(chat.prepare)),
+        Route("post", "/chat/completions", Generation(chat.prepare, is_light=chat.is_light)),
         Route("post", "/completions", Generation(completions.prepare)),
         Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
         Route("post", "/rerank", Generation(rerank.prepare, needs_model=False, task="rerank")),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .endpoints.readings import Readings
 from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules
 from .options import KEEP_ALIVE, LocalOptions, ModelPath, check_number, media_rules, model_options
@@ -117,9 +118,14 @@ def _serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
             made = replace(made, name=model.name, context_length=model.context_length)
-            made = replace(made, embedding=model.embedding, reranking=model.reranking)
+            made = replace(made, embedding=model.embedding, reranking=model.reranking, readings=Readings())
             _served[engine] = made
         return made
+
+
+def is_described(engine: EngineLike) -> bool:
+    """Whether `Runtime.served` returns at once."""
+    return engine in _served
 
 
 def serve_like(engine: EngineLike, other: EngineLike) -> None:
@@ -389,6 +395,7 @@ def _describe(model: LoadedModel) -> ServedModel:
         tasks=model.tasks,
         embedding=model.embedding,
         reranking=model.reranking,
+        is_quick=getattr(model.text, "is_quick", False),
     )
 
 

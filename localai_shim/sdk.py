@@ -161,16 +161,17 @@ def newer_argument(client: Client, path: str, name: str | None) -> str:
 class LocalResponse(httpx.Response):
     """A whole answer: its JSON for who looks at the response, and the object that it came from.
 
-    It is open until it is read if the request asks for the response as a stream. The JSON of vectors, which takes long,
-    is made only for who looks.
+    It is open until it is read if the request asks for the response as a stream. Where the SDK would make the same
+    object of the JSON again, that is made only for who looks.
 
     Args:
         answer: an SDK object, what `json.dumps` takes, or the bytes of a file.
+        cast_to: what the SDK makes of it; None: nobody knows.
     """
 
-    def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0) -> None:
+    def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0, cast_to: object = None) -> None:
         headers = _headers("application/octet-stream" if isinstance(answer, bytes) else "application/json")
-        later = isinstance(answer, CreateEmbeddingResponse) and _RAW not in request.headers
+        later = type(answer) is cast_to and _RAW not in request.headers
         self._later: object = answer if later else None
         content = b"" if later else answer if isinstance(answer, bytes) else _raw_json(answer)
         if request.headers.get(_RAW) == "stream":

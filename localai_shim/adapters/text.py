@@ -59,6 +59,11 @@ class TextTokenizer:
         self.tokenizer = tokenizer
         self.cuts_anywhere = cuts_anywhere
 
+    @property
+    def is_quick(self) -> bool:
+        """Tokenising is the tokenizers library's."""
+        return is_plain_fast(self.tokenizer._tokenizer)
+
     def process(self, media: Media) -> ProcessedMedia:
         raise ValueError("this model reads text only")
 

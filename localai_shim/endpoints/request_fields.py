@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from secrets import randbits
 
 from ..errors import BadRequest
@@ -24,6 +23,7 @@ from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from ..vectors import Embedding, Reranking
 from .fields import Fields
 from .predictions import Drafting, read_drafting
+from .readings import Readings
 from .token_fields import read_bad_words, read_token_ids
 
 _INT64 = 2**63
@@ -60,6 +60,10 @@ class ServedModel:
     """How it embeds texts; None: it does not."""
     reranking: Reranking | None = None
     """How it scores documents; None: it does not."""
+    is_quick: bool = False
+    """Tokenising a short text takes some tenths of a millisecond."""
+    readings: Readings = field(default_factory=Readings)
+    """What was read of the last requests, for all clients."""
 
     def media_reader(self) -> ReadPart:
         """What reads the media of one request."""
@@ -116,7 +120,6 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         return default(name, otherwise) if value is None else value
 
     top_k = fields.integer("top_k", -1, _INT64 - 1)
-    seed = fields.integer("seed", -_INT64, _INT64 - 1)
     return SamplingParams(
         temperature=number("temperature", 0, 2, 1.0),
         top_p=number("top_p", 0, 1, 1.0),
@@ -128,7 +131,7 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         logit_bias=_logit_bias(fields, model),
         allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, empty=False),
         bad_words=read_bad_words(fields, model.tokenizer),
-        seed=new_seed() if seed is None else seed,
+        seed=fields.integer("seed", -_INT64, _INT64 - 1) or 0,
         top_logprobs=top_logprobs,
     )
 
@@ -312,6 +315,8 @@ class Generation:
     salt: str | None
     """See `Prompt.salt`."""
     drafting: Drafting
+    seeded: bool
+    """The request has a seed; otherwise its rows get random ones."""
 
 
 def read_generation(
@@ -326,7 +331,7 @@ def read_generation(
     read_accepted(fields)
     sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
     limits, drafting = read_limits(fields, max_tokens, model), read_drafting(fields, model.tokenizer)
-    return Generation(sampling, limits, read_cache_salt(fields), drafting)
+    return Generation(sampling, limits, read_cache_salt(fields), drafting, fields.has("seed"))
 
 
 def make_requests(
@@ -363,12 +368,13 @@ def make_requests(
             code="context_length_exceeded",
         )
     most = remaining if limits.max_tokens is None else min(limits.max_tokens, remaining)
+    seed = sampling.seed if generation.seeded else new_seed()
 
     def choose(choice: int) -> GenerationRequest:
-        row_text = cache(partial(text, limits))  # made once, where the stop check or the constraint needs it
+        row_text = _once(text, limits)  # where the stop check or the constraint needs it
         return GenerationRequest(
             prompt=prompt,
-            sampling=replace(sampling, seed=(sampling.seed + choice * _CHOICE_STRIDE) % 2**64),
+            sampling=replace(sampling, seed=(seed + choice * _CHOICE_STRIDE) % 2**64),
             max_tokens=max(1, most),  # where none is wanted, the one that comes is dropped
             min_tokens=limits.min_tokens,
             ignore_eos=limits.ignore_eos,
@@ -381,6 +387,18 @@ def make_requests(
         )
 
     return [choose(choice) for choice in range(n)]
+
+
+def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], RowText]:
+    """Makes a row's text when it is first asked for."""
+    made: list[RowText] = []
+
+    def make() -> RowText:
+        if not made:
+            made.append(text(limits))
+        return made[0]
+
+    return make
 
 
 def make_prompt(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openai.types import CompletionUsage
-from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
+from openai.types.completion_usage import PromptTokensDetails
 
 from ..types import Prompt
 
@@ -26,6 +26,13 @@ def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
 def make_usage(
     prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
 ) -> CompletionUsage:
+    """As `usage_fields`, made."""
+    return CompletionUsage.model_validate(usage_fields(prompts, generated, reasoning_tokens, predicted))
+
+
+def usage_fields(
+    prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
+) -> dict[str, object]:
     """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM; as
     there, so do those of a prediction that did not come.
 
@@ -36,15 +43,15 @@ def make_usage(
     completion_tokens = generated + rejected
     prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
     cached_tokens = sum(prompt.cached_tokens or 0 for prompt in prompts)
-    return CompletionUsage(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails.model_validate({"cached_tokens": cached_tokens, **by_kind(prompts)}),
-        completion_tokens_details=CompletionTokensDetails(
-            accepted_prediction_tokens=accepted,
-            audio_tokens=0,
-            reasoning_tokens=reasoning_tokens,
-            rejected_prediction_tokens=rejected,
-        ),
-    )
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens, **by_kind(prompts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "audio_tokens": 0,
+            "reasoning_tokens": reasoning_tokens,
+            "rejected_prediction_tokens": rejected,
+        },
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,14 @@ class TokenBytes:
         if known is None:
             known = self._bytes[token_id] = self._convert(token_id)
         return known
+
+    def joined(self, token_ids: Sequence[int]) -> bytes:
+        """Those of several tokens."""
+        known = self._bytes
+        try:
+            return b"".join([known[i] for i in token_ids])
+        except KeyError:
+            return b"".join(map(self, token_ids))
 
     def whole(self, token_id: int) -> str | None:
         """A token's text if it is made of whole characters."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
 from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage, ChatCompletionTokenLogprob
-from openai.types.chat.chat_completion import Choice, ChoiceLogprobs
+from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
+from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ...output.answer import AnswerParser
@@ -20,7 +20,7 @@ from ..assembler import Assembler
 from ..extras import Extras
 from ..predictions import PredictionCounts
 from ..request_fields import ServedModel, new_id, now
-from ..usage import make_usage
+from ..usage import usage_fields
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
@@ -148,12 +148,12 @@ class ChatAssembler(Assembler[ChatCompletion]):
             **self._constant,
             "object": "chat.completion",
             "choices": [self._choice(index, choice) for index, choice in enumerate(self._choices)],
-            "usage": self._usage(),
+            "usage": self._counted(),
             **self._extras.of_prompt(self._prompt, self._model.tokenizer),
         }
         if self._metadata is not None:
             fields["metadata"] = self._metadata
-        return ChatCompletion.model_validate(fields)
+        return ChatCompletion.model_validate(fields)  # one validation of the whole, as of chunks
 
     # -- streams ------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             choice.finish_reason = "function_call" if self._legacy else "tool_calls"
         return choice.finish_reason
 
-    def _choice(self, index: int, choice: _ChoiceState) -> Choice:
+    def _choice(self, index: int, choice: _ChoiceState) -> dict[str, object]:
         fields: dict[str, object] = {
             "index": index,
             "finish_reason": choice.finish_reason,
@@ -260,9 +260,9 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["logprobs"] = ChoiceLogprobs(content=content, refusal=None)
         if self._extras.token_ids:
             fields["token_ids"] = choice.token_ids
-        return Choice.model_validate(fields)
+        return fields
 
-    def _message(self, choice: _ChoiceState) -> ChatCompletionMessage:
+    def _message(self, choice: _ChoiceState) -> dict[str, object]:
         text, reasoning = "".join(choice.text), None
         if self._extras.reasoning:
             reasoning = "".join(choice.reasoning) or None
@@ -281,15 +281,19 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["tool_calls"] = [call.made() for call in choice.calls]
         if choice.invalid:
             fields["invalid_tool_calls"] = choice.invalid
-        return ChatCompletionMessage.model_validate(fields)
+        return fields
 
     def _usage(self, choice: int | None = None) -> CompletionUsage:
         """Of one choice, or of all."""
+        return CompletionUsage.model_validate(self._counted(choice))
+
+    def _counted(self, choice: int | None = None) -> dict[str, object]:
+        """The fields of `_usage`."""
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
         predicted = (0, 0) if self._predicted is None else self._predicted.counts(choice)
-        return make_usage([self._prompt], generated, reasoning, predicted)
+        return usage_fields([self._prompt], generated, reasoning, predicted)
 
 
 class _ChoiceState:

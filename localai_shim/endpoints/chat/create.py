@@ -22,7 +22,7 @@ from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_tool_plan
-from ..extras import read_extras
+from ..extras import Extras, read_extras
 from ..fields import Fields
 from ..predictions import counted
 from ..prepared import Prepared
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _Rendered = tuple[list[Message], dict[str, object], Tools, bool]
 """What a prompt is rendered from: the arguments of `ChatTokenizer.render`."""
+MAX_LIGHT_MESSAGES, MAX_LIGHT_CHARACTERS = 16, 2_000  # that an event loop may prepare itself: 0.3 ms
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
@@ -61,42 +62,58 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    fields = Fields(body)
-    fields.string("model")
-    fields.refuse(_REFUSED)
-    conversation = _read_conversation(fields, model)
-    stream = fields.boolean("stream") or False
-    n = fields.integer("n", 1, 128) or 1
-    top_logprobs = _read_top_logprobs(fields)
-    generation = read_generation(fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs)
-    metadata = _read_without_effect(fields)
-    keep = _keeper(fields, store) if fields.boolean("store") else None
-    extras = read_extras(fields, stream, reasoning=fields.boolean("include_reasoning") is not False)
-    truncation = read_truncation(fields)
-    fields.finish()
-    prompt = conversation.prompt(model, generation, truncation, extras.prompt_logprobs)
-    answer = conversation.answer(model, prompt.tokens)
-    parser = partial(answer.parser, generation.limits, with_tokens=top_logprobs is not None)
+    asked = model.readings.get(body, "messages", partial(_read, model=model))
+    given = Fields({"messages": body.get("messages")}).require("messages")
+    developer = model.tokenizer.knows_developer
+    messages = template_messages(given, knows_developer=developer, read_part=model.media_reader())
+    generation = asked.generation
+    prompt = asked.prompt(messages, model)
+    answer = asked.answer(model, prompt.tokens)
+    logprobs = generation.sampling.top_logprobs is not None
     assembler = ChatAssembler(
         model=model,
-        parsers=[parser() for _ in range(n)],
+        parsers=[answer.parser(generation.limits, with_tokens=logprobs) for _ in range(asked.n)],
         prompt=prompt,
-        logprobs=top_logprobs is not None,
-        metadata=metadata,
-        legacy=conversation.tools.legacy,
-        keep=keep,
-        extras=extras,
-        predicted=counted(generation.drafting.prediction, n),
+        logprobs=logprobs,
+        metadata=None if asked.metadata is None else {**asked.metadata},
+        legacy=asked.tools.legacy,
+        keep=_keeper(given, store) if asked.store else None,
+        extras=asked.extras,
+        predicted=counted(generation.drafting.prediction, asked.n),
     )
-    requests = answer.requests(prompt, n, generation, param="messages")
-    return Prepared(assembler, requests, stream)
+    requests = answer.requests(prompt, asked.n, generation, param="messages")
+    return Prepared(assembler, requests, asked.stream)
+
+
+def is_light(body: Mapping[str, object], model: ServedModel) -> bool:
+    """Whether `prepare` takes less time than to have another thread do it: a short text, all else read before."""
+    messages, characters = body.get("messages"), 0
+    if not isinstance(messages, list) or len(messages) > MAX_LIGHT_MESSAGES or not model.is_quick:
+        return False
+    for message in messages:
+        if type(message) is not dict:
+            return False
+        for value in message.values():
+            if type(value) is not str:
+                return False
+            characters += len(value)
+    if characters > MAX_LIGHT_CHARACTERS:
+        return False
+    asked = model.readings.find(body, "messages")
+    return isinstance(asked, _Asked) and asked.is_text
 
 
 @dataclass(frozen=True, slots=True)
-class _Conversation:
-    """A conversation, and what the answer to it has to be."""
+class _Asked:
+    """What a request says beside its messages. Requests that say the same share it, and nobody changes it."""
 
-    messages: list[Message]
+    stream: bool
+    n: int
+    store: bool
+    metadata: dict[str, str] | None
+    generation: Generation
+    extras: Extras
+    truncation: tuple[int | None, bool]
     tools: ToolPlan
     format: AnswerFormat | None
     thinking: ThinkingPlan
@@ -107,34 +124,30 @@ class _Conversation:
     continues: bool
     """The answer goes on with the last message."""
 
-    def prompt(
-        self,
-        model: ServedModel,
-        generation: Generation,
-        truncation: tuple[int | None, bool],
-        top_logprobs: int | None,
-    ) -> Prompt:
+    @property
+    def is_text(self) -> bool:
+        """There are no grammars to be compiled, and few answers."""
+        return self.tools.rendered is None and self.format is None and self.n == 1
+
+    def prompt(self, messages: list[Message], model: ServedModel) -> Prompt:
         """The rendered conversation, truncated as the request asks."""
-        variables = self.thinking.variables
+        generation, variables = self.generation, self.thinking.variables
         if self.continues:
             variables = {**variables, "continue_final_message": True}
-        rendered = (self.messages, variables, self.tools.rendered, self.special)
+        rendered = (messages, variables, self.tools.rendered, self.special)
         whole = model.tokenizer.render(*rendered, generation_prompt=self.opens_turn)
-        tokens = truncated(whole, truncation, model.context_length, generation.limits.max_tokens)
-        if tokens is not whole and media_parts(self.messages):
-            rendered, tokens = self._without_oldest(model, rendered, truncation, generation)
+        tokens = truncated(whole, self.truncation, model.context_length, generation.limits.max_tokens)
+        if tokens is not whole and media_parts(messages):
+            rendered, tokens = self._without_oldest(model, rendered)
             whole = tokens
         boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
-        return make_prompt(
-            tokens, rendered[0], model, boundaries=boundaries, salt=generation.salt, top_logprobs=top_logprobs
-        )
+        top = self.extras.prompt_logprobs
+        return make_prompt(tokens, rendered[0], model, boundaries=boundaries, salt=generation.salt, top_logprobs=top)
 
-    def _without_oldest(
-        self, model: ServedModel, rendered: _Rendered, truncation: tuple[int | None, bool], generation: Generation
-    ) -> tuple[_Rendered, list[int]]:
+    def _without_oldest(self, model: ServedModel, rendered: _Rendered) -> tuple[_Rendered, list[int]]:
         """A truncated conversation with media, in which nothing may be cut in two: whole turns are left out."""
         messages, *rest = rendered
-        most = most_tokens(truncation, model.context_length, generation.limits.max_tokens)
+        most = most_tokens(self.truncation, model.context_length, self.generation.limits.max_tokens)
         head = list(itertools.takewhile(lambda message: message["role"] in ("system", "developer"), messages))
 
         def make(start: int) -> tuple[_Rendered, list[int]]:
@@ -143,7 +156,7 @@ class _Conversation:
 
         starts = [i for i in range(len(head) + 1, len(messages)) if messages[i]["role"] == "user"]
         found = without_oldest(starts, make, lambda made: most is None or len(made[1]) <= most)
-        if found is None or not truncation[1]:
+        if found is None or not self.truncation[1]:
             raise BadRequest(
                 f"The prompt cannot be truncated to {most} tokens: images, video and audio are not cut in two, so that "
                 "only whole turns are left out, the oldest first, and the last one is longer than that. Allow more "
@@ -159,27 +172,39 @@ class _Conversation:
         return AnswerPlan(model, self.tools, self.format, self.thinking, end, continuing=self.continues)
 
 
-def _read_conversation(fields: Fields, model: ServedModel) -> _Conversation:
+def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
+    """Read a request's fields, but for its messages."""
+    fields = Fields(body)
+    fields.string("model")
+    fields.get("messages")
+    fields.refuse(_REFUSED)
     opens_turn, continues = _read_ending(fields, model)
     variables = read_template_variables(fields, model, fields.choice("verbosity", VERBOSITIES))
-    return _Conversation(
-        template_messages(
-            fields.require("messages"),
-            knows_developer=model.tokenizer.knows_developer,
-            read_part=model.media_reader(),
-        ),
-        read_tool_plan(fields, model),
-        read_answer_format(fields),
-        read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS)),
-        read_allow_special_tokens(fields),
-        opens_turn,
-        continues,
+    tools, format = read_tool_plan(fields, model), read_answer_format(fields)
+    thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
+    stream = fields.boolean("stream") or False
+    top_logprobs = _read_top_logprobs(fields)
+    asked = _Asked(
+        stream=stream,
+        n=fields.integer("n", 1, 128) or 1,
+        store=fields.boolean("store") or False,
+        metadata=_read_without_effect(fields),
+        generation=read_generation(fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs),
+        extras=read_extras(fields, stream, reasoning=fields.boolean("include_reasoning") is not False),
+        truncation=read_truncation(fields),
+        tools=tools,
+        format=format,
+        thinking=thinking,
+        special=read_allow_special_tokens(fields),
+        opens_turn=opens_turn,
+        continues=continues,
     )
+    fields.finish()
+    return asked
 
 
-def _keeper(fields: Fields, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
+def _keeper(messages: object, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
     """What stores a completion, with the messages that it answers."""
-    messages = fields.require("messages")
     assert isinstance(messages, list)
 
     def keep(completion: ChatCompletion) -> None:
