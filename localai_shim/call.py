@@ -1,4 +1,4 @@
-"""One request on its way: which endpoint and engine serve it, and what its failures become."""
+"""One request: finds the endpoint and the engine that serve it, and turns failures into the SDK's exceptions."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _request_error(error: Exception) -> RequestError:
     if isinstance(error, QueueFullError):
         return TooManyRequests(f"{error}.")
     if isinstance(error, TooManyRowsError):
-        return BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
+        return BadRequest.invalid("n", f"Invalid 'n': {error}.")
     if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
         return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
     if isinstance(error, EngineError | StoreError):

@@ -53,6 +53,11 @@ class BadRequest(RequestError):
         return cls(text.replace("instead instead", "instead"), param=param, code="invalid_type")
 
     @classmethod
+    def invalid(cls, param: str, message: str) -> BadRequest:
+        """A value that the field cannot have."""
+        return cls(message, param=param, code="invalid_value")
+
+    @classmethod
     def missing(cls, param: str) -> BadRequest:
         """A field that must be there."""
         return cls(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")

@@ -1,4 +1,4 @@
-"""What a client and its copies keep beyond their engines: what is stored, and what runs without its caller."""
+"""What a client and its copies share beside their engines: the store, background responses and batches."""
 
 from __future__ import annotations
 

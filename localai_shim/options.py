@@ -1,4 +1,4 @@
-"""The clients' own arguments: each is one field here, with what it does and which values it takes.
+"""The clients' own arguments. Each is one field here: what it does, and the values that it takes.
 
 Signatures, docstrings, the table in docs/parameters.md and the checks follow from these; engines and loaders get them
 as they are. None stands for an option's default.
@@ -225,7 +225,7 @@ def media_rules(given: LocalOptions) -> MediaRules:
     """Where a client's requests may take media from.
 
     Raises:
-        FileNotFoundError: `allow_local_files` is no folder.
+        FileNotFoundError: `allow_local_files` is not a folder.
     """
     folder = given.get("allow_local_files")
     if folder is not None:
@@ -268,7 +268,7 @@ def _check_option(name: str, value: Any) -> None:
 
 
 def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is no number, NaN included.
+    """Refuse what is not a number, NaN included.
 
     Args:
         name: of the argument.

@@ -153,7 +153,7 @@ def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
 
 
 def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
-    """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
+    """Release an engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
 
     No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
     """

@@ -321,7 +321,7 @@ def refuse(request: httpx.Request) -> NoReturn:
 
 
 class LocalHttpClient(httpx.Client):
-    """Stands where the SDK keeps its http client; copies of an OpenAI client share it and what is behind it.
+    """Takes the place of the SDK's http client. Copies of an OpenAI client share it, with the models behind it.
 
     Building it makes no SSL context, which takes about 20 ms.
 
@@ -386,7 +386,7 @@ def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
 
 
 def with_body_field(options: RequestOptions, name: str, value: object) -> RequestOptions:
-    """A request's options with one more field in the body, unless it has one or is no object."""
+    """A request's options with one more field in the body, unless it has one or is not an object."""
     if options.method.lower() != "post" or not isinstance(options.json_data, dict) or name in options.json_data:
         return options
     made = options.model_copy()
@@ -410,7 +410,7 @@ def seconds(client: Client, options: RequestOptions) -> float | None:
     try:
         return read_seconds(timeout)
     except ValueError as error:
-        raise BadRequest(str(error), param="timeout", code="invalid_value") from None
+        raise BadRequest.invalid("timeout", str(error)) from None
 
 
 def timeout_of(foreign: httpx.Client | httpx.AsyncClient | None) -> httpx.Timeout | float:

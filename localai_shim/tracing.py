@@ -240,7 +240,7 @@ class _Instruments(NamedTuple):
     tokens: metrics.Counter
 
     def record(self, served: Served, here: context.Context) -> None:
-        """Record a request that has ended; `here` has its span, which measurements may refer to."""
+        """Record a request that has ended; `here` holds its span, for exemplars."""
         timings = served.timings
         _note_engine(served.engine)
         labels: Attributes = {"gen_ai.operation.name": OPERATIONS[served.path], "gen_ai.provider.name": PROVIDER}

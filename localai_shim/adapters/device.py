@@ -94,7 +94,7 @@ class DeviceMemory:
             self._working.add(engine)
 
     def leave(self, engine: Hashable) -> None:
-        """Remove an engine that has released its model; the last one restores what was before the first."""
+        """Remove an engine that has released its model. After the last one, limits are as before the first."""
         self._mlx.synchronize()
         with self._lock:
             self._working.discard(engine)

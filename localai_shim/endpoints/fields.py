@@ -74,9 +74,7 @@ class Fields:
         """A string out of a few."""
         value = self.string(name)
         if value is not None and value not in options:
-            raise BadRequest(
-                f"Invalid value: '{value}'. Supported values are: {listed(options)}.", param=name, code="invalid_value"
-            )
+            raise BadRequest.invalid(name, f"Invalid value: '{value}'. Supported values are: {listed(options)}.")
         return value
 
     def mapping(self, name: str) -> dict[str, object] | None:

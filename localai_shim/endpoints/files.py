@@ -35,11 +35,10 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     if purpose is None:
         raise BadRequest.missing("purpose")
     if purpose != "batch":
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "purpose",
             f"Invalid value: '{purpose}'. Supported values are: 'batch'. Files have no other use here: pass images and "
             "other media in the messages themselves.",
-            param="purpose",
-            code="invalid_value",
         )
     body = describe(name, len(content), "batch", expires_at)
     pieces = (content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES))

@@ -36,9 +36,7 @@ def _read_prediction(fields: Fields) -> str:
     kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
     prediction.finish()
     if kind != "content":
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'content'.", param="prediction.type", code="invalid_value"
-        )
+        raise BadRequest.invalid("prediction.type", f"Invalid value: {kind!r}. Supported values are: 'content'.")
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     if not isinstance(content, list | tuple):
@@ -53,9 +51,7 @@ def _read_part(part: object, path: str) -> str:
     kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
     fields.finish()
     if kind != "text":
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'text'.", param=f"{path}.type", code="invalid_value"
-        )
+        raise BadRequest.invalid(f"{path}.type", f"Invalid value: {kind!r}. Supported values are: 'text'.")
     if text is None:
         raise BadRequest.missing(f"{path}.text")
     return text

@@ -137,7 +137,7 @@ def _unquantised(layer: KeyValues, size: int) -> int:
 
 
 class Workspace:
-    """What an engine takes that has no rows: its weights, and room for what passes compute. As `Memory`, in its place.
+    """The memory of an engine without rows: its weights, and a reserve for its passes. Used in place of `Memory`.
 
     Raises:
         ValueError: there is no such room within its limit.
@@ -169,7 +169,7 @@ _lock = threading.Lock()
 
 
 def _share_out() -> None:
-    """Set each engine's budget, whatever the order in which they came and whatever they hold already."""
+    """Set each engine's budget; neither the order in which they came nor what they hold changes it."""
     total = default_limit()
     left = total - sum(memory.weights if memory.limit is None else memory.limit for memory in _memories)
     left -= sum(workspace.taken for workspace in _workspaces)

@@ -313,7 +313,7 @@ def _is_more_than_argmax(row: Row) -> bool:
 
 
 def has_history(row: Row) -> bool:
-    """Whether what a row samples next depends on the tokens that it has sampled, but for its logits."""
+    """Whether a row's sampling depends on its output tokens, apart from their effect on the logits."""
     return row.constraint is not None or _has_penalty(row.sampling) or bool(row.sampling.bad_words)
 
 

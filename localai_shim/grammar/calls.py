@@ -40,7 +40,7 @@ class _Format:
         call: (call, rules) -> an expression of what stands between the two.
         between: what stands between two calls.
         name: what a function's name has to match for upstream's parser to find it.
-        around_text: markers that may stand around an answer that is no call.
+        around_text: markers that may stand around an answer that is not a call.
     """
 
     start: str
@@ -128,7 +128,7 @@ def no_call(start: str, vocabulary: Vocabulary, *, harmony: bool) -> str:
 
     Args:
         start: what begins a call.
-        vocabulary: special tokens are no text in it.
+        vocabulary: special tokens are not text in it.
         harmony: the text stands in gpt-oss's channels.
     """
     rules = LarkRules(vocabulary)

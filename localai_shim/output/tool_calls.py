@@ -20,7 +20,7 @@ from .markup import ToolFormat
 
 @dataclass(slots=True)
 class CallDelta:
-    """What became known of one call.
+    """What one token added to a call.
 
     Arguments concatenate to a JSON object, or to what the model wrote in its place; a custom tool's are its input.
     """

@@ -250,11 +250,7 @@ class ChatTokenizer:
         known = self.template_variables
         for name in names:
             if name in _RESERVED:
-                raise BadRequest(
-                    f"'{name}' is set by this client.",
-                    param=f"{param}.{name}",
-                    code="invalid_value",
-                )
+                raise BadRequest.invalid(f"{param}.{name}", f"'{name}' is set by this client.")
             if known is not None and name not in known and name not in _ALWAYS_KNOWN:
                 options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
                 raise BadRequest(

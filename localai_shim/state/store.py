@@ -340,7 +340,7 @@ class Store:
     def save_with(
         self, kind: Kind, id: str, body: Json, part: str, source: tuple[Kind, str, str], *, owner: str | None = None
     ) -> None:
-        """Insert or replace an object whose one part has the items of another object's, which keeps them.
+        """Insert or replace an object, one of whose parts is a copy of another object's items.
 
         Args:
             kind, id, body, owner: as for `save`.

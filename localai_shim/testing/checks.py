@@ -33,7 +33,7 @@ class Usage:
 
 
 def usage_of(calls: Sequence[Request]) -> Usage:
-    """What requests took so far."""
+    """The usage of some requests so far."""
     return Usage(len(calls), sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls))
 
 

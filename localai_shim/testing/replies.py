@@ -59,7 +59,7 @@ class Reply:
     fail_after: int | None = None
     """Tokens before the failure; None plays the whole content."""
     hang: bool = False
-    """What comes then is no failure, but nothing."""
+    """What comes then is not a failure, but nothing."""
 
 
 ReplyLike = str | Sequence[Piece] | Reply
@@ -70,7 +70,7 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 
 
 class ScriptedModel:
-    """What clients read of an engine's model, with nothing behind it."""
+    """The model of a scripted engine, as clients see it: there are no weights."""
 
     tasks: Sequence[Task] = ("generate", "embed", "rerank")
 

@@ -253,7 +253,7 @@ class Stage(ScriptedEngine):
         elif _begins_with_json(written) and not isinstance(_loaded(written), dict):
             written = json.dumps(written, ensure_ascii=False)  # what follows a whole value would be none of the call's
         start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
-        # The parser takes text that is no JSON up to its end: a marker behind an open string would be part of it.
+        # The parser takes text that is not JSON up to its end: a marker behind an open string would be part of it.
         rest = f"}}\n{end}" if _is_json(written) else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 

@@ -98,7 +98,7 @@ def _structured_outputs(value: Mapping[str, object] | None) -> dict[str, tuple[s
     if given.get(f"{path}.json_object") == ("json_object", False):  # as vLLM: it is there, and asks for nothing
         del given[f"{path}.json_object"]
     if not given:
-        raise BadRequest(f"Invalid '{path}': it has to have one of {listed(_KINDS)}.", param=path, code="invalid_value")
+        raise BadRequest.invalid(path, f"Invalid '{path}': it has to have one of {listed(_KINDS)}.")
     return given
 
 
@@ -107,7 +107,7 @@ def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
     kind = fields.require(path)
     if kind not in _FORMATS:
         what = f"Invalid value: {kind!r}. Supported values are: {listed(_FORMATS)}."
-        raise BadRequest(what, param=path, code="invalid_value")
+        raise BadRequest.invalid(path, what)
     if kind == "json_schema":
         return _json_schema(fields, flat=flat)
     fields.finish()
@@ -123,11 +123,10 @@ def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
-        raise BadRequest(
+        raise BadRequest.invalid(
+            fields.at("name"),
             f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]{1,64}$'.",
-            param=fields.at("name"),
-            code="invalid_value",
         )
     strict = fields.boolean(fields.at("strict"))
     fields.optional("description")
@@ -183,7 +182,7 @@ def _parsed(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"Invalid '{name}': not JSON: {error}", param=name, code="invalid_value") from None
+        raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
 
 
 def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
@@ -207,4 +206,4 @@ def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
         why = "it is nested too deeply"
     except (TypeError, ValueError) as error:
         why = f"it cannot be written as JSON: {error}"
-    raise BadRequest(f"Invalid '{path}': {why}.", param=path, code="invalid_value")
+    raise BadRequest.invalid(path, f"Invalid '{path}': {why}.")

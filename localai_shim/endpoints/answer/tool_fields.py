@@ -41,7 +41,7 @@ class ToolChoice:
     """The tools that may be called; None: all."""
 
     def among(self, tools: Sequence[Tool]) -> list[Tool]:
-        """Those that may be called."""
+        """The tools among these that may be called."""
         return [tool for tool in tools if self.names is None or tool.name in self.names]
 
 
@@ -133,10 +133,8 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     for tool in tools:
         if tool.name in seen:
             path = f"{tool.path}.name"
-            raise BadRequest(
-                f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique.",
-                param=path,
-                code="invalid_value",
+            raise BadRequest.invalid(
+                path, f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique."
             )
         seen.add(tool.name)
     return tools
@@ -229,7 +227,7 @@ def _check_name(own: str, name: str, path: str) -> None:
         raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
-        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="invalid_value")
+        raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
 
 
 def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
@@ -293,9 +291,7 @@ def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool])
 
 
 def _invalid_value(value: str, supported: Sequence[str], path: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid value: '{value}'. Supported values are: {listed(supported)}.", param=path, code="invalid_value"
-    )
+    return BadRequest.invalid(path, f"Invalid value: '{value}'. Supported values are: {listed(supported)}.")
 
 
 def _only_with(field: str, other: str) -> BadRequest:

@@ -209,9 +209,7 @@ class _Making:
 def _bad_tool(tool: Tool, error: GrammarError) -> BadRequest:
     why = str(error).removeprefix(f"Tool '{tool.name}': ")
     if tool.custom is not None:
-        return BadRequest(
-            f"Invalid grammar for custom tool '{tool.name}': {why}", param=tool.custom.path, code="invalid_value"
-        )
+        return BadRequest.invalid(tool.custom.path, f"Invalid grammar for custom tool '{tool.name}': {why}")
     return BadRequest(
         f"Invalid schema for function '{tool.name}': {why}",
         param=f"{tool.path}.parameters",

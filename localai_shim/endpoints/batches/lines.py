@@ -57,7 +57,7 @@ class Answered(NamedTuple):
 
 
 class InvalidLine(Exception):
-    """A line that is no request, in the terms of `batch.errors`."""
+    """A line that is not a request, in the terms of `batch.errors`."""
 
     def __init__(self, number: int | None, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -101,7 +101,7 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
     except (ValueError, RecursionError):
         raise InvalidLine(number, "invalid_json_line", "This line is not parseable as valid JSON.") from None
     if not isinstance(value, dict):
-        raise InvalidLine(number, "invalid_json_line", "This line is no JSON object.")
+        raise InvalidLine(number, "invalid_json_line", "This line is not a JSON object.")
     for name in ("custom_id", "method", "url", "body"):
         if value.get(name) is None:
             raise InvalidLine(number, "missing_required_parameter", f"Missing required parameter: '{name}'.", name)

@@ -97,14 +97,14 @@ class Batches:
             self._run(id)
 
     def resume(self) -> None:
-        """Go on with whatever processes have left that have ended."""
+        """Resume the batches of processes that have ended."""
         for id, owner in self._store.owned(KIND):
             body = None if self._is_alive(owner) else self._store.get(KIND, id)
             if body is not None:
                 self.look(body)
 
     def wake(self, id: str) -> None:
-        """Have a batch that runs here look at what has become of it."""
+        """Have a batch that runs here check whether it was cancelled."""
         inbox = self._inboxes.get(id)
         if inbox is not None:
             inbox.put(None)

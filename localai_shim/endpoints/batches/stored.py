@@ -121,11 +121,10 @@ def _check_file(store: Store, id: str) -> None:
     except NotFound:
         raise _no_file(id) from None
     if file["purpose"] != "batch":
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "input_file_id",
             f"Invalid 'input_file_id': the file '{id}' has the purpose '{file['purpose']}'. Upload one with "
             "purpose='batch'.",
-            param="input_file_id",
-            code="invalid_value",
         )
 
 

@@ -165,9 +165,7 @@ def _kind(fields: ItemFields) -> str:
         )
     supported = (*PREFIXES, "item_reference")
     if kind not in supported:
-        raise BadRequest(
-            f"Invalid value: '{kind}'. Supported values are: {listed(supported)}.", param=at, code="invalid_value"
-        )
+        raise BadRequest.invalid(at, f"Invalid value: '{kind}'. Supported values are: {listed(supported)}.")
     return kind
 
 

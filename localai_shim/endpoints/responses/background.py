@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token, Waker
+from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
 
 if TYPE_CHECKING:
@@ -45,17 +46,8 @@ class _Inflow:
         self._inbox.put((self._run, event))
 
 
-class Follower(Protocol):
-    """Where the events of a response go, and None behind the last one: a consumer's sink."""
-
-    @property
-    def waker(self) -> Waker | None: ...
-
-    def put(self, index: int, event: Any) -> None: ...
-
-
 class Run:
-    """One response on its way."""
+    """One response that runs in the background."""
 
     def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
         self.assembler, self.context = assembler, context
@@ -163,12 +155,13 @@ class Background:
             return True
         return True
 
-    def start(self, run: Run, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
+    def start(self, run: BackgroundRun, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
         """Store a response as queued and let it run.
 
         Raises:
             EngineError: it cannot be submitted; nothing is stored then.
         """
+        assert isinstance(run, Run)
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")

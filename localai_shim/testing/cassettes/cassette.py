@@ -32,7 +32,7 @@ class Cassette:
         misses: what was asked for, is not there, and was not to be recorded.
 
     Raises:
-        CassetteError: the file is no cassette.
+        CassetteError: the file is not a cassette.
         ValueError: there is no such mode.
     """
 

@@ -119,7 +119,7 @@ def _loaded(text: str) -> object:
 
 
 def _numbered(value: object, ids: dict[str, str]) -> object:
-    """With generated ids as the order in which they come; what has an id that nobody refers to has none."""
+    """Number generated ids by their order; ids that nothing refers to are left out."""
     if isinstance(value, dict):
         made: Json = {}
         for key, each in value.items():
