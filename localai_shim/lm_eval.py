@@ -20,8 +20,8 @@ from .client import AsyncLocalOpenAI
 from .types import Json
 
 CONCURRENT_REQUESTS = 128
-_MOST_STOPS = 4  # that a request may have
-_USUAL_LENGTH = 2048  # of models that do not say how long their context is
+_MAX_STOP_STRINGS = 4  # that a request may have
+_DEFAULT_CONTEXT_TOKENS = 2048  # of models that do not say how long their context is
 
 
 @register_model("localai")
@@ -54,7 +54,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
             tokenizer=tokenizer or found.root,
             tokenizer_backend="huggingface",
             num_concurrent=max(2, int(num_concurrent)),  # for one the harness has other code, which posts by itself
-            max_length=int(max_length or found.context_length or _USUAL_LENGTH),
+            max_length=int(max_length or found.context_length or _DEFAULT_CONTEXT_TOKENS),
             **more,
         )
 
@@ -123,11 +123,11 @@ class _Response:
     async def __aenter__(self) -> _Response:
         stop = self._payload.get("stop")
         stops: list[str] = stop if isinstance(stop, list) else []
-        body = {**self._payload, "stop": stops[:_MOST_STOPS]} if stops else self._payload
+        body = {**self._payload, "stop": stops[:_MAX_STOP_STRINGS]} if stops else self._payload
         answer = await self._client.post("/completions", cast_to=openai.types.Completion, body=body)
         made: Json = answer.to_dict(mode="json")
         for choice in made["choices"]:
-            choice["text"] = _cut(choice["text"], stops[_MOST_STOPS:])
+            choice["text"] = _cut(choice["text"], stops[_MAX_STOP_STRINGS:])
         self._answer = made
         return self
 

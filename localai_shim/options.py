@@ -14,7 +14,7 @@ from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
-KEEP_ALIVE = 60.0
+KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
@@ -184,7 +184,7 @@ class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
         Option(
             "Seconds for which the model stays loaded after its last client closed (60 by default); -1 keeps it until "
             "the process ends.",
-            KEEP_ALIVE,
+            KEEP_ALIVE_SECONDS,
         ),
     ]
 

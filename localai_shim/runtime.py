@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules
-from .options import KEEP_ALIVE, LocalOptions, ModelPath, check_number, media_rules, model_options
+from .options import KEEP_ALIVE_SECONDS, LocalOptions, ModelPath, check_number, media_rules, model_options
 from .sources import Source, resolve_path
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
@@ -44,7 +44,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     models, engine = given.get("models"), given.get("engine")
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
-    keep_alive, store = given.get("keep_alive", KEEP_ALIVE), given.get("store")
+    keep_alive, store = given.get("keep_alive", KEEP_ALIVE_SECONDS), given.get("store")
     check_number("keep_alive", keep_alive)
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
@@ -238,7 +238,7 @@ class Runtime:
         *,
         only: bool = False,
         engine: EngineLike | None = None,
-        keep_alive: float = KEEP_ALIVE,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
         store_path: str | None = None,
         rules: MediaRules = NO_SOURCES,
     ) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
 WARM_UP_TOKENS = 2
-FEWEST_TOKENS, MOST_TOKENS = 8, 256  # per stream
+MIN_TOKENS, MAX_TOKENS = 8, 256  # per stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def _level(client: AsyncLocalOpenAI, count: int, bare: float | None, secon
     began = time.perf_counter()
     await _streams(client, count, WARM_UP_TOKENS)
     step = (time.perf_counter() - began) / WARM_UP_TOKENS if bare is None else count / bare
-    runs = await _streams(client, count, min(MOST_TOKENS, max(FEWEST_TOKENS, int(seconds / step))))
+    runs = await _streams(client, count, min(MAX_TOKENS, max(MIN_TOKENS, int(seconds / step))))
     return Level(count, median(run.first_seconds for run in runs), _rate(runs), bare)
 
 

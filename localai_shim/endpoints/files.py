@@ -21,8 +21,8 @@ CONTENT = "content"
 """The part of a stored file that holds its pieces, each a JSON object with `text`."""
 
 _PIECE_BYTES = 256 * 2**10
-_LARGEST_LIST = 10_000
-_MOST_BYTES = 512 * 2**20
+_MAX_LISTED_FILES = 10_000
+_MAX_FILE_BYTES = 512 * 2**20
 _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
 
 
@@ -76,7 +76,9 @@ def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dic
     """GET /files: newest first unless the caller asks otherwise."""
     fields.finish()
     purpose = Fields(query).string("purpose")
-    paging = read_paging(query, default_order="desc", others=("purpose",), largest=_LARGEST_LIST, default=_LARGEST_LIST)
+    paging = read_paging(
+        query, default_order="desc", others=("purpose",), largest=_MAX_LISTED_FILES, default=_MAX_LISTED_FILES
+    )
 
     def wanted(body: Json) -> bool:
         return purpose in (None, body["purpose"]) and not _has_expired(body)
@@ -178,6 +180,6 @@ def _read_upload(value: Any) -> tuple[str, bytes]:
         value = value.encode("utf-8", _ANY_BYTES)
     if not isinstance(value, bytes | bytearray | memoryview):
         raise BadRequest.wrong_type("file", "bytes, an open file, or a tuple of a name and one of these", value)
-    if len(value) > _MOST_BYTES:
+    if len(value) > _MAX_FILE_BYTES:
         raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and at most 512 MiB are kept.", param="file")
     return encodable(str(name), "file"), bytes(value)

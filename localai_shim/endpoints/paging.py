@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Order = Literal["asc", "desc"]
 
-_DEFAULT_LIMIT, _LARGEST_LIMIT = 20, 100
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def read_paging(
     *,
     default_order: Order,
     others: Collection[str] = (),
-    largest: int = _LARGEST_LIMIT,
+    largest: int = _MAX_LIMIT,
     default: int = _DEFAULT_LIMIT,
 ) -> Paging:
     """Read the url parameters of a list.

@@ -21,7 +21,7 @@ WORKSPACE_SHARE = 0.1  # of what the weights leave, for the steps' own arrays, a
 FREE_BUFFERS_SHARE = 0.05  # of the same, for MLX's free buffers: the other half of the workspace
 SLOT_GROWTH = 1.25  # by which slots grow
 MAX_SLOTS_PER_ROW = 1.5
-PASSES_SHARE = 0.03  # of what MLX may hold, for the passes of an engine without rows
+PASSES_MEMORY_SHARE = 0.03  # of what MLX may hold, for the passes of an engine without rows
 MIN_LIMIT_SHARE = 0.02  # of the limit, where the weights leave less and nobody has named one
 MIN_CONTEXT_TOKENS = 256  # shorter ones are of no use; most caches grow by as many at a time
 MAX_CONTEXT_TOKENS = 2**31
@@ -146,7 +146,7 @@ class Workspace:
     per_token = per_token_unquantised = budget = 0
 
     def __init__(self, weights: int, limit: int | None) -> None:
-        room = int(PASSES_SHARE * default_limit())
+        room = int(PASSES_MEMORY_SHARE * default_limit())
         if limit is not None and limit <= weights:
             raise ValueError(f"memory_limit is {limit} bytes, and the weights take {weights}")
         self.taken = weights + room if limit is None else limit

@@ -18,14 +18,14 @@ from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
 from .texts import encode
 
-__all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
+__all__ = ["DEFAULT_LIMIT_BYTES", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 
 Kind = Literal["response", "conversation", "chat.completion", "file", "batch"]
 Items = list[Json]  # inside of Store, `list` is a method
 Owners = list[tuple[str, str]]
 Numbered = list[tuple[int, Json]]
 
-DEFAULT_LIMIT = 256 * 2**20
+DEFAULT_LIMIT_BYTES = 256 * 2**20
 """Bytes that a store in memory may take."""
 
 MAX_INTEGER = 2**63 - 1  # SQLite's largest
@@ -54,7 +54,7 @@ class Store:
         StoreError: here and from every method: the store cannot be used. The message says which, and why.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT_BYTES) -> None:
         absolute = None if path is None else os.path.abspath(os.path.expanduser(os.fspath(path)))
         self._database = Database(absolute)
         self._limit = limit if path is None else None

@@ -19,7 +19,7 @@ from .lines import Answered, Line
 
 log = logging.getLogger("localai_shim")
 
-MOST_AT_ONCE = 4  # batches of one client; more wait
+MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 
 
 class Wakeable(Protocol):
@@ -134,7 +134,7 @@ class Batches:
         with self._lock:
             self._inboxes[id] = self._make_inbox()
             self._waiting.append(id)
-            if len(self._threads) < MOST_AT_ONCE:
+            if len(self._threads) < MAX_RUNNING_BATCHES:
                 thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
                 self._threads.add(thread)
                 thread.start()
