@@ -44,7 +44,7 @@ _SUPPORTED = "chat.completions, responses, conversations, completions, embedding
 
 
 class Call:
-    """What one request needs before it waits for anything; shared by both clients."""
+    """One request up to the point where it waits; both clients share it."""
 
     def __init__(self, client: sdk.Client, runtime: Runtime, options: sdk.RequestOptions) -> None:
         self.client, self.runtime, self._options = client, runtime, options
@@ -121,7 +121,7 @@ class Call:
         return prepared
 
     def ended(self, error: BaseException | None = None) -> None:
-        """The request has ended: tell those who observe it. Only the first time counts."""
+        """Report the end of the request to its observers. Only the first call counts."""
         if self._observation is not None:
             self._observation.end(None if error is None else self._failure(error))
 

@@ -36,7 +36,7 @@ class Kept:
             return self._batches[0]
 
     def stop(self) -> None:
-        """Stop what runs, without waiting; the store closes when the last of them lets it go."""
+        """Stop what runs, without waiting; the store closes with its last holder."""
         for batches in self._batches:
             batches.stop()
         self.background.stop()

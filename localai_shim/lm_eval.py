@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import openai
 from lm_eval import utils
-from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
 
 from .client import AsyncLocalOpenAI
 from .types import Json
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
 
 CONCURRENT_REQUESTS = 128
 _MAX_STOP_STRINGS = 4  # that a request may have

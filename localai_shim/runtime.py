@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
-    """What serves a new client, with its file open and its model being loaded.
+    """Make a client's runtime: its store's file is open, and its model begins to load.
 
     Raises:
         BackendMissingError: MLX has no back end.
@@ -210,7 +210,7 @@ def _start(source: Source) -> Engine[Servable]:
 
 
 def _forget_engines() -> None:
-    """In a forked child the parent's engines have no thread; what asks for one of them is told so by the engine."""
+    """Renew the locks in a forked child. Its parent's engines have no thread there, and refuse requests."""
     global _lock, _served_lock
     _lock, _served_lock = threading.RLock(), threading.Lock()
     for shared in _shared.values():

@@ -1,4 +1,4 @@
-"""What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
+"""All private names of the SDK that we use, in one place; tests/test_sdk.py fails loudly when one moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
 `_maybe_override_cast_to`, `_build_request`, `_validate_headers`, `_make_status_error_from_response`, `_should_retry`,
@@ -159,7 +159,7 @@ def newer_argument(client: Client, path: str, name: str | None) -> str:
 
 
 class LocalResponse(httpx.Response):
-    """A whole answer: its JSON for who looks at the response, and the object that it came from.
+    """A whole answer: the object, and its JSON for code that reads the response itself.
 
     It is open until it is read if the request asks for the response as a stream. The JSON of vectors, which takes long,
     is made only for who looks.

@@ -11,7 +11,7 @@ from .types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestTimings:
-    """One request with all of its rows. Times are seconds, as `time.monotonic` says; None: it did not come to that."""
+    """Timings of one request with all of its rows. Seconds of `time.monotonic`; None: that stage was not reached."""
 
     started: float
     """The client was called."""

@@ -1,4 +1,4 @@
-"""MLX's memory settings, which are the process's: set to what all its engines need together.
+"""MLX's memory limits. They belong to the process, and are set to what all its engines need together.
 
 They are changed, and free buffers are given back, only while no engine has an evaluation in flight: Metal's wired
 limit must not change during one, and the CPU back end would wait for it and hold the GIL meanwhile.

@@ -43,7 +43,7 @@ class Encoder:
 
     @property
     def embedding(self) -> Embedding:
-        """What endpoints know of it. Nothing is computed."""
+        """Its description for the endpoints. Nothing is computed."""
         files = self._head.files
         default = files.default_prompt if files.default_prompt in files.prompts else None
         return Embedding(self([[0]]).shape[-1], None, files.prompts, default, files.include_prompt)

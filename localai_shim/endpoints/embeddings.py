@@ -115,7 +115,7 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
 
 
 def _encode(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
-    """Path -> token ids: those that were given, or a text's, with what the model's tokenizer puts around it."""
+    """Path -> token ids: the given ones, or those of a text with the tokenizer's special tokens around it."""
     tokenizer = model.tokenizer
     strings = {path: before + text for path, text in texts.items() if isinstance(text, str)}
     ids = dict(zip(strings, tokenizer.encode_all(list(strings.values())), strict=True))

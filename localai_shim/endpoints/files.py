@@ -21,7 +21,7 @@ CONTENT = "content"
 """The part of a stored file that holds its pieces, each a JSON object with `text`."""
 
 _PIECE_BYTES = 256 * 2**10
-_MAX_LISTED_FILES = 10_000
+_MAX_LISTED = 10_000
 _MAX_FILE_BYTES = 512 * 2**20
 _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
 
@@ -76,9 +76,7 @@ def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dic
     """GET /files: newest first unless the caller asks otherwise."""
     fields.finish()
     purpose = Fields(query).string("purpose")
-    paging = read_paging(
-        query, default_order="desc", others=("purpose",), largest=_MAX_LISTED_FILES, default=_MAX_LISTED_FILES
-    )
+    paging = read_paging(query, default_order="desc", others=("purpose",), largest=_MAX_LISTED, default=_MAX_LISTED)
 
     def wanted(body: Json) -> bool:
         return purpose in (None, body["purpose"]) and not _has_expired(body)
@@ -131,7 +129,7 @@ def find(store: Store, id: str) -> Json:
 
 
 def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]:
-    """The content of a file, or of what was made of one, piece by piece; it ends early where that is deleted."""
+    """The content of a file in pieces; it ends early if the file is deleted."""
     at = -1
     while True:
         try:

@@ -76,7 +76,7 @@ class PredictionCounts:
         self._finished[index] = token.finish_reason is not None
 
     def counts(self, index: int | None = None) -> tuple[int, int]:
-        """(tokens that came, tokens that did not) of one choice, or of all; these of finished ones only."""
+        """(accepted, rejected) tokens, of one choice or of all; rejected ones count once a choice has ended."""
         which = range(len(self._followers)) if index is None else (index,)
         accepted = sum(self._followers[i].accepted for i in which)
         return accepted, sum(self._length - self._followers[i].accepted for i in which if self._finished[i])

@@ -44,7 +44,7 @@ class _Built:
     """`[rows, vocabulary]`, not computed yet."""
 
     def take(self, indices: Sequence[int]) -> _Built:
-        """For these of the present rows; the others run to no purpose."""
+        """The same for these of the present rows; the others become padding."""
         return _Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
 
 

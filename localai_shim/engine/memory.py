@@ -140,16 +140,16 @@ class Workspace:
     """The memory of an engine without rows: its weights, and a reserve for its passes. Used in place of `Memory`.
 
     Raises:
-        ValueError: there is no such room within its limit.
+        ValueError: its limit leaves no such reserve.
     """
 
     per_token = per_token_unquantised = budget = 0
 
     def __init__(self, weights: int, limit: int | None) -> None:
-        room = int(PASSES_MEMORY_SHARE * default_limit())
+        reserve = int(PASSES_MEMORY_SHARE * default_limit())
         if limit is not None and limit <= weights:
             raise ValueError(f"memory_limit is {limit} bytes, and the weights take {weights}")
-        self.taken = weights + room if limit is None else limit
+        self.taken = weights + reserve if limit is None else limit
         self.free = (self.taken - weights) // 2
         with _lock:
             _workspaces.add(self)

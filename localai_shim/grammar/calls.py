@@ -200,7 +200,7 @@ def _final(rules: LarkRules) -> str:
 
 
 def _harmony_start(rules: LarkRules, rest: str, *channels: str) -> str:
-    """Any messages on these channels, such as analysis, or commentary that announces a call, and then the rest."""
+    """Messages on these channels, such as analysis or the commentary before a call, and then the rest."""
     end = "<|end|><|start|>assistant"
     begin = rules.one_of([rules.marker(f"<|channel|>{channel}<|message|>") for channel in channels])
     return f"({begin} {rules.until(f'({ANY} & ~{containing(end)})', end)})* {rest}"

@@ -96,7 +96,7 @@ class ControlTokens:
         self._pads = bool(behind) and spelling(behind[behind.index(self.separator_id) + 1]).startswith(_PAD)
 
     def occur_in(self, *values: object) -> bool:
-        """Whether one could come of the strings in these values, which are JSON."""
+        """Whether a control token may occur in the strings of these JSON values."""
         if not self.separator:
             return False
         text = _write_json(values)

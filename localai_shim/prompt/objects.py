@@ -61,7 +61,7 @@ def with_data_urls(value: Any, path: str) -> Any:
 
 
 def _data_urls(value: Any, path: str) -> str | list[str]:
-    """One, or those of the frames where it is an array of several."""
+    """The data URL of an object, or those of its frames if it is an array of several."""
     if isinstance(value, PurePath):
         from .media.sources import read_file
 

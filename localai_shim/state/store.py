@@ -266,7 +266,7 @@ class Store:
     # Chains
 
     def chain(self, id: str) -> Items:
-        """All items of a response and of those that it continues, oldest first: of each "input", then "output".
+        """The items of a response and of those that it continues, oldest response first: its input, then its output.
 
         Those of deleted responses are among them.
 

@@ -1,4 +1,4 @@
-"""What is said where a test's expectations of its requests do not hold."""
+"""Checks of a test's expectations, and the messages where they do not hold."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class PlayedRow:
         return len(self._output)
 
     def takes_no_time(self, most: int) -> bool:
-        """It may be played at once, as it has no more tokens than these."""
+        """It takes no time to play, and has at most so many tokens."""
         reply, request = self.reply, self._request
         waits = reply.delay or reply.interval or reply.hang
         return not (waits or request.ignore_eos or max(request.min_tokens, len(self._script.ids)) > most)

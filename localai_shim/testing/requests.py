@@ -185,7 +185,7 @@ class Request:
         return f"{self.api}(model={self.model!r}, {said}{tools})"
 
     def outcome(self) -> str:
-        """What came of it, in a few words."""
+        """The outcome in a few words."""
         retry = f" (retry {self.attempt})" if self.attempt else ""
         if self.error is not None:
             return f"{retry} -> {type(self.error).__name__}"

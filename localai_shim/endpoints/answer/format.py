@@ -186,7 +186,7 @@ def _parsed(name: str, text: str) -> object:
 
 
 def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
-    """The grammar of a schema whose objects have no other properties than those listed, unless it says so.
+    """The grammar of a schema. Its objects have the listed properties only, unless the schema allows others.
 
     OpenAI's strict mode demands that a schema says this, and vLLM's back ends read schemas so: a model that may add
     properties does not know when to stop.

@@ -183,7 +183,7 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
 
 
 def _nested(fields: ItemFields, name: str, form: Form) -> ItemFields:
-    """The object under this name, which is all that the outer one has left; in the flat form the outer one itself."""
+    """The object under this name, the only field left of the outer one; in the flat form the outer one itself."""
     if form == "flat":
         return fields
     inner = ItemFields(fields.require(fields.at(name)), fields.at(name))

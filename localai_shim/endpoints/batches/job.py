@@ -1,4 +1,4 @@
-"""One batch at work: its file is checked, its lines are answered, and what was answered becomes files."""
+"""Runs one batch: checks its file, answers its lines, and writes the answers and errors to files."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
 
 
 def read_lines(lines: Iterable[tuple[int, bytes | str]], endpoint: str | None) -> Iterator[Line | InvalidLine]:
-    """The requests of a file, and in the place of those that are none what is wrong with them."""
+    """The requests of a file, with an error in the place of each invalid one."""
     seen: set[str] = set()
     for number, raw in lines:
         try:
@@ -152,7 +152,7 @@ def answer_text(custom_id: str | None, status: int, request_id: str, body: bytes
 
 
 def error_text(custom_id: str | None, code: str, message: str) -> str:
-    """A line for what there is no response to."""
+    """The line of the error file for a request without a response."""
     error = {"code": code, "message": message}
     return json.dumps({"id": _new_id(), "custom_id": custom_id, "response": None, "error": error})
 

@@ -85,7 +85,7 @@ class Batches:
         self._run(body["id"])
 
     def look(self, body: Json) -> None:
-        """Go on with a batch that nobody works on any more, if it is one of this client's models."""
+        """Resume a batch that nobody works on any more, if it is for this client's models."""
         id = body["id"]
         if body["status"] not in UNFINISHED or id in self._inboxes or self._closed or self._pid != os.getpid():
             return

@@ -91,7 +91,7 @@ def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[
 
 
 def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
-    """POST /batches/{id}/cancel: what was answered already becomes its files; again and again if one likes."""
+    """POST /batches/{id}/cancel: what was answered already becomes its files. It may be called again."""
     fields.finish()
     check_query(query)
     body = store.update(KIND, id, _cancelling)

@@ -166,7 +166,7 @@ def _read_continuation(fields: Fields, model: ServedModel) -> _Continuation:
 
 @dataclass(frozen=True, slots=True)
 class _Infilling:
-    """What comes behind the answer, and how the model is told."""
+    """The text behind the answer, and the tokens by which the model is asked to fill in the middle."""
 
     format: InfillingFormat
     suffix: str

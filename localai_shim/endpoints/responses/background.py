@@ -299,7 +299,7 @@ def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[Respons
 
 
 def _fail_stored(id: str, store: Store, error: Exception) -> None:
-    """Have a response say that its answer could not be stored, such as into a conversation that is gone."""
+    """Mark a response as failed, as its answer could not be stored, for example in a deleted conversation."""
     failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
     with contextlib.suppress(Exception):  # the store itself may be what fails
         body = store.update("response", id, lambda body: {**body, **failed})

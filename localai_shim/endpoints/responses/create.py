@@ -56,7 +56,7 @@ Rendered = tuple[list[Message], dict[str, object], list[dict[str, object]] | Non
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request says about its prompt and its answer; counting tokens needs no more."""
+    """The fields of a request that decide its prompt and its answer: all that counting tokens needs."""
 
     context: Context
     instructions: str | None

@@ -123,7 +123,7 @@ class PrefixCache:
         self._tree.evict(self._limit)
 
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
-        """Insert what a row holds, as far as it is not there yet.
+        """Insert a row's keys and values, as far as the tree does not have them.
 
         Args:
             salt: see `Prompt`.

@@ -23,7 +23,7 @@ MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "v
 
 _PIECE_CHARACTERS = 1 << 19
 _TAIL_CHARACTERS = 1 << 10
-_MAX_PATH_CHARACTERS = 4096  # characters
+_MAX_PATH_CHARS = 4096  # characters
 _SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
@@ -86,9 +86,7 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
 def _raw_base64(text: str, kind: MediaKind, rules: MediaRules) -> bytes | None:
     """The content, if the text is base64 of a format that is known, or cannot be a path; None if it may be one."""
     beginning = _decoded("".join(text[:64].split())[:40])
-    no_path = rules.folder is None and (
-        kind == "audio" or len(text) > _MAX_PATH_CHARACTERS
-    )  # `input_audio` takes no URLs
+    no_path = rules.folder is None and (kind == "audio" or len(text) > _MAX_PATH_CHARS)  # `input_audio` takes no URLs
     return _decoded(text) if no_path or (beginning is not None and _KNOWN[kind](beginning)) else None
 
 

@@ -71,7 +71,7 @@ class _RecordedRequest(GenerationRequest):
 
 
 class CassetteEngine(ScriptedEngine):
-    """Plays a cassette to clients; what it does not have it may record.
+    """Plays a cassette to clients, and records what is missing if its mode allows that.
 
     Args:
         cassette: what it plays.
