@@ -10,12 +10,12 @@ from openai.types import CreateEmbeddingResponse
 from openai.types import Embedding as Vector
 from openai.types.create_embedding_response import Usage
 
-from ..errors import BadRequest
+from ..errors import BadRequest, listed
 from ..prompt.messages import encodable
 from ..types import EmbeddingRequest, Token
 from ..vectors import Embedding
 from .assembler import Assembler
-from .fields import Fields, listed
+from .fields import Fields
 from .foreign_tokens import as_texts
 from .prepared import Prepared
 from .request_fields import ServedModel, read_priority

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import BadRequest, NotFound
+from ..errors import BadRequest, NotFound, listed
 from ..state.errors import MissingError
-from .fields import Fields, listed
+from .fields import Fields
 
 if TYPE_CHECKING:
     from ..state.store import Kind, Page, Store

@@ -36,7 +36,7 @@ def _read_prediction(fields: Fields) -> str:
     kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
     prediction.finish()
     if kind != "content":
-        raise BadRequest.invalid("prediction.type", f"Invalid value: {kind!r}. Supported values are: 'content'.")
+        raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     if not isinstance(content, list | tuple):
@@ -51,7 +51,7 @@ def _read_part(part: object, path: str) -> str:
     kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
     fields.finish()
     if kind != "text":
-        raise BadRequest.invalid(f"{path}.type", f"Invalid value: {kind!r}. Supported values are: 'text'.")
+        raise BadRequest.unknown_value(f"{path}.type", kind, ("text",))
     if text is None:
         raise BadRequest.missing(f"{path}.text")
     return text

@@ -49,8 +49,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
         raise BadRequest.missing(f"{path}.role")
     role = message["role"]
     if not isinstance(role, str) or role not in ROLES:
-        supported = ", ".join(f"'{r}'" for r in ROLES[:-1]) + f", and '{ROLES[-1]}'"
-        raise BadRequest.invalid(f"{path}.role", f"Invalid value: {role!r}. Supported values are: {supported}.")
+        raise BadRequest.unknown_value(f"{path}.role", role, ROLES)
     out: Message = {"role": role, "content": _content(message, role, path, read_part)}
     if role == "developer" and not knows_developer:
         out["role"] = "system"
@@ -107,10 +106,8 @@ def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | Med
         return _string(part, _TEXT_PARTS[kind], path)
     if isinstance(kind, str) and (kind in KINDS or kind in FILES) and role != "assistant":
         return read_part(part, path)
-    supported = "'text' and 'refusal'"
-    if role != "assistant":
-        supported = "'text', 'refusal', 'image_url', 'video_url', and 'input_audio'"
-    raise BadRequest.invalid(f"{path}.type", f"Invalid value: {kind!r}. Supported values are: {supported}.")
+    media = () if role == "assistant" else ("image_url", "video_url", "input_audio")
+    raise BadRequest.unknown_value(f"{path}.type", kind, ("text", "refusal", *media))
 
 
 def encodable(text: str, path: str) -> str:
@@ -140,9 +137,7 @@ def _tool_call(value: object, path: str) -> Call:
     call = _object(value, path)
     kind = call.get("type") or ("custom" if "custom" in call else "function")
     if kind not in ("function", "custom"):
-        raise BadRequest.invalid(
-            f"{path}.type", f"Invalid value: {kind!r}. Supported values are: 'function' and 'custom'."
-        )
+        raise BadRequest.unknown_value(f"{path}.type", kind, ("function", "custom"))
     if call.get(kind) is None:
         raise BadRequest.missing(f"{path}.{kind}")
     function = (_function if kind == "function" else _custom)(call[kind], f"{path}.{kind}")

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import BadRequest
+from ...errors import BadRequest, listed
 from ...grammar import GrammarError
 from ...grammar.compile import caller_lark, choice, json_object, json_schema, regex
 from ...grammar.relax import relaxed
 from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
-from ..fields import Fields, listed
+from ..fields import Fields
 from ..items.fields import ItemFields
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
@@ -106,8 +106,7 @@ def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
     path = fields.at("type")
     kind = fields.require(path)
     if kind not in _FORMATS:
-        what = f"Invalid value: {kind!r}. Supported values are: {listed(_FORMATS)}."
-        raise BadRequest.invalid(path, what)
+        raise BadRequest.unknown_value(path, kind, _FORMATS)
     if kind == "json_schema":
         return _json_schema(fields, flat=flat)
     fields.finish()

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import BadRequest
+from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
-from ..fields import listed
 from ..items.fields import ItemFields
 
 MAX_TOOLS = 128
@@ -78,7 +77,7 @@ def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested"
         for mode in _MODES:
             if value == mode:
                 return ToolChoice(mode)
-        raise _invalid_value(value, _MODES, "tool_choice")
+        raise BadRequest.unknown_value("tool_choice", value, _MODES)
     if not isinstance(value, dict):
         raise BadRequest.wrong_type("tool_choice", "one of a string or an object", value)
     kind, fields = _open(value, "tool_choice", (*_KINDS, "allowed_tools"), form)
@@ -100,7 +99,7 @@ def read_function_call(value: object, functions: Sequence[Tool]) -> ToolChoice:
     if value == "none" or value == "auto":
         return ToolChoice("none" if value == "none" else "auto")
     if isinstance(value, str):
-        raise _invalid_value(value, ("none", "auto"), "function_call")
+        raise BadRequest.unknown_value("function_call", value, ("none", "auto"))
     if not isinstance(value, dict):
         raise BadRequest.wrong_type("function_call", "one of a string or an object", value)
     fields = ItemFields(value, "function_call")
@@ -288,10 +287,6 @@ def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool])
 
 
 # -- Errors -----------------------------------------------------------------------------------------------------------
-
-
-def _invalid_value(value: str, supported: Sequence[str], path: str) -> BadRequest:
-    return BadRequest.invalid(path, f"Invalid value: '{value}'. Supported values are: {listed(supported)}.")
 
 
 def _only_with(field: str, other: str) -> BadRequest:

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ...errors import listed
 from ...state.store import Json
-from ..fields import listed
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 """What the lines of a batch may ask for."""

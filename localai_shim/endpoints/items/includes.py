@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from ...errors import BadRequest
 from ...prompt.items import Item
-from ..fields import listed
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -42,9 +41,7 @@ def read_include(fields: Mapping[str, object]) -> frozenset[str]:
         if not isinstance(name, str):
             raise BadRequest.wrong_type(f"include[{i}]", "a string", name)
         if name not in INCLUDABLE:
-            raise BadRequest.invalid(
-                f"include[{i}]", f"Invalid value: '{name}'. Supported values are: {listed(INCLUDABLE)}."
-            )
+            raise BadRequest.unknown_value(f"include[{i}]", name, INCLUDABLE)
     return frozenset(values)
 
 

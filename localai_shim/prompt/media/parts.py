@@ -192,10 +192,7 @@ def _detail(holder: Mapping[str, object], path: str) -> Detail:
     for detail in _DETAILS:
         if value == detail:
             return detail
-    *most, last = (f"'{detail}'" for detail in _DETAILS)
-    raise BadRequest.invalid(
-        f"{path}.detail", f"Invalid value: {value!r}. Supported values are: {', '.join(most)}, and {last}."
-    )
+    raise BadRequest.unknown_value(f"{path}.detail", value, _DETAILS)
 
 
 def _rate(part: Mapping[str, object], path: str) -> float | None:
