@@ -10,6 +10,8 @@ from typing import Any
 
 import openai
 
+from localai_shim.cli.measure import greedy_stream
+
 from .timeline import Run, StreamTimes
 from .workload import Prompt, Setting
 
@@ -94,17 +96,8 @@ class Answer:
 async def ask(client: openai.AsyncOpenAI, messages: Any, max_tokens: int, **fields: Any) -> Answer:
     """Stream one greedy chat completion of exactly `max_tokens`."""
     start = time.perf_counter()
-    stream = await client.chat.completions.create(
-        model="bench",
-        messages=messages,
-        max_tokens=max_tokens,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True, **fields},
-    )
     first, content, reasoning, usage = 0.0, "", "", None
-    async for chunk in stream:
+    async for chunk in await greedy_stream(client, messages, max_tokens, **fields):
         usage = chunk.usage or usage
         for choice in chunk.choices:
             content += choice.delta.content or ""

@@ -30,10 +30,10 @@ class _Switch:
         block, at = divmod(self._steps, BLOCK_STEPS)
         self._steps += 1
         batch, rows = self._batch, self._batch.rows
-        if len(rows) == self._rows and not batch._new:
+        if len(rows) == self._rows and not batch._joined:
             batch._speculation = self._drafts if block % 2 else None
             if not block % 2:
-                batch._held, batch._timed = False, None
+                batch._drafts_next, batch._last_step = False, None
         before, start = sum(row.generated for row in rows), time.perf_counter()
         self._step(ahead=ahead)
         if len(rows) == self._rows and rows is batch.rows and ahead and at >= SKIPPED_STEPS:

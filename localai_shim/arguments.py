@@ -93,7 +93,7 @@ def check_arguments(cls: type, given: Mapping[str, object]) -> None:
 
 
 def check_options(function: str, given: Mapping[str, object]) -> None:
-    """Refuse what is no option of a local model.
+    """Refuse what is not an option of a local model.
 
     Args:
         function: what got them.

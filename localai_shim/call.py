@@ -1,4 +1,4 @@
-"""One request on its way: which endpoint and engine serve it, and what its failures become."""
+"""One request: finds the endpoint and the engine that serve it, and turns failures into the SDK's exceptions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SUPPORTED = "chat.completions, responses, conversations, completions, embedding
 
 
 class Call:
-    """What one request needs before it waits for anything; shared by both clients."""
+    """One request up to the point where it waits; both clients share it."""
 
     def __init__(self, client: sdk.Client, runtime: Runtime, options: sdk.RequestOptions) -> None:
         self.client, self.runtime, self._options = client, runtime, options
@@ -130,7 +130,7 @@ class Call:
         return self._generation.is_light(self.body, self.runtime.served(engine))
 
     def ended(self, error: BaseException | None = None) -> None:
-        """The request has ended: tell those who observe it. Only the first time counts."""
+        """Report the end of the request to its observers. Only the first call counts."""
         if self._observation is not None:
             self._observation.end(None if error is None else self._failure(error))
 
@@ -249,7 +249,7 @@ def _request_error(error: Exception) -> RequestError:
     if isinstance(error, QueueFullError):
         return TooManyRequests(f"{error}.")
     if isinstance(error, TooManyRowsError):
-        return BadRequest(f"Invalid 'n': {error}.", param="n", code="invalid_value")
+        return BadRequest.invalid("n", f"Invalid 'n': {error}.")
     if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
         return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
     if isinstance(error, EngineError | StoreError):

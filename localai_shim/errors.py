@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 _TYPE_NAMES: dict[type, str] = {
@@ -53,6 +53,16 @@ class BadRequest(RequestError):
         return cls(text.replace("instead instead", "instead"), param=param, code="invalid_type")
 
     @classmethod
+    def invalid(cls, param: str, message: str) -> BadRequest:
+        """A value that the field cannot have."""
+        return cls(message, param=param, code="invalid_value")
+
+    @classmethod
+    def unknown_value(cls, param: str, value: object, options: Collection[str]) -> BadRequest:
+        """A value that is not among the few that the field can have."""
+        return cls.invalid(param, f"Invalid value: {value!r}. Supported values are: {listed(options)}.")
+
+    @classmethod
     def missing(cls, param: str) -> BadRequest:
         """A field that must be there."""
         return cls(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
@@ -101,3 +111,11 @@ class TooManyRequests(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, None, "rate_limit_exceeded", 429, "requests")
+
+
+def listed(options: Collection[str]) -> str:
+    """'a', 'b', and 'c'."""
+    quoted = [f"'{option}'" for option in options]
+    if len(quoted) < 3:
+        return " and ".join(quoted)
+    return ", ".join(quoted[:-1]) + f", and {quoted[-1]}"

@@ -1,4 +1,4 @@
-"""What a client and its copies keep beyond their engines: what is stored, and what runs without its caller."""
+"""What a client and its copies share beside their engines: the store, background responses and batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kept:
             return self._batches[0]
 
     def stop(self) -> None:
-        """Stop what runs, without waiting; the store closes when the last of them lets it go."""
+        """Stop what runs, without waiting; the store closes with its last holder."""
         for batches in self._batches:
             batches.stop()
         self.background.stop()

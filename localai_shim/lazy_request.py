@@ -1,4 +1,4 @@
-"""The request that a raw response shows, where what was asked holds pictures that are no JSON."""
+"""The request that a raw response shows, where what was asked holds pictures that are not JSON."""
 
 from __future__ import annotations
 

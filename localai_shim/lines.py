@@ -105,7 +105,7 @@ def answer_lines(
         on_progress: called after each answer with the number of lines that were answered and that failed so far.
 
     Yields:
-        The lines of the output file, in whatever order they end. What is no request is answered with an `error`.
+        The lines of the output file, in whatever order they end. What is not a request is answered with an `error`.
 
     Raises:
         EngineClosedError: the client was closed meanwhile.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import openai
 from lm_eval import utils
-from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
@@ -19,9 +19,12 @@ from tqdm.asyncio import tqdm_asyncio
 from .client import AsyncLocalOpenAI
 from .types import Json
 
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
 CONCURRENT_REQUESTS = 128
-_MOST_STOPS = 4  # that a request may have
-_USUAL_LENGTH = 2048  # of models that do not say how long their context is
+_MAX_STOP_STRINGS = 4  # that a request may have
+_DEFAULT_CONTEXT_TOKENS = 2048  # of models that do not say how long their context is
 
 
 @register_model("localai")
@@ -54,7 +57,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
             tokenizer=tokenizer or found.root,
             tokenizer_backend="huggingface",
             num_concurrent=max(2, int(num_concurrent)),  # for one the harness has other code, which posts by itself
-            max_length=int(max_length or found.context_length or _USUAL_LENGTH),
+            max_length=int(max_length or found.context_length or _DEFAULT_CONTEXT_TOKENS),
             **more,
         )
 
@@ -123,11 +126,11 @@ class _Response:
     async def __aenter__(self) -> _Response:
         stop = self._payload.get("stop")
         stops: list[str] = stop if isinstance(stop, list) else []
-        body = {**self._payload, "stop": stops[:_MOST_STOPS]} if stops else self._payload
+        body = {**self._payload, "stop": stops[:_MAX_STOP_STRINGS]} if stops else self._payload
         answer = await self._client.post("/completions", cast_to=openai.types.Completion, body=body)
         made: Json = answer.to_dict(mode="json")
         for choice in made["choices"]:
-            choice["text"] = _cut(choice["text"], stops[_MOST_STOPS:])
+            choice["text"] = _cut(choice["text"], stops[_MAX_STOP_STRINGS:])
         self._answer = made
         return self
 

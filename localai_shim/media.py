@@ -77,7 +77,7 @@ def modalities(kinds: Collection[MediaKind]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MediaRules:
-    """Where media may come from, as the client was told."""
+    """Where a client's requests may take media from."""
 
     remote: bool = False
     """http(s) URLs may be fetched."""

@@ -1,4 +1,4 @@
-"""Who wants to know of requests: each observer is told once of each, when it has ended."""
+"""Observers of requests: each is called once per request, when it has ended."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Observation:
             prepared.run.ended_with = self.end
 
     def answered(self) -> None:
-        """A whole answer was given; that may be one which goes on in the background."""
+        """A whole answer was returned. Its response may still run in the background."""
         if not self._in_background:
             self.end(None)
 

@@ -1,4 +1,4 @@
-"""The clients' own arguments: each is one field here, with what it does and which values it takes.
+"""The clients' own arguments. Each is one field here: what it does, and the values that it takes.
 
 Signatures, docstrings, the table in docs/parameters.md and the checks follow from these; engines and loaders get them
 as they are. None stands for an option's default.
@@ -14,7 +14,7 @@ from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
-KEEP_ALIVE = 60.0
+KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
@@ -184,7 +184,7 @@ class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
         Option(
             "Seconds for which the model stays loaded after its last client closed (60 by default); -1 keeps it until "
             "the process ends.",
-            KEEP_ALIVE,
+            KEEP_ALIVE_SECONDS,
         ),
     ]
 
@@ -225,7 +225,7 @@ def media_rules(given: LocalOptions) -> MediaRules:
     """Where a client's requests may take media from.
 
     Raises:
-        FileNotFoundError: `allow_local_files` is no folder.
+        FileNotFoundError: `allow_local_files` is not a folder.
     """
     folder = given.get("allow_local_files")
     if folder is not None:
@@ -268,7 +268,7 @@ def _check_option(name: str, value: Any) -> None:
 
 
 def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is no number, NaN included.
+    """Refuse what is not a number, NaN included.
 
     Args:
         name: of the argument.

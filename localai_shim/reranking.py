@@ -94,7 +94,7 @@ def rerank(
         truncate: cut documents that are too long, instead of failing.
 
     Raises:
-        openai.BadRequestError: the model is no reranker, an argument is wrong, or a document is too long.
+        openai.BadRequestError: the model is not a reranker, an argument is wrong, or a document is too long.
 
     Example:
         >>> from localai_shim import rerank

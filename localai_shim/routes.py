@@ -54,7 +54,7 @@ def are_loaded() -> bool:
 
 
 def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None:
-    """What serves a request, and the ids in its path; None if there is no such endpoint."""
+    """The endpoint that serves a request, and the ids in its path; None if there is no such endpoint."""
     for route in _routes():
         match = re.fullmatch(route.path, path) if route.method == method else None
         if match is not None:
@@ -65,10 +65,11 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from .endpoints import completions, embeddings, files, rerank
+    from .endpoints import embeddings, files, rerank
     from .endpoints.batches import stored as batches
     from .endpoints.chat import create as chat
     from .endpoints.chat import stored as stored_chat
+    from .endpoints.completions import create as completions
     from .endpoints.items import conversations
     from .endpoints.responses import counts
     from .endpoints.responses import create as responses

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .endpoints.readings import Readings
 from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules
-from .options import KEEP_ALIVE, LocalOptions, ModelPath, check_number, media_rules, model_options
+from .options import KEEP_ALIVE_SECONDS, LocalOptions, ModelPath, check_number, media_rules, model_options
 from .sources import Source, resolve_path
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
-    """What serves a new client, with its file open and its model being loaded.
+    """Make a client's runtime: its store's file is open, and its model begins to load.
 
     Raises:
         BackendMissingError: MLX has no back end.
@@ -45,7 +45,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     models, engine = given.get("models"), given.get("engine")
     if sum(x is not None for x in (model, models, engine)) > 1:
         raise ValueError("pass one of `model`, `models` and `engine`")
-    keep_alive, store = given.get("keep_alive", KEEP_ALIVE), given.get("store")
+    keep_alive, store = given.get("keep_alive", KEEP_ALIVE_SECONDS), given.get("store")
     check_number("keep_alive", keep_alive)
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
@@ -159,7 +159,7 @@ def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
 
 
 def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
-    """Give an engine back; after the last one that held it, it ends or stays for `keep_alive` seconds.
+    """Release an engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
 
     No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
     """
@@ -216,7 +216,7 @@ def _start(source: Source) -> Engine[Servable]:
 
 
 def _forget_engines() -> None:
-    """In a forked child the parent's engines have no thread; what asks for one of them is told so by the engine."""
+    """Renew the locks in a forked child. Its parent's engines have no thread there, and refuse requests."""
     global _lock, _served_lock
     _lock, _served_lock = threading.RLock(), threading.Lock()
     for shared in _shared.values():
@@ -244,7 +244,7 @@ class Runtime:
         *,
         only: bool = False,
         engine: EngineLike | None = None,
-        keep_alive: float = KEEP_ALIVE,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
         store_path: str | None = None,
         rules: MediaRules = NO_SOURCES,
     ) -> None:

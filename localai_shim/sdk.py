@@ -1,4 +1,4 @@
-"""What we need of the SDK beyond its public names, in one place; tests/test_sdk.py fails loudly when it moves.
+"""All private names of the SDK that we use, in one place; tests/test_sdk.py fails loudly when one moves.
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
 `_maybe_override_cast_to`, `_build_request`, `_validate_headers`, `_make_status_error_from_response`, `_should_retry`,
@@ -159,7 +159,7 @@ def newer_argument(client: Client, path: str, name: str | None) -> str:
 
 
 class LocalResponse(httpx.Response):
-    """A whole answer: its JSON for who looks at the response, and the object that it came from.
+    """A whole answer: the object, and its JSON for code that reads the response itself.
 
     It is open until it is read if the request asks for the response as a stream. Where the SDK would make the same
     object of the JSON again, that is made only for who looks.
@@ -322,7 +322,7 @@ def refuse(request: httpx.Request) -> NoReturn:
 
 
 class LocalHttpClient(httpx.Client):
-    """Stands where the SDK keeps its http client; copies of an OpenAI client share it and what is behind it.
+    """Takes the place of the SDK's http client. Copies of an OpenAI client share it, with the models behind it.
 
     Building it makes no SSL context, which takes about 20 ms.
 
@@ -387,7 +387,7 @@ def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
 
 
 def with_body_field(options: RequestOptions, name: str, value: object) -> RequestOptions:
-    """A request's options with one more field in the body, unless it has one or is no object."""
+    """A request's options with one more field in the body, unless it has one or is not an object."""
     if options.method.lower() != "post" or not isinstance(options.json_data, dict) or name in options.json_data:
         return options
     made = options.model_copy()
@@ -411,7 +411,7 @@ def seconds(client: Client, options: RequestOptions) -> float | None:
     try:
         return read_seconds(timeout)
     except ValueError as error:
-        raise BadRequest(str(error), param="timeout", code="invalid_value") from None
+        raise BadRequest.invalid("timeout", str(error)) from None
 
 
 def timeout_of(foreign: httpx.Client | httpx.AsyncClient | None) -> httpx.Timeout | float:

@@ -47,7 +47,7 @@ def resolve_path(model: ModelPath | None) -> str:
     path = Path(text).expanduser()
     if path.exists():
         if not (path / "config.json").exists():
-            raise ModelLoadError(f"'{text}' is no model: it has no config.json.", missing=True)
+            raise ModelLoadError(f"'{text}' is not a model: it has no config.json.", missing=True)
         return str(path.resolve())
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
         raise ModelLoadError(f"There is no folder '{text}'.", missing=True)

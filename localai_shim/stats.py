@@ -20,7 +20,7 @@ _NOTHING = Percentiles()
 
 
 class DraftCounts(NamedTuple):
-    """Tokens that were guessed and run, and those of them that were right."""
+    """Draft tokens that were run, and how many of them were accepted."""
 
     drafted: int = 0
     accepted: int = 0
@@ -62,7 +62,7 @@ class RowTimings:
     """The engine's steps, and rows times steps, when it joined."""
 
     def join(self, now: float, steps: tuple[int, int]) -> None:
-        """Take note that the row joins the batch. One that was preempted does so again."""
+        """Note when the row joins the batch; only the first time counts for a preempted row."""
         if self.prefilled is None:
             self.prefilled, self._steps = now, steps
 

@@ -98,7 +98,7 @@ def is_wrapped(request: object) -> bool:
 
 
 def without_retries(options: sdk.RequestOptions) -> sdk.RequestOptions:
-    """As these, for a request that fails for good."""
+    """A copy of the options, without retries."""
     made = options.model_copy()
     made.max_retries = 0
     return made
@@ -106,7 +106,7 @@ def without_retries(options: sdk.RequestOptions) -> sdk.RequestOptions:
 
 @functools.cache
 def stock_client(asynchronous: bool) -> sdk.Client:
-    """A client of the SDK's own that can send nothing, for what only its methods know."""
+    """A stock client of the SDK that cannot send, to call its methods on."""
     made: Any = object.__new__(openai.AsyncOpenAI if asynchronous else openai.OpenAI)  # no hook in __init__ sees it
     made._client = (httpx.AsyncClient if asynchronous else httpx.Client)(transport=sdk._Refuse())
     return cast(sdk.Client, made)

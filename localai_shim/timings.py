@@ -1,4 +1,4 @@
-"""What a request took, of what the engine says of its rows, and what observers of requests are told."""
+"""Timings of a request, made of those of its rows, and what observers of requests are given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestTimings:
-    """One request with all of its rows. Times are seconds, as `time.monotonic` says; None: it did not come to that."""
+    """Timings of one request with all of its rows. Seconds of `time.monotonic`; None: that stage was not reached."""
 
     started: float
     """The client was called."""
@@ -48,12 +48,12 @@ class RequestTimings:
 
     @property
     def queue_seconds(self) -> float | None:
-        """Waiting for its turn."""
+        """Seconds in the queue."""
         return _between(self.queued, self.begun)
 
     @property
     def prefill_seconds(self) -> float | None:
-        """Running its prompt, beside others."""
+        """Seconds in which its prompt was prefilled, beside other work."""
         return _between(self.begun, self.prefilled)
 
     @property
@@ -91,7 +91,7 @@ Observer = Callable[[Served], None]
 
 
 def measure(requests: Sequence[GenerationRequest] | EmbeddingRequest, started: float, ended: float) -> RequestTimings:
-    """What a request with these rows, or texts, took, which may still run: its client gave them up then."""
+    """The timings of a request, of those of its rows or texts. Rows may still run where the client gave up."""
     if isinstance(requests, EmbeddingRequest):
         times, tokens = requests.timings, sum(map(len, requests.texts))
         return RequestTimings(started, ended, times.queued, times.begun, finished=times.finished, input_tokens=tokens)

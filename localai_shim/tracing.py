@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of requests: a span of what the engine did, and a server's metrics.
+"""Reports requests to OpenTelemetry: a span of the engine's work, and a server's metrics.
 
 Names are those of the semantic conventions for generative AI, where these have one, and `localai_shim.` otherwise.
 Imported only where the program has imported OpenTelemetry. Nothing is exported but through the providers that it set.
@@ -65,7 +65,7 @@ MadeT = TypeVar("MadeT")
 
 
 def observer(method: str, path: str) -> Observer | None:
-    """What is to be told of a request that begins now, under the caller's current span; None: nobody wants to know."""
+    """An observer for a request that begins now, under the caller's span; None: nobody collects spans or metrics."""
     if method != "post" or path not in OPERATIONS or _is_disabled():
         return None
     here = context.get_current()
@@ -240,7 +240,7 @@ class _Instruments(NamedTuple):
     tokens: metrics.Counter
 
     def record(self, served: Served, here: context.Context) -> None:
-        """Record a request that has ended; `here` has its span, which measurements may refer to."""
+        """Record a request that has ended; `here` holds its span, for exemplars."""
         timings = served.timings
         _note_engine(served.engine)
         labels: Attributes = {"gen_ai.operation.name": OPERATIONS[served.path], "gen_ai.provider.name": PROVIDER}

@@ -99,7 +99,7 @@ class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
 
 
 def _sent(response: httpx.Response, request: httpx.Request) -> httpx.Response:
-    """A response as it comes from a transport: nobody has read it."""
+    """A response as a transport returns it: its body is still to be read."""
     stream = httpx.ByteStream(response.content)
     return httpx.Response(response.status_code, headers=response.headers, stream=stream, request=request)
 

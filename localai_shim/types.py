@@ -139,7 +139,7 @@ class GrammarConstraint(Protocol):
 
     @property
     def idle(self) -> bool:
-        """It allows every token from here on, whatever the output."""
+        """It allows every token from here on, whatever is generated."""
         ...
 
     @property
@@ -189,7 +189,7 @@ class GenerationRequest:
 
 
 class EmbeddingRequest:
-    """Texts that one request wants vectors of. Its one event is a `Token` that ends it; the id means nothing.
+    """A request for vectors of texts. It gets one event, a `Token` that ends it; the token's id means nothing.
 
     Args:
         texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
@@ -227,7 +227,7 @@ class Token(NamedTuple):
     finish_reason: FinishReason | None = None
     """Set on a row's last token."""
     is_eos: bool = False
-    """The token marks the end of a sequence and is no part of the text, also where the row goes on."""
+    """The token marks the end of a sequence and is not part of the text, also where the row goes on."""
 
 
 class Failure(NamedTuple):
@@ -362,7 +362,7 @@ class LoadedModel(Protocol):
 
     @property
     def text(self) -> Any:
-        """What makes prompts for it: see `prompt.template.Tokenizing`."""
+        """Makes its prompts: see `prompt.template.Tokenizing`."""
         ...
 
 
@@ -427,7 +427,7 @@ class ModelLoadError(EngineError):
 
 
 def release_frames(error: BaseException) -> None:
-    """Let go of what the functions held that an exception, and those that led to it, came through.
+    """Clear the local variables of the frames in the tracebacks of an exception and of its causes.
 
     Who keeps the exception would keep a model's weights otherwise. Tracebacks still say which lines it were.
     """
@@ -443,7 +443,7 @@ def release_frames(error: BaseException) -> None:
 
 
 class RowError(EngineError):
-    """One row failed; its neighbours went on."""
+    """One row failed. The other rows of its batch went on."""
 
 
 class BackendMissingError(ImportError):

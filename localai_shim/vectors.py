@@ -18,7 +18,7 @@ class Embedding:
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     """What is put before texts, by name: `query`, `document`, ..."""
     default_prompt: str | None = None
-    """The name of the one that is put before texts of which nothing is said."""
+    """The name of the prompt that is put before texts where the request names none."""
     pools_prompt: bool = True
     """The prompt's tokens are pooled with the text's."""
 

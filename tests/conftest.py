@@ -300,3 +300,23 @@ def _what_was_imported_since_stays_as_well() -> Iterator[None]:
     if len(gc.get_objects()) > MOST_OBJECTS:
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture
+def without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is let go of goes by reference counts alone, as long as the test runs."""
+    gc.collect()
+    gc.disable()
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
+    yield
+    monkeypatch.undo()
+    gc.enable()
+
+
+def without_generated(made: Any, *names: str) -> Any:
+    """An answer, or some of its fields, without ids, times and fields of these names."""
+    fields = made.to_dict() if isinstance(made, openai.BaseModel) else made
+    if isinstance(fields, dict):
+        generated = ("id", "created", "created_at", "completed_at", "item_id", "call_id", *names)
+        return {key: without_generated(value, *names) for key, value in fields.items() if key not in generated}
+    return [without_generated(each, *names) for each in fields] if isinstance(fields, list) else fields

@@ -13,10 +13,15 @@ MAX_POSITIONS = 128
 """Tokens that encoders with learnt positions take."""
 
 
-def _save(folder: Path, tokenizer: Any, **special: Any) -> int:
+def _save(folder: Path, tokenizer: Any, special: str, length: int, *, types: bool = False, **more: Any) -> int:
+    """Write a tokenizer whose special tokens are `name=token`, of texts of at most so many tokens."""
     from transformers import PreTrainedTokenizerFast
 
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    inputs = ["input_ids", *["token_type_ids"] * types, "attention_mask"]
+    tokens = {f"{name}_token": token for name, token in (pair.split("=") for pair in special.split())}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=length, model_input_names=inputs, **tokens, **more
+    )
     fast.save_pretrained(folder)
     return len(fast)
 
@@ -41,17 +46,7 @@ def _word_pieces(folder: Path) -> int:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     _around(tokenizer, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
-    return _save(
-        folder,
-        tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=MAX_POSITIONS,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "pad=[PAD] unk=[UNK] cls=[CLS] sep=[SEP] mask=[MASK]", MAX_POSITIONS, types=True)
 
 
 def _bytes(names: Sequence[str]) -> Any:
@@ -78,47 +73,21 @@ def _modern(folder: Path) -> int:
     names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
     tokenizer = _bytes(names)
     _around(tokenizer, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ["[CLS]", "[SEP]"])
-    return _save(
-        folder,
-        tokenizer,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token="[MASK]",
-        model_max_length=MAX_POSITIONS,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "unk=[UNK] cls=[CLS] sep=[SEP] pad=[PAD] mask=[MASK]", MAX_POSITIONS)
 
 
 def _qwen(folder: Path) -> int:
     """As Qwen3-Embedding's, which appends <|endoftext|>; a chat template's text has no token appended."""
     tokenizer = _bytes(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"])
     _around(tokenizer, "$A <|endoftext|>", "$A $B <|endoftext|>", ["<|endoftext|>"])
-    return _save(
-        folder,
-        tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        model_max_length=512,
-        padding_side="left",
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "eos=<|im_end|> pad=<|endoftext|>", 512, padding_side="left")
 
 
 def _begun(folder: Path) -> int:
     """As Llama's: a token for the beginning."""
     tokenizer = _bytes(["<pad>", "<|startoftext|>", "<|im_end|>"])
     _around(tokenizer, "<|startoftext|> $A", "<|startoftext|> $A $B", ["<|startoftext|>"])
-    return _save(
-        folder,
-        tokenizer,
-        bos_token="<|startoftext|>",
-        eos_token="<|im_end|>",
-        pad_token="<pad>",
-        model_max_length=512,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "bos=<|startoftext|> eos=<|im_end|> pad=<pad>", 512)
 
 
 def _pieces(folder: Path) -> int:
@@ -134,19 +103,7 @@ def _pieces(folder: Path) -> int:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     _around(tokenizer, "<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
-    return _save(
-        folder,
-        tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-        mask_token="<mask>",
-        model_max_length=MAX_POSITIONS,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "bos=<s> eos=</s> cls=<s> sep=</s> unk=<unk> pad=<pad> mask=<mask>", MAX_POSITIONS)
 
 
 def _gemma(folder: Path) -> int:
@@ -157,16 +114,7 @@ def _gemma(folder: Path) -> int:
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>", "<pad>"])
     _around(tokenizer, "<s> $A </s>", "<s> $A $B </s>", ["<s>", "</s>"])
-    return _save(
-        folder,
-        tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-        model_max_length=512,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _save(folder, tokenizer, "bos=<s> eos=</s> unk=<unk> pad=<pad>", 512)
 
 
 TOKENIZERS: dict[str, Callable[[Path], int]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ import trio
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.heartbeat import stays_free
+from tests.threads import in_threads
 from tests.tiny import tiny
 
 
@@ -89,11 +89,7 @@ def test_many_threads_share_one_sync_client(path: str, expected: list[str]) -> N
                 text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
             answers.put((i, text))
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, range(16))
     assert sorted(answers.get_nowait() for _ in range(16)) == list(enumerate(expected[:16]))
 
 
@@ -106,11 +102,7 @@ def test_one_async_client_serves_several_event_loops_in_turn_and_at_once(path: s
     def work(i: int) -> None:
         texts[i] = trio.run(streamed, client, i) if i == 3 else asyncio.run(streamed(client, i))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(2, 6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(2, 6))
     assert [texts[i] for i in range(2, 6)] == expected[2:6]
 
 

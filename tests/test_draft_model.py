@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +102,7 @@ def test_an_id_that_is_none_is_not_found(monkeypatch: pytest.MonkeyPatch) -> Non
         client.chat.completions.create(**ASK)
 
 
-@pytest.fixture
-def _without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    monkeypatch.setattr(gc, "collect", lambda *_: 0)
-    yield
-    monkeypatch.undo()
-    gc.enable()
-
-
-@pytest.mark.usefixtures("_without_the_garbage_collector")
+@pytest.mark.usefixtures("without_the_garbage_collector")
 def test_another_vocabulary_is_refused_with_the_tokens_that_differ_and_mended_folders_are_tried(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "other", "qwen3", vocab_size=390)
     before = mx.get_active_memory()
@@ -130,7 +118,7 @@ def test_another_vocabulary_is_refused_with_the_tokens_that_differ_and_mended_fo
         client.chat.completions.create(**ASK)
 
 
-@pytest.mark.usefixtures("_without_the_garbage_collector", "_always")
+@pytest.mark.usefixtures("without_the_garbage_collector", "_always")
 def test_rounds_of_loading_and_closing_leave_no_memory_behind(pair: tuple[Path, Path]) -> None:
     large, small = pair
     before = mx.get_active_memory()

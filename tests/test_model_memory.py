@@ -5,10 +5,9 @@ MLX's memory is invisible to Python's garbage collector, which runs seldom: noth
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tests.engine.harness import Running, engine_for, eventually, request
 from tests.samples import only
 from tests.tiny import make_model, tiny
 
+pytestmark = pytest.mark.usefixtures("without_the_garbage_collector")
 ROUNDS = 10
 SLACK = 4096  # bytes: random states and the like
 MESSAGES: Any = [{"role": "user", "content": "Hello there"}]
@@ -57,16 +57,6 @@ def builtin_copy(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("builtin") / "model"
     shutil.copytree(sources.builtin_path(), folder)
     return str(folder)
-
-
-@pytest.fixture(autouse=True)
-def _without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    monkeypatch.setattr(gc, "collect", lambda *_: 0)
-    yield
-    monkeypatch.undo()
-    gc.enable()
 
 
 def weights(path: str) -> int:

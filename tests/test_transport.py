@@ -22,7 +22,7 @@ from localai_shim.options import OWN
 from localai_shim.testing import Reply, ScriptedEngine, rate_limit, scripted
 from localai_shim.types import QueueFullError, RowError
 from tests.bodies import check_body
-from tests.conftest import MESSAGES
+from tests.conftest import MESSAGES, without_generated
 from tests.engine.harness import eventually
 from tests.scripts import run
 from tests.tiny import tiny
@@ -77,11 +77,7 @@ async def async_stock(engine: ScriptedEngine) -> AsyncIterator[openai.AsyncOpenA
 
 def same(made: Any) -> Any:
     """An answer without what differs from one to the next."""
-    fields = made.to_dict() if isinstance(made, openai.BaseModel) else made
-    if isinstance(fields, dict):
-        generated = ("id", "created", "created_at", "completed_at", "item_id", "call_id", "obfuscation")
-        return {key: same(value) for key, value in fields.items() if key not in generated}
-    return [same(each) for each in fields] if isinstance(fields, list) else fields
+    return without_generated(made, "obfuscation")
 
 
 def said(chunks: Any) -> str:

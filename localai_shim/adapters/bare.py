@@ -14,7 +14,7 @@ from .text import TextModel
 TEXT = "The quick brown fox jumps over the lazy dog, and two or three others watch it from behind the old fence."
 PROMPT_TOKENS = 8
 _async_eval: Callable[..., None] = mx.async_eval
-WARM_UP_STEPS, MOST_STEPS = 4, 256
+WARM_UP_STEPS, MAX_STEPS = 4, 256
 
 
 def bare_rate(model: TextModel, rows: int, seconds: float) -> float | None:
@@ -30,7 +30,7 @@ def bare_rate(model: TextModel, rows: int, seconds: float) -> float | None:
     except AttributeError:  # a cache without `merge`
         return None
     tokens, took = _decode(model, tokens, cache, WARM_UP_STEPS)
-    steps = min(MOST_STEPS, max(WARM_UP_STEPS, int(seconds * WARM_UP_STEPS / took)))
+    steps = min(MAX_STEPS, max(WARM_UP_STEPS, int(seconds * WARM_UP_STEPS / took)))
     return rows * steps / _decode(model, tokens, cache, steps)[1]
 
 

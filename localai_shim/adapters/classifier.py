@@ -57,7 +57,7 @@ class ClassifierModel(EncoderModel):
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config.
 
         Raises:
-            ModelLoadError: it is no reranker.
+            ModelLoadError: it is not a reranker.
         """
         from mlx_lm.utils import load_tokenizer
         from mlx_vlm.encoder_loader import load_encoder_model

@@ -1,4 +1,4 @@
-"""MLX's memory settings, which are the process's: set to what all its engines need together.
+"""MLX's memory limits. They belong to the process, and are set to what all its engines need together.
 
 They are changed, and free buffers are given back, only while no engine has an evaluation in flight: Metal's wired
 limit must not change during one, and the CPU back end would wait for it and hold the GIL meanwhile.
@@ -94,7 +94,7 @@ class DeviceMemory:
             self._working.add(engine)
 
     def leave(self, engine: Hashable) -> None:
-        """Remove an engine that has released its model; the last one restores what was before the first."""
+        """Remove an engine that has released its model. After the last one, limits are as before the first."""
         self._mlx.synchronize()
         with self._lock:
             self._working.discard(engine)

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: fetching one, and those that are in its cache on this machine."""
+"""The Hugging Face hub: fetches a model, and lists those in the cache on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a checkpoint as what it is: a model of text through mlx-lm; one that sees, hears or embeds through mlx-vlm."""
+"""Loads a checkpoint: text models through mlx-lm; those that see, hear, embed or classify through mlx-vlm."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from .contents import UPSTREAMS, LayerCache, Quantised, RowCache, Upstream
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
-    """A `KVCache` that stores keys and values quantised, and gives the model what is left of them after that.
+    """A `KVCache` that stores keys and values quantised, and returns them dequantised.
 
     mlx-lm's `QuantizedKVCache` computes attention over packed keys by matrix products that hold all scores at once:
     good for one token, where slots do the same, and not for a long prompt. Here each layer is unpacked for its

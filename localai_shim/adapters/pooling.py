@@ -43,7 +43,7 @@ class Encoder:
 
     @property
     def embedding(self) -> Embedding:
-        """What endpoints know of it. Nothing is computed."""
+        """Its description for the endpoints. Nothing is computed."""
         files = self._head.files
         default = files.default_prompt if files.default_prompt in files.prompts else None
         return Embedding(self([[0]]).shape[-1], None, files.prompts, default, files.include_prompt)
@@ -125,7 +125,7 @@ def _pool(hidden: mx.array, counted: mx.array, lengths: mx.array, mode: str) -> 
     weights = counted.astype(mx.float32)
     if mode == "weightedmean":
         weights = weights * mx.arange(1, hidden.shape[1] + 1)
-    # Padding counts 0, and may be no number: models may leave anything there.
+    # Padding counts 0, and may be NaN: models may leave anything there.
     total = (mx.where(counted[:, :, None], hidden, 0) * weights[:, :, None]).sum(axis=1)
     size = weights.sum(axis=1, keepdims=True)
     return total / (mx.sqrt(size) if mode == "mean_sqrt_len_tokens" else size)

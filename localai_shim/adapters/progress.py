@@ -62,7 +62,7 @@ def shows_bars(progress: bool | None = None) -> bool:
 
 
 def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
-    """Log what is loaded, where no bar shows it."""
+    """Log what is being loaded, unless a bar shows it."""
     if shows_bars(progress):
         return
     folder = Path(path_or_id)

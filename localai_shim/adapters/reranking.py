@@ -34,7 +34,7 @@ def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
 
 
 def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWrapper, config: Json) -> Judge | None:
-    """What scores by a decoder; None where it is of no kind that was trained to.
+    """A `Judge` for a decoder; None if it is not of a kind that was trained to rerank.
 
     Args:
         model: of mlx-lm.
@@ -117,11 +117,11 @@ class PairTokenizer:
         """See `Reranking.encode`. The query is tokenised once."""
         asked = query if self._ask is None else self._ask(query, instruction)
         before = self._begin + self._spelt(asked) + self._between
-        room = None if most is None else max(0, most - len(before) - len(self._end))
+        remaining = None if most is None else max(0, most - len(before) - len(self._end))
         texts = [self._lead + text for text in documents]
         plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
         ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]
-        return [before + each[:room] + self._end for each in ids]
+        return [before + each[:remaining] + self._end for each in ids]
 
     def _spelt(self, text: str) -> list[int]:
         """The tokens of a text that may spell control tokens: it is cut behind the first letter of each."""

@@ -265,7 +265,7 @@ class TextModel:
 
 def _refuse_media(step: StepInput) -> None:
     if step.media or (step.state is not None and any(state is not None for state in step.state)):
-        raise ValueError("a model of text reads no media and keeps nothing of a row beside its caches")
+        raise ValueError("a text model takes neither media nor row states")
 
 
 def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -431,7 +431,7 @@ def _quantised(options: LoadOptions) -> Quantised | None:
 def fingerprint(
     config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
 ) -> str:
-    """What changes with a checkpoint, its options and whatever computes it."""
+    """A short hash of the checkpoint, its options, the back end and the libraries' versions."""
     import mlx.core as mx
 
     kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]

@@ -16,7 +16,7 @@ from .vision_processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
     from mlx import nn
-    from transformers import PretrainedConfig, ProcessorMixin
+    from transformers import ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
@@ -200,7 +200,7 @@ def _text(processor: ProcessorMixin, name: str) -> str:
     return f"<{name.removesuffix('_token')}>"
 
 
-def _ids(config: PretrainedConfig, processor: ProcessorMixin, kind: MediaKind) -> tuple[int, ...]:
+def _ids(config: object, processor: ProcessorMixin, kind: MediaKind) -> tuple[int, ...]:
     names = (f"{kind}_token_id", f"{kind}_token_index")
     found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
     return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))

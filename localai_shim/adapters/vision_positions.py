@@ -36,7 +36,7 @@ class RowPositions:
 
 
 def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:
-    """What the model's own code makes of a prompt; it keeps nothing of it.
+    """The positions that the model's own code computes for a prompt; the model keeps nothing of it.
 
     Args:
         language: mlx-vlm's `LanguageModel`, which has a `get_rope_index`.

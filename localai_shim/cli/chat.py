@@ -118,7 +118,7 @@ class Chat:
         self._pictures: list[Path] = []
 
     def say(self, text: str, style: str | None = "dim") -> None:
-        """Show something that is no answer, where a person looks."""
+        """Show something that is not an answer, where a person looks."""
         if self._console.is_terminal:
             write(self._console, text, style)
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletionMessageParam
+    import openai
+    from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
     from ..client import AsyncLocalOpenAI
     from ..options import LocalOptions
 
 BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
 WARM_UP_TOKENS = 2
-FEWEST_TOKENS, MOST_TOKENS = 8, 256  # per stream
+MIN_TOKENS, MAX_TOKENS = 8, 256  # per stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ async def _level(client: AsyncLocalOpenAI, count: int, bare: float | None, secon
     began = time.perf_counter()
     await _streams(client, count, WARM_UP_TOKENS)
     step = (time.perf_counter() - began) / WARM_UP_TOKENS if bare is None else count / bare
-    runs = await _streams(client, count, min(MOST_TOKENS, max(FEWEST_TOKENS, int(seconds / step))))
+    runs = await _streams(client, count, min(MAX_TOKENS, max(MIN_TOKENS, int(seconds / step))))
     return Level(count, median(run.first_seconds for run in runs), _rate(runs), bare)
 
 
@@ -120,22 +121,28 @@ async def _stream(client: AsyncLocalOpenAI, index: int, tokens: int) -> _Run:
     question: list[ChatCompletionMessageParam] = [
         {"role": "user", "content": f"{index}: tell me a long story about {index + 2} foxes."}
     ]
-    stream = await client.chat.completions.create(
-        model="bench",
-        messages=question,
-        max_tokens=tokens,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    )
-    async for chunk in stream:
+    async for chunk in await greedy_stream(client, question, tokens):
         if chunk.choices and (chunk.choices[0].delta.content or getattr(chunk.choices[0].delta, "reasoning", None)):
             run.times.append(time.perf_counter())
         elif chunk.usage is not None:
             run.tokens = chunk.usage.completion_tokens
     run.times = run.times or [time.perf_counter()]  # a model may say nothing but ends of sequence
     return run
+
+
+async def greedy_stream(
+    client: openai.AsyncOpenAI, messages: list[ChatCompletionMessageParam], tokens: int, **fields: object
+) -> openai.AsyncStream[ChatCompletionChunk]:
+    """One chat completion of exactly so many tokens, with its usage; `fields` are those beyond OpenAI's."""
+    return await client.chat.completions.create(
+        model="bench",
+        messages=messages,
+        max_tokens=tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True, **fields},
+    )
 
 
 def _rate(runs: Sequence[_Run]) -> float:

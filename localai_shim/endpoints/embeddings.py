@@ -10,15 +10,15 @@ from openai.types import CreateEmbeddingResponse
 from openai.types import Embedding as Vector
 from openai.types.create_embedding_response import Usage
 
-from ..errors import BadRequest
+from ..errors import BadRequest, listed
 from ..prompt.messages import encodable
 from ..types import EmbeddingRequest, Token
 from ..vectors import Embedding
 from .assembler import Assembler
-from .fields import Fields, listed
+from .fields import Fields
 from .foreign_tokens import as_texts
 from .prepared import Prepared
-from .request_fields import ServedModel
+from .request_fields import ServedModel, read_priority
 from .token_fields import token_id
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    embedding = model.embedding
+    embedding, fields = model.embedding, Fields(body)
     assert embedding is not None
-    fields = Fields(body)
     name = fields.string("model")
     fields.string("user")
     texts = as_texts(_read_texts(fields.require("input")), name)
@@ -48,7 +47,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     dimensions = _read_dimensions(fields, embedding)
     format: Format = "base64" if fields.choice("encoding_format", ("float", "base64")) == "base64" else "float"
     cut = fields.boolean("truncate") or False
-    priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
+    priority = read_priority(fields)
     fields.finish()
     ids = _encode(texts, before, model)
     tokens = [_fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
@@ -89,20 +88,16 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
     prompt, name = fields.string("prompt"), fields.string("prompt_name")
     given = "prompt" if prompt is not None else "prompt_name" if name is not None else None
     if prompt is not None and name is not None:
-        raise BadRequest("Pass one of 'prompt' and 'prompt_name'.", param="prompt_name", code="invalid_value")
+        raise BadRequest.invalid("prompt_name", "Pass one of 'prompt' and 'prompt_name'.")
     ids = next((path for path, text in texts.items() if not isinstance(text, str)), None)
     if given is not None and ids is not None:
-        raise BadRequest(
-            f"'{given}' is put before texts, and '{ids}' has token ids: pass the text instead.",
-            param=given,
-            code="invalid_value",
+        raise BadRequest.invalid(
+            given, f"'{given}' is put before texts, and '{ids}' has token ids: pass the text instead."
         )
     if name is not None and name not in embedding.prompts:
         known = f"Its prompts are {listed(sorted(embedding.prompts))}" if embedding.prompts else "It has none"
-        raise BadRequest(
-            f"Invalid value: '{name}' is no prompt of this model. {known}; 'prompt' takes any text.",
-            param="prompt_name",
-            code="invalid_value",
+        raise BadRequest.invalid(
+            "prompt_name", f"Invalid value: '{name}' is not a prompt of this model. {known}; 'prompt' takes any text."
         )
     return embedding.prompts.get(name or embedding.default_prompt or "", "") if prompt is None else prompt
 
@@ -120,7 +115,7 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
 
 
 def _encode(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
-    """Path -> token ids: those that were given, or a text's, with what the model's tokenizer puts around it."""
+    """Path -> token ids: the given ones, or those of a text with the tokenizer's special tokens around it."""
     tokenizer = model.tokenizer
     strings = {path: before + text for path, text in texts.items() if isinstance(text, str)}
     ids = dict(zip(strings, tokenizer.encode_all(list(strings.values())), strict=True))
@@ -134,9 +129,7 @@ def _fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: 
     """Token ids that the model takes: all of a text's, or as many as it may have."""
     assert model.embedding is not None
     if not ids:
-        raise BadRequest(
-            f"Invalid '{path}': this model's tokenizer makes no token of {text!r}.", param=path, code="invalid_value"
-        )
+        raise BadRequest.invalid(path, f"Invalid '{path}': this model's tokenizer makes no token of {text!r}.")
     most = model.embedding.max_tokens or model.context_length
     if most is None or len(ids) <= most:
         return ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from ..errors import BadRequest
+from ..errors import BadRequest, listed
 from ..prompt.messages import encodable
 
 _MISSING = object()
@@ -74,9 +74,7 @@ class Fields:
         """A string out of a few."""
         value = self.string(name)
         if value is not None and value not in options:
-            raise BadRequest(
-                f"Invalid value: '{value}'. Supported values are: {listed(options)}.", param=name, code="invalid_value"
-            )
+            raise BadRequest.unknown_value(name, value, options)
         return value
 
     def mapping(self, name: str) -> dict[str, object] | None:
@@ -104,14 +102,6 @@ class Fields:
                 raise BadRequest(
                     f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
                 )
-
-
-def listed(options: Collection[str]) -> str:
-    """'a', 'b', and 'c'."""
-    quoted = [f"'{option}'" for option in options]
-    if len(quoted) < 3:
-        return " and ".join(quoted)
-    return ", ".join(quoted[:-1]) + f", and {quoted[-1]}"
 
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:

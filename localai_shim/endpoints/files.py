@@ -21,8 +21,8 @@ CONTENT = "content"
 """The part of a stored file that holds its pieces, each a JSON object with `text`."""
 
 _PIECE_BYTES = 256 * 2**10
-_LARGEST_LIST = 10_000
-_MOST_BYTES = 512 * 2**20
+_MAX_LISTED = 10_000
+_MAX_FILE_BYTES = 512 * 2**20
 _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
 
 
@@ -35,11 +35,10 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     if purpose is None:
         raise BadRequest.missing("purpose")
     if purpose != "batch":
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "purpose",
             f"Invalid value: '{purpose}'. Supported values are: 'batch'. Files have no other use here: pass images and "
             "other media in the messages themselves.",
-            param="purpose",
-            code="invalid_value",
         )
     body = describe(name, len(content), "batch", expires_at)
     pieces = (content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES))
@@ -77,7 +76,7 @@ def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dic
     """GET /files: newest first unless the caller asks otherwise."""
     fields.finish()
     purpose = Fields(query).string("purpose")
-    paging = read_paging(query, default_order="desc", others=("purpose",), largest=_LARGEST_LIST, default=_LARGEST_LIST)
+    paging = read_paging(query, default_order="desc", others=("purpose",), largest=_MAX_LISTED, default=_MAX_LISTED)
 
     def wanted(body: Json) -> bool:
         return purpose in (None, body["purpose"]) and not _has_expired(body)
@@ -130,7 +129,7 @@ def find(store: Store, id: str) -> Json:
 
 
 def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]:
-    """The content of a file, or of what was made of one, piece by piece; it ends early where that is deleted."""
+    """The content of a file in pieces; it ends early if the file is deleted."""
     at = -1
     while True:
         try:
@@ -179,6 +178,6 @@ def _read_upload(value: Any) -> tuple[str, bytes]:
         value = value.encode("utf-8", _ANY_BYTES)
     if not isinstance(value, bytes | bytearray | memoryview):
         raise BadRequest.wrong_type("file", "bytes, an open file, or a tuple of a name and one of these", value)
-    if len(value) > _MOST_BYTES:
+    if len(value) > _MAX_FILE_BYTES:
         raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and at most 512 MiB are kept.", param="file")
     return encodable(str(name), "file"), bytes(value)

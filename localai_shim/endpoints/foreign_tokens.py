@@ -34,17 +34,14 @@ def _decode(ids: Sequence[object], path: str, model: str, encoding: Any) -> str:
         if isinstance(token, bool) or not isinstance(token, int):
             raise BadRequest.wrong_type(f"{path}[{i}]", "an integer", token)
     if encoding is None:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            path,
             f"Invalid '{path}': the token ids of '{model}' are those of OpenAI's tokenizer, {_ENCODING}, which is not "
             "loaded in this process. Send the text (LangChain: check_embedding_ctx_length=False), or ids of the local "
             "model's own tokenizer under its own name.",
-            param=path,
-            code="invalid_value",
         )
     try:
         text: str = encoding.decode(list(ids))
     except (KeyError, OverflowError, ValueError) as error:
-        raise BadRequest(
-            f"Invalid '{path}': these are no token ids of {_ENCODING}: {error}.", param=path, code="invalid_value"
-        ) from None
+        raise BadRequest.invalid(path, f"Invalid '{path}': these are not token ids of {_ENCODING}: {error}.") from None
     return text

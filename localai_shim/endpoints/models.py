@@ -53,7 +53,7 @@ def _model(name: str, known: Listed) -> Model:
 
 
 def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:
-    """One model; where it serves every name, that is what any name stands for.
+    """One model. A model that serves every name is returned for any name.
 
     Args:
         only: names that are not in `models` are not served.

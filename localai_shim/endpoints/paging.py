@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import BadRequest, NotFound
+from ..errors import BadRequest, NotFound, listed
 from ..state.errors import MissingError
-from .fields import Fields, listed
+from .fields import Fields
 
 if TYPE_CHECKING:
     from ..state.store import Kind, Page, Store
 
 Order = Literal["asc", "desc"]
 
-_DEFAULT_LIMIT, _LARGEST_LIMIT = 20, 100
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def read_paging(
     *,
     default_order: Order,
     others: Collection[str] = (),
-    largest: int = _LARGEST_LIMIT,
+    largest: int = _MAX_LIMIT,
     default: int = _DEFAULT_LIMIT,
 ) -> Paging:
     """Read the url parameters of a list.

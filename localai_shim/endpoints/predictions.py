@@ -36,9 +36,7 @@ def _read_prediction(fields: Fields) -> str:
     kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
     prediction.finish()
     if kind != "content":
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'content'.", param="prediction.type", code="invalid_value"
-        )
+        raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     if not isinstance(content, list | tuple):
@@ -53,9 +51,7 @@ def _read_part(part: object, path: str) -> str:
     kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
     fields.finish()
     if kind != "text":
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'text'.", param=f"{path}.type", code="invalid_value"
-        )
+        raise BadRequest.unknown_value(f"{path}.type", kind, ("text",))
     if text is None:
         raise BadRequest.missing(f"{path}.text")
     return text
@@ -80,7 +76,7 @@ class PredictionCounts:
         self._finished[index] = token.finish_reason is not None
 
     def counts(self, index: int | None = None) -> tuple[int, int]:
-        """(tokens that came, tokens that did not) of one choice, or of all; these of finished ones only."""
+        """(accepted, rejected) tokens, of one choice or of all; rejected ones count once a choice has ended."""
         which = range(len(self._followers)) if index is None else (index,)
         accepted = sum(self._followers[i].accepted for i in which)
         return accepted, sum(self._length - self._followers[i].accepted for i in which if self._finished[i])

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from openai import BaseModel
 
-from ..types import EmbeddingRequest, GenerationRequest
+from ..types import EmbeddingRequest, GenerationRequest, Waker
 from .assembler import Assembler
 
-if TYPE_CHECKING:
-    from .responses.background import Run
+
+class Follower(Protocol):
+    """Where the events of a response go, and None behind the last one: a consumer's sink."""
+
+    @property
+    def waker(self) -> Waker | None: ...
+
+    def put(self, index: int, event: Any) -> None: ...
+
+
+class BackgroundRun(Protocol):
+    """A response that goes on without its caller: see `responses.background.Run`."""
+
+    ended_with: Callable[[BaseException | None], None] | None
+
+    @property
+    def queued(self) -> BaseModel: ...
+
+    @property
+    def events(self) -> Sequence[BaseModel]: ...
+
+    def follow(self, sink: Follower, after: int) -> None: ...
+
+    def leave(self, sink: Follower) -> None: ...
 
 
 @dataclass(slots=True)
@@ -22,7 +44,7 @@ class Prepared:
     assembler: Assembler[BaseModel]
     requests: Sequence[GenerationRequest] = ()
     stream: bool = False
-    run: Run | None = None
+    run: BackgroundRun | None = None
     """The response that goes on without its caller; None: the caller takes the tokens."""
     embedding: EmbeddingRequest | None = None
     """What is embedded; then there are no rows."""

@@ -49,7 +49,7 @@ class ServedModel:
     generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
     """The model's generation_config.json."""
     hidden_ids: frozenset[int] = frozenset()
-    """Special tokens that are no text of an answer: all but the model's markers."""
+    """Special tokens that are not text of an answer: all but the model's markers."""
     media_rules: MediaRules = NO_SOURCES
     """Where this client's requests may take media from."""
     media: MediaCache = field(default_factory=MediaCache)
@@ -105,6 +105,11 @@ def read_allow_special_tokens(fields: Fields) -> bool:
     return fields.boolean("allow_special_tokens") or False
 
 
+def read_priority(fields: Fields) -> int:
+    """vLLM's `priority`: lower ones are served first."""
+    return fields.integer("priority", -_INT64, _INT64 - 1) or 0
+
+
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
     """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults
@@ -146,18 +151,15 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
     for key, value in (fields.mapping("logit_bias") or {}).items():
         path, digits = f"logit_bias.{key}", str(key)  # integers come as keys, too
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
-            raise BadRequest(
-                f"Invalid key in 'logit_bias': {key}. You should only be submitting integers.",
-                param="logit_bias",
-                code="invalid_value",
+            raise BadRequest.invalid(
+                "logit_bias", f"Invalid key in 'logit_bias': {key}. You should only be submitting integers."
             )
         token_id = int(digits)
         if not 0 <= token_id < model.tokenizer.vocabulary_size:
-            raise BadRequest(
+            raise BadRequest.invalid(
+                "logit_bias",
                 f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
                 f"{model.tokenizer.vocabulary_size - 1}.",
-                param="logit_bias",
-                code="invalid_value",
             )
         bias = Fields({path: value}).number(path, -100, 100)
         if bias is not None:
@@ -208,11 +210,10 @@ def read_max_tokens(fields: Fields, name: str, model: ServedModel, *, least: int
     """A token limit: no more than the model could ever give."""
     value = fields.integer(name, least, _INT64 - 1)
     if value is not None and model.context_length is not None and value > model.context_length:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            name,
             f"{name} is too large: {value}. This model supports at most {model.context_length} tokens of prompt and "
             f"completion together, whereas you provided {value}.",
-            param=name,
-            code="invalid_value",
         )
     return value
 
@@ -286,11 +287,10 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
     """`stop`, and vLLM's fields for where an answer ends and which of its tokens are text."""
     min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
     if max_tokens is not None and min_tokens > max_tokens:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "min_tokens",
             f"Invalid 'min_tokens': {min_tokens} is above the limit of {max_tokens} output tokens. Lower it, or raise "
             "that limit.",
-            param="min_tokens",
-            code="invalid_value",
         )
     ignore_eos = fields.boolean("ignore_eos") or False
     ends = frozenset(read_token_ids(fields, "stop_token_ids", model.tokenizer) or ())
@@ -299,7 +299,7 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
         min_tokens,
         ignore_eos,
         read_stop(fields),
-        priority=fields.integer("priority", -_INT64, _INT64 - 1) or 0,
+        priority=read_priority(fields),
         stop_token_ids=ends if ignore_eos else ends - model.eos_token_ids,
         include_stop=fields.boolean("include_stop_str_in_output") or False,
         skip_special_tokens=fields.boolean("skip_special_tokens") is not False,

@@ -12,7 +12,7 @@ from ..types import EmbeddingRequest, Json, Token
 from .assembler import Assembler
 from .fields import Fields
 from .prepared import Prepared
-from .request_fields import ServedModel, new_id
+from .request_fields import ServedModel, new_id, read_priority
 
 if TYPE_CHECKING:
     from ..state.store import Store
@@ -29,9 +29,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    reranking = model.reranking
+    reranking, fields = model.reranking, Fields(body)
     assert reranking is not None
-    fields = Fields(body)
     fields.string("model")
     fields.string("user")
     query = _read_document(fields.require("query"), "query")["text"]
@@ -40,7 +39,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     returned = documents if fields.boolean("return_documents") else None
     instruction = _read_instruction(fields, model)
     cut = fields.boolean("truncate") or False
-    priority = fields.integer("priority", -_INT64, _INT64 - 1) or 0
+    priority = read_priority(fields)
     fields.finish()
     most = reranking.max_tokens or model.context_length
     pairs = reranking.encode(query, [each["text"] for each in documents], instruction, most if cut else None)
@@ -85,7 +84,7 @@ def _read_instruction(fields: Fields, model: ServedModel) -> str | None:
     if instruction is None:
         return None
     if model.reranking is None or not model.reranking.takes_instruction:
-        raise BadRequest.unsupported("instruction", f"The model '{model.name}' reads none: leave it out.")
+        raise BadRequest.unsupported("instruction", f"The model '{model.name}' reads no instruction: leave it out.")
     if not instruction.strip():
         raise BadRequest.empty_string("instruction")
     return instruction

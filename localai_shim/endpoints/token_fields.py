@@ -25,11 +25,10 @@ def token_id(value: object, path: str, tokenizer: ChatTokenizer) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadRequest.wrong_type(path, "an integer", value)
     if not 0 <= value < tokenizer.vocabulary_size:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            path,
             f"Invalid '{path}': {value} is not a token of this model, whose ids go from 0 to "
             f"{tokenizer.vocabulary_size - 1}.",
-            param=path,
-            code="invalid_value",
         )
     return value
 
@@ -63,10 +62,8 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
         text = encodable(word, path).lstrip()
         forms = [tuple(tokenizer.encode_marker(form)) for form in (text, f" {text}")] if text else []
         if not forms or not forms[0]:
-            raise BadRequest(
-                f"Invalid '{path}': {word!r}. Expected a string that is more than white space.",
-                param=path,
-                code="invalid_value",
+            raise BadRequest.invalid(
+                path, f"Invalid '{path}': {word!r}. Expected a string that is more than white space."
             )
         found.update(dict.fromkeys(form for form in forms if form))
     if len(found) > _MAX_BAD_WORDS:
@@ -84,10 +81,9 @@ def read_truncation(fields: Fields) -> tuple[int | None, bool]:
     most = fields.integer("truncate_prompt_tokens", -1, _INT64_MAX)
     side = fields.choice("truncation_side", ("left", "right"))
     if most == 0:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "truncate_prompt_tokens",
             "Invalid 'truncate_prompt_tokens': 0 leaves nothing to continue. Expected -1, or a value >= 1.",
-            param="truncate_prompt_tokens",
-            code="invalid_value",
         )
     return most, side != "right"
 
@@ -138,10 +134,8 @@ def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
     """`prompt_logprobs`: how many likely tokens to report beside each of the prompt; None: nothing is reported."""
     wanted = fields.integer("prompt_logprobs", 0, _MAX_PROMPT_LOGPROBS)
     if wanted is not None and stream:
-        raise BadRequest(
-            "'prompt_logprobs' are not available when 'stream' is enabled: leave out one of the two.",
-            param="prompt_logprobs",
-            code="invalid_value",
+        raise BadRequest.invalid(
+            "prompt_logprobs", "'prompt_logprobs' are not available when 'stream' is enabled: leave out one of the two."
         )
     return wanted
 

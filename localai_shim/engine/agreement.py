@@ -207,7 +207,7 @@ def _remember(fingerprint: str, found: Agreement) -> None:
 
 
 def _read(name: str) -> list[str]:
-    """What was found, "tried" behind it; nothing where nobody has tried."""
+    """The stored results of a trial, with "tried" at their end; [] if there was none."""
     try:
         words = (_folder() / name).read_text(encoding="ascii").split()
     except (OSError, ValueError):

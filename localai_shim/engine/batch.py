@@ -44,7 +44,7 @@ class _Built:
     """`[rows, vocabulary]`, not computed yet."""
 
     def take(self, indices: Sequence[int]) -> _Built:
-        """For these of the present rows; the others run to no purpose."""
+        """The same for these of the present rows; the others become padding."""
         return _Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
 
 
@@ -59,7 +59,7 @@ class Batch:
         deliver: Callable[[], None] | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` keeps what
+        """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` gets what
         rows hold. `deliver` is called when events had better not wait until `step` returns. `speculation` has drafts.
         """
         self._deliver, self._speculation = deliver, speculation
@@ -77,22 +77,22 @@ class Batch:
         self._next: Sample | None = None  # the sample after that one, not queued yet
         self._logits: mx.array | None = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
-        self._new = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
-        self._timed: tuple[list[Row], int, float] | None = None
+        self._joined = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
+        self._last_step: tuple[list[Row], int, float] | None = None
         """Rows of the last step, tokens of each (0: one, not built ahead), and when it began."""
-        self._held = False  # nothing was built ahead, as drafts are to be run next
-        self._unkept: list[Row] = []  # rows that have joined, whose prompts are kept after their first tokens
-        self._waiting: list[Row] = []  # for the first token since they joined
+        self._drafts_next = False  # nothing was built ahead, as drafts are to be run next
+        self._to_insert: list[Row] = []  # rows whose prompts go into the prefix cache after their first tokens
+        self._before_first_token: list[Row] = []  # rows that have had no token since they joined
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def join(self, joining: Sequence[tuple[Row, RowCache]], unkept: Sequence[Row] = ()) -> None:
+    def join(self, joining: Sequence[tuple[Row, RowCache]], to_insert: Sequence[Row] = ()) -> None:
         """Add rows: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
         Args:
             joining: rows with one prompt may bring the same cache.
-            unkept: those whose prompts are to be kept, when their first tokens have been delivered.
+            to_insert: those whose prompts go into the prefix cache, once their first tokens have been delivered.
         """
         self._settle()
         places = self._cache.join([cache for _, cache in joining])
@@ -101,9 +101,9 @@ class Batch:
         self.rows = self.rows + [row for row, _ in joining]
         self._places = self._places + places
         self._in_order_of_places()
-        self._new = True
-        self._unkept += unkept
-        self._waiting += [row for row, _ in joining]
+        self._joined = True
+        self._to_insert += to_insert
+        self._before_first_token += [row for row, _ in joining]
 
     def step(self, *, ahead: bool = True) -> None:
         """Give every running row its next token. Whatever it raises, the model's step failed: see `fail`.
@@ -111,16 +111,16 @@ class Batch:
         Args:
             ahead: build the step after the next one, too. Rows that join have to wait until it has run.
         """
-        start, rows, (timed, self._timed) = time.perf_counter(), self.rows, (self._timed, None)
-        if timed is not None and self._speculation is not None and timed[0] is rows:  # nobody has joined or left
-            self._speculation.costs.note(len(rows), timed[1], start - timed[2])
-        usual, held, begin = self._in_flight and ahead and not self._new, self._held, start
+        start, rows, (last, self._last_step) = time.perf_counter(), self.rows, (self._last_step, None)
+        if last is not None and self._speculation is not None and last[0] is rows:  # nobody has joined or left
+            self._speculation.costs.note(len(rows), last[1], start - last[2])
+        usual, drafts_next, begin = self._in_flight and ahead and not self._joined, self._drafts_next, start
         if self._in_flight:
             self._finish()
             begin = time.perf_counter()
             if self._deliver is not None and not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
-            self.keep_prompts()
+            self.insert_prompts()
             if not self.rows:
                 return
         if not self._in_flight:
@@ -128,27 +128,27 @@ class Batch:
                 self._compact()
             rows = self.rows
             if self._speculation is not None and (tokens := self._run_several(self._speculation)):
-                self._timed = (rows, tokens, begin + self._speculation.spent) if ahead else None
+                self._last_step = (rows, tokens, begin + self._speculation.spent) if ahead else None
                 return
             self._launch()
         self._prepare()
         speculation = self._speculation
-        self._held = speculation is not None and ahead and not self._new and speculation.expects(self.rows)
-        if ahead and not self._new and not self._held:
+        self._drafts_next = speculation is not None and ahead and not self._joined and speculation.expects(self.rows)
+        if ahead and not self._joined and not self._drafts_next:
             self._build()
-        self._timed = (rows, 0 if held else 1, start) if usual else None
-        self._new = False
+        self._last_step = (rows, 0 if drafts_next else 1, start) if usual else None
+        self._joined = False
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop running rows; no event is sent. Rows that do not run are ignored."""
-        if any(row in gone for row in self._unkept):
-            self.keep_prompts()
-        self._keep([i for i, row in enumerate(self.rows) if row not in gone])
+        if any(row in gone for row in self._to_insert):
+            self.insert_prompts()
+        self._keep_only([i for i, row in enumerate(self.rows) if row not in gone])
 
-    def keep_prompts(self) -> None:
-        """Keep the prompts of rows that have joined, if that is still to be done; before, nothing is built ahead."""
-        unkept, self._unkept = self._unkept, []
-        self._give([row for row in unkept if row in self.rows])
+    def insert_prompts(self) -> None:
+        """Insert the prompts of rows that have joined into the prefix cache, if that is still to be done."""
+        to_insert, self._to_insert = self._to_insert, []
+        self._insert([row for row in to_insert if row in self.rows])
 
     def wait(self) -> None:
         """Wait for the step that is in flight, if one is."""
@@ -160,7 +160,7 @@ class Batch:
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
         self._settle()
-        self.keep_prompts()
+        self.insert_prompts()
         if row not in self.rows:
             return False
         self.drop([row])
@@ -175,7 +175,7 @@ class Batch:
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""
         rows, self.rows = self.rows, []
-        self._forget()
+        self._reset()
         for row in rows:
             self._emit(row, Failure(error))
 
@@ -238,12 +238,12 @@ class Batch:
         Returns:
             The most tokens that it ran of a row; 0: there are no drafts.
         """
-        drafts = speculation.drafts(self.rows, wanted=not self._new)  # what joins has its first tokens soon
+        drafts = speculation.drafts(self.rows, wanted=not self._joined)  # what joins has its first tokens soon
         if drafts is None:
             return 0
-        if not self._new:
-            self.keep_prompts()
-        rows, self._new = self.rows, False
+        if not self._joined:
+            self.insert_prompts()
+        rows, self._joined = self.rows, False
         if self._sampler is not None:
             self._sampler.retire()
             self._sampler = None
@@ -259,7 +259,7 @@ class Batch:
         if done.ended and self._prefixes is not None:
             if self._deliver is not None:
                 self._deliver()  # this may drop rows
-            self._give([row for row in done.ended if row in self.rows])
+            self._insert([row for row in done.ended if row in self.rows])
         self.drop({*done.ended, *done.failed})
         return tokens
 
@@ -316,7 +316,7 @@ class Batch:
     def _emit_tokens(self, rows: Sequence[Row], sample: Sample) -> None:
         """Emit the tokens of a sample, and drop the rows that it finished."""
         tokens, details = sample.read()
-        if self._waiting:
+        if self._before_first_token:
             self._note_first_tokens()
         eos = self._model.eos_token_ids
         ended: list[Row] = []
@@ -335,7 +335,7 @@ class Batch:
         if ended and self._prefixes is not None:
             if self._deliver is not None:
                 self._deliver()  # keeping waits for the step in flight; this may drop rows
-            self._give([row for row in ended if row in self.rows])
+            self._insert([row for row in ended if row in self.rows])
         if ended or failed:
             self.drop({*ended, *failed})
         elif self._sampler is not None and any(rows[i].constraint is None for i in self._sampler.constrained):
@@ -343,13 +343,13 @@ class Batch:
 
     def _note_first_tokens(self) -> None:
         """Rows that have joined have their first tokens."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._before_first_token = self._before_first_token, []
         for row in waiting:
             if row.request.timings.first_token is None:
                 row.request.timings.first_token = time.monotonic()
 
-    def _give(self, rows: Sequence[Row]) -> None:
-        """Have what has run through rows' caches kept: their last tokens too, if the next step is in flight."""
+    def _insert(self, rows: Sequence[Row]) -> None:
+        """Insert what has run through rows' caches into the prefix cache, last tokens too if a step is in flight."""
         if not rows or self._prefixes is None:
             return
         places = dict(zip(self.rows, self._places, strict=True))
@@ -358,12 +358,13 @@ class Batch:
             ran = keys if self._in_flight else keys[: len(keys) - 1 - len(row.replay)]
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
-    def _keep(self, indices: list[int]) -> None:
+    def _keep_only(self, indices: list[int]) -> None:
+        """Keep the rows at these places; the others leave."""
         if len(indices) == len(self.rows):
             return
         if not indices:
             self.rows = []
-            self._forget()
+            self._reset()
             return
         kept = set(indices)
         self._cache.leave([place for i, place in enumerate(self._places) if i not in kept])
@@ -404,18 +405,18 @@ class Batch:
         self._states = states if any(state is not None for state in states) else None
         if self._sampler is not None:
             self._sampler.retire()
-        self._tell()
+        self._drop_drafting_state()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
-    def _tell(self) -> None:
-        """Have drafters drop what they keep of rows that have left."""
+    def _drop_drafting_state(self) -> None:
+        """Have the draft model drop its caches of rows that have left."""
         if self._speculation is not None and self._speculation.costly is not None:
             self._speculation.costly.keep(self.rows)
 
     def _new_cache(self) -> Buckets:
         return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
 
-    def _forget(self) -> None:
-        self._cache, self._places, self._unkept, self._waiting = self._new_cache(), [], [], []
+    def _reset(self) -> None:
+        self._cache, self._places, self._to_insert, self._before_first_token = self._new_cache(), [], [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
-        self._tell()
+        self._drop_drafting_state()

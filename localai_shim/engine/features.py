@@ -40,7 +40,7 @@ class FeatureCache:
         return key in self._kept
 
     def pin(self, key: Key) -> Features | None:
-        """Features that stay until they are released as often; None: they are not here."""
+        """Pin and return features: they stay until `release` was called as often. None: they are not here."""
         features = self._kept.get(key)
         if features is None:
             return None
@@ -105,7 +105,7 @@ class Tower:
         """Bytes that a run took, at most, where it took more than the process ever had before."""
 
     def pending(self, job: PrefillJob) -> MediaSpan | None:
-        """The first item that a job needs and that has to be run; all that are here are pinned for it."""
+        """The first item of a job whose features are missing; those that are here are pinned for it."""
         first = None
         for span in job.spans():
             digest = span.media.digest

@@ -1,4 +1,4 @@
-"""What other threads tell an engine's, and what it tells consumers that it leaves."""
+"""Messages of other threads to the engine thread, and the last events of requests that it leaves."""
 
 from __future__ import annotations
 

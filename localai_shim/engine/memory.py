@@ -21,7 +21,7 @@ WORKSPACE_SHARE = 0.1  # of what the weights leave, for the steps' own arrays, a
 FREE_BUFFERS_SHARE = 0.05  # of the same, for MLX's free buffers: the other half of the workspace
 SLOT_GROWTH = 1.25  # by which slots grow
 MAX_SLOTS_PER_ROW = 1.5
-PASSES_SHARE = 0.03  # of what MLX may hold, for the passes of an engine without rows
+PASSES_MEMORY_SHARE = 0.03  # of what MLX may hold, for the passes of an engine without rows
 MIN_LIMIT_SHARE = 0.02  # of the limit, where the weights leave less and nobody has named one
 MIN_CONTEXT_TOKENS = 256  # shorter ones are of no use; most caches grow by as many at a time
 MAX_CONTEXT_TOKENS = 2**31
@@ -137,19 +137,19 @@ def _unquantised(layer: KeyValues, size: int) -> int:
 
 
 class Workspace:
-    """What an engine takes that has no rows: its weights, and room for what passes compute. As `Memory`, in its place.
+    """The memory of an engine without rows: its weights, and a reserve for its passes. Used in place of `Memory`.
 
     Raises:
-        ValueError: there is no such room within its limit.
+        ValueError: its limit leaves no such reserve.
     """
 
     per_token = per_token_unquantised = budget = 0
 
     def __init__(self, weights: int, limit: int | None) -> None:
-        room = int(PASSES_SHARE * default_limit())
+        reserve = int(PASSES_MEMORY_SHARE * default_limit())
         if limit is not None and limit <= weights:
             raise ValueError(f"memory_limit is {limit} bytes, and the weights take {weights}")
-        self.taken = weights + room if limit is None else limit
+        self.taken = weights + reserve if limit is None else limit
         self.free = (self.taken - weights) // 2
         with _lock:
             _workspaces.add(self)
@@ -169,7 +169,7 @@ _lock = threading.Lock()
 
 
 def _share_out() -> None:
-    """Set each engine's budget, whatever the order in which they came and whatever they hold already."""
+    """Set each engine's budget; neither the order in which they came nor what they hold changes it."""
     total = default_limit()
     left = total - sum(memory.weights if memory.limit is None else memory.limit for memory in _memories)
     left -= sum(workspace.taken for workspace in _workspaces)

@@ -16,7 +16,7 @@ __all__ = ["Encoder", "Features", "MediaKind", "MediaSpan", "Model", "ProcessedM
 
 
 class Encoder(LoadedModel, Protocol):
-    """A model that the engine runs, whatever it is for. All that computes is called on the engine thread."""
+    """A model that the engine runs, to generate, embed or rank. Methods that compute run on the engine thread only."""
 
     context_length: int | None
     """The engine lowers it where memory holds less."""
@@ -39,7 +39,7 @@ class Encoder(LoadedModel, Protocol):
 
 
 class Model(Encoder, Protocol):
-    """A model that generates text, whatever it reads."""
+    """A model that generates text. It may read images, videos and sounds as well."""
 
     @property
     def samples_on_device(self) -> bool:

@@ -74,7 +74,7 @@ class Row:
 
     @property
     def last_token(self) -> int:
-        """The one that is to be run next."""
+        """The token that is run next."""
         return (self.output_tokens or self.prompt_tokens)[-1]
 
     @property

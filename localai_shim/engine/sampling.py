@@ -32,7 +32,7 @@ from .uniform import uniforms
 
 Ints = npt.NDArray[np.int64]
 
-CACHED_LOGITS = 2**19  # sampled from at once: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
+SAMPLE_PORTION_LOGITS = 2**19  # sampled from at once: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
 
 
 class Sample:
@@ -302,7 +302,7 @@ class Sampler:
 
 def _portions(which: Ints, vocabulary: int) -> list[Ints]:
     """Rows to sample for at once: as many as leave the processor's caches room."""
-    size = max(1, CACHED_LOGITS // vocabulary)
+    size = max(1, SAMPLE_PORTION_LOGITS // vocabulary)
     return [which[start : start + size] for start in range(0, len(which), size)]
 
 
@@ -313,7 +313,7 @@ def _is_more_than_argmax(row: Row) -> bool:
 
 
 def has_history(row: Row) -> bool:
-    """Whether what a row samples next depends on the tokens that it has sampled, but for its logits."""
+    """Whether a row's sampling depends on its output tokens, apart from their effect on the logits."""
     return row.constraint is not None or _has_penalty(row.sampling) or bool(row.sampling.bad_words)
 
 

@@ -100,7 +100,7 @@ class Scheduler:
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
         self._blocked = False
-        self._batch.keep_prompts()  # for these to find
+        self._batch.insert_prompts()  # for these to find
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
             prompt = row.request.prompt

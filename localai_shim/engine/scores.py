@@ -14,8 +14,8 @@ from .masks import Array
 from .model import Model, StepInput
 
 _async_eval: Callable[..., None] = mx.async_eval
-_MOST_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
-_FIRST = 64  # tokens of the first portion, when the size of the vocabulary is not known yet
+_MAX_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
+_FIRST_PORTION_TOKENS = 64  # tokens of the first portion, when the size of the vocabulary is not known yet
 
 
 class Scoring:
@@ -70,10 +70,10 @@ class Scorer:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.portion = _FIRST
+        self.portion = _FIRST_PORTION_TOKENS
 
     def launch(self, step: StepInput, following: Sequence[Sequence[int]], top: int) -> Scoring:
         """Begin to run tokens, and to score those of each row that follow them, with so many likely ones beside."""
         logits = self._model.forward(step)
-        self.portion = max(1, _MOST_LOGITS // logits.shape[-1])
+        self.portion = max(1, _MAX_LOGITS // logits.shape[-1])
         return Scoring(logits, following, top, on_device=self._model.samples_on_device)

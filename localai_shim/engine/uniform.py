@@ -33,7 +33,7 @@ def uniforms(keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]) ->
 
 
 def again(u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Another uniform from each one of `uniforms`, for where that one led nowhere."""
+    """Another uniform for each of `uniforms`, whose candidate was rejected."""
     with np.errstate(over="ignore"):
         return _uniform((u * 2.0**53).astype(np.uint64) + np.uint64(_GOLDEN))
 

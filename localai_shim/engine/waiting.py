@@ -54,7 +54,7 @@ class Waiting:
                 heapq.heapify(self._heaps[name])
 
     def oldest(self) -> PrefillJob | None:
-        """The job that came first, whatever its priority."""
+        """The job that arrived first, of any priority."""
         return self._top("oldest")
 
     def first(self) -> PrefillJob | None:

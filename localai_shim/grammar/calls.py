@@ -40,7 +40,7 @@ class _Format:
         call: (call, rules) -> an expression of what stands between the two.
         between: what stands between two calls.
         name: what a function's name has to match for upstream's parser to find it.
-        around_text: markers that may stand around an answer that is no call.
+        around_text: markers that may stand around an answer that is not a call.
     """
 
     start: str
@@ -128,7 +128,7 @@ def no_call(start: str, vocabulary: Vocabulary, *, harmony: bool) -> str:
 
     Args:
         start: what begins a call.
-        vocabulary: special tokens are no text in it.
+        vocabulary: special tokens are not text in it.
         harmony: the text stands in gpt-oss's channels.
     """
     rules = LarkRules(vocabulary)
@@ -200,7 +200,7 @@ def _final(rules: LarkRules) -> str:
 
 
 def _harmony_start(rules: LarkRules, rest: str, *channels: str) -> str:
-    """Any messages on these channels, such as analysis, or commentary that announces a call, and then the rest."""
+    """Messages on these channels, such as analysis or the commentary before a call, and then the rest."""
     end = "<|end|><|start|>assistant"
     begin = rules.one_of([rules.marker(f"<|channel|>{channel}<|message|>") for channel in channels])
     return f"({begin} {rules.until(f'({ANY} & ~{containing(end)})', end)})* {rest}"

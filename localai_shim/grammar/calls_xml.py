@@ -97,7 +97,7 @@ def _value(schema: object, values: ValueGrammar) -> str:
 
 
 def _spelt(constants: Sequence[object]) -> Iterator[str]:
-    """Constants as text; those that cannot be written are left out where there are others."""
+    """Constants as text. Those that this format cannot write are left out, unless all are."""
     for value in constants:
         if not isinstance(value, str):
             yield _STYLE.write(value)

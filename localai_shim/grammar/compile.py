@@ -159,7 +159,7 @@ class Grammar:
 
 
 class GrammarMatcher:
-    """Where one row is in its grammar. For one thread at a time.
+    """The state of one row in its grammar. For one thread at a time.
 
     Every method raises `GrammarError` once the grammar has become too complex or was given a token that it forbids.
     """

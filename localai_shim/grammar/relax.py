@@ -38,7 +38,7 @@ def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
         closed: as `close_objects`, unless nothing would satisfy the schema then.
 
     Raises:
-        GrammarError: it is no JSON Schema, nothing satisfies it, or it is too complex.
+        GrammarError: it is not JSON Schema, nothing satisfies it, or it is too complex.
     """
     check_size(schema)
     try:

@@ -1,4 +1,4 @@
-"""JSON Schemas: where they hold others, what `format` means, and what is done to one before it becomes a grammar.
+"""JSON Schemas: the schemas within them, what `format` means, and the changes before one becomes a grammar.
 
 Pure functions; nothing is changed in place.
 """

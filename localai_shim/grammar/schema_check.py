@@ -50,7 +50,7 @@ def _check(schema: object, path: str) -> None:
         raise _unexpected(schema, path, "an object or a boolean")
     for keyword, value in schema.items():
         if not isinstance(keyword, str):
-            raise GrammarError(f"{_at(path)}{keyword!r} is no keyword.")
+            raise GrammarError(f"{_at(path)}{keyword!r} is not a keyword.")
         if check := _KEYWORDS.get(keyword):
             check(value, f"{path}/{keyword}")
 
@@ -96,7 +96,7 @@ def _by_pattern(value: object, path: str) -> None:
 def _pattern(value: object, path: str) -> None:
     _string(value, path)
     if not is_pattern(str(value)):
-        raise GrammarError(f"at {path}: {value!r} is no regular expression.")
+        raise GrammarError(f"at {path}: {value!r} is not a regular expression.")
 
 
 def _dependency(value: object, path: str) -> None:

@@ -162,7 +162,7 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
         groups += [[child] for child in _required(part)]
     if part.get("type") in ("array", ["array"]):
         groups += [[child] for child in _first_items(part)]
-    # What is no object, such as `true`, is finite, and so is what lies where no schema is looked for.
+    # What is not an object, such as `true`, is finite, and so is what lies where no schema is looked for.
     return [list(map(id, group)) for group in groups if all(id(child) in known for child in group)]
 
 

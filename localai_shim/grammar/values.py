@@ -148,7 +148,7 @@ class ValueGrammar:
         """The options of the root, the parameters of a function.
 
         Raises:
-            GrammarError: one is no object.
+            GrammarError: one is not an object.
         """
         branches = list(self.branches(self.root))
         if any(branch.type != "object" for branch in branches):
@@ -302,7 +302,7 @@ class ValueGrammar:
             yield from self.branches(self._joined(rest, target), seen | {reference})
 
     def _joined(self, outer: Schema, inner: object) -> object:
-        """A schema and one beside it, of which at most one may constrain the same thing."""
+        """Merge a schema with one that stands beside its '$ref', 'anyOf' or 'oneOf'."""
         outer = {key: value for key, value in outer.items() if key in _STRUCTURAL}
         if not outer or not isinstance(inner, Mapping):
             return inner

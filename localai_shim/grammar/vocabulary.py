@@ -79,7 +79,7 @@ class Vocabulary:
 
 def literal(text: str) -> str:
     """A Lark string literal."""
-    # DEL is no character of Lark's literals, and JSON leaves it as it is.
+    # DEL is not a character of Lark's literals, and JSON leaves it as it is.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

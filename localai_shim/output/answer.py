@@ -10,7 +10,7 @@ from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
 from .stop import ALL_TEXT, StopMatcher, TokenRules
-from .text import Delta
+from .text import Delta, release_tokens
 from .tool_calls import CallParser, InvalidCall, OfferedTools
 
 
@@ -25,7 +25,7 @@ class AnswerParser:
         stop: stop strings, looked for in the content only.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`, with the tokens of the content.
-        rules: which tokens are no text.
+        rules: which tokens are not text.
 
     Attributes:
         stop_reason: what ended the choice, see `TokenRules`; once it has ended.
@@ -50,7 +50,7 @@ class AnswerParser:
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules = rules
         self.stop_reason: int | str | None = None
-        self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are no text
+        self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are not text
         self._checks = True
         self._tokens = _ContentTokens() if with_tokens else None
         self._cut = False
@@ -93,7 +93,8 @@ class AnswerParser:
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
         self._show_invalid(delta, finished)
         if self._tokens is not None:
-            delta.tokens = self._tokens.release(len(delta.text), finished, self._matcher.matched)
+            self._tokens.released += len(delta.text)
+            delta.tokens = release_tokens(self._tokens.placed, self._tokens.released, finished, self._matcher.matched)
         return delta
 
     def _show_invalid(self, delta: Delta, finished: bool) -> None:
@@ -128,14 +129,14 @@ class AnswerParser:
 
 
 class _ContentTokens:
-    """Finds the tokens whose text is content, and gives them out when all of their content is."""
+    """Finds the tokens whose text is content, and where in the content it is."""
 
     def __init__(self) -> None:
         self._unplaced: deque[tuple[Token, int, int]] = deque()  # token, where in the answer its text starts and ends
-        self._placed: deque[tuple[Token, int, int]] = deque()  # token, where in the content its text starts and ends
+        self.placed: deque[tuple[Token, int, int]] = deque()  # token, where in the content its text starts and ends
         self._length = 0  # of the answer
         self._content = 0  # characters of content that were placed
-        self._released = 0  # characters of content that were given out
+        self.released = 0  # characters of content that were given out
 
     def add(self, token: Token, length: int) -> None:
         self._unplaced.append((token, self._length, self._length + length))
@@ -148,22 +149,9 @@ class _ContentTokens:
             token, start, end = self._unplaced[0]
             if is_content and end >= piece.start:
                 at = self._content - piece.start
-                self._placed.append((token, max(start, piece.start) + at, min(end, piece.end) + at))
+                self.placed.append((token, max(start, piece.start) + at, min(end, piece.end) + at))
             elif not is_content and end > piece.end:
                 return  # its rest may be content
             self._unplaced.popleft()
         if is_content:
             self._content += piece.end - piece.start
-
-    def release(self, characters: int, finished: bool, stopped: bool) -> list[tuple[Token, int]]:
-        """Tokens whose content is out; at the end also the one that a stop string cut in two, but none behind it."""
-        self._released += characters
-        out: list[tuple[Token, int]] = []
-        placed = self._placed
-        while placed and placed[0][2] <= self._released:
-            token, start, _ = placed.popleft()
-            out.append((token, start))
-        if finished:
-            out += [(token, start) for token, start, _ in placed if start < self._released or not stopped]
-            placed.clear()
-        return out

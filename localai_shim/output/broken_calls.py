@@ -1,4 +1,4 @@
-"""What there is of a call that upstream's parser cannot read: its function's name, and its arguments as they stand."""
+"""Reads calls that upstream's parser refuses: the function's name, and the arguments as they were written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def left_over(text: str) -> str:
 
 
 def _without_brace(arguments: str) -> str:
-    """Arguments without the brace that ends the object which they are in, where there is one more than begins."""
+    """Arguments without their last brace, where more braces close than open: it ends the object around them."""
     text = arguments.strip()
     if text.count("}") > text.count("{"):
         text = text.removesuffix("]").rstrip().removesuffix("}").rstrip()

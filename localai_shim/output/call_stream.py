@@ -207,7 +207,7 @@ class _ClosedStream:
             self._seen = end + len(self._boundary)
             if self._quotes % 2:
                 continue
-            out += self._close_at(self._seen if len(self._boundary) > 1 else end)  # a comma is no part of the argument
+            out += self._close_at(self._seen if len(self._boundary) > 1 else end)  # a comma is not part of the argument
         return out
 
     def _close_at(self, keep: int) -> list[Fragment]:

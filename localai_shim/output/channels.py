@@ -93,7 +93,7 @@ _HARMONY: dict[str, Edges] = {
 
 @lru_cache(maxsize=256)
 def _pattern(markers: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str], int]:
-    """What finds the first of the markers; every beginning of one that is not all of it; the longest one's length."""
+    """(a pattern of all markers, their proper prefixes, the length of the longest)"""
     longest_first = sorted(set(markers), key=len, reverse=True)
     beginnings = frozenset(m[:n] for m in markers for n in range(1, len(m)))
     return re.compile("|".join(re.escape(m) for m in longest_first)), beginnings, len(longest_first[0])

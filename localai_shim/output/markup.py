@@ -95,7 +95,7 @@ class Markup:
         return not (self.think or self.harmony or self.tools or self.structural or self.transitions)
 
     def state_after(self, prompt_end: str) -> str:
-        """The state that an answer begins in after a prompt that ends so.
+        """The state in which an answer begins, by the end of its prompt.
 
         Templates open a block, or open and close it, as the last thing that they write.
         """

@@ -7,7 +7,7 @@ from .detokenizer import Detokenizer
 from .markup import NORMAL, REASONING
 
 PROSE = (NORMAL, REASONING)
-"""The states in which hidden tokens are no text."""
+"""The states in which hidden tokens are not text."""
 
 
 class RowText:
@@ -17,7 +17,7 @@ class RowText:
         detokenizer: fresh.
         splitter: fresh, in the state that the answer begins in; None: nobody asks for channels.
         all_content: stop strings are looked for in all text, whatever the splitter finds.
-        eos: ends of sequence that are no text.
+        eos: ends of sequence that are not text.
         hidden: see `TokenRules`.
 
     Attributes:
@@ -43,7 +43,7 @@ class RowText:
         self.has_stop_check = False
 
     def feed(self, token_id: int) -> bool:
-        """Take the row's next token; False for an end of sequence that is no text."""
+        """Take the row's next token; False for an end of sequence that is not text."""
         if token_id in self._eos:
             return False
         splitter, text = self._splitter, ""

@@ -12,12 +12,12 @@ from .row_text import PROSE, RowText
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which tokens of an answer are no text, as vLLM's fields of these names say.
+    """Which tokens of an answer are not text, as vLLM's fields of these names say.
 
     Attributes:
-        hidden: special tokens that are no markers of the model's; they are no text, unless within a call.
+        hidden: special tokens that are not markers of the model's; they are not text, unless within a call.
         skip_special_tokens: neither are ends of sequence that the row went past.
-        stop_token_ids: tokens that end a row. What ended a row is no text.
+        stop_token_ids: tokens that end a row. What ended a row is not text.
         include_stop: except where it is wanted: the token, unless it is hidden, and the stop string.
         ignore_eos: an end of sequence ends nothing.
     """
@@ -29,7 +29,7 @@ class TokenRules:
     ignore_eos: bool = False
 
     def hides(self, token: Token, state: str = NORMAL) -> bool:
-        """Whether a token is no text.
+        """Whether a token is not text.
 
         Args:
             state: of the answer, as a `ChannelSplitter` has it.
@@ -57,7 +57,7 @@ class TokenRules:
 
 
 ALL_TEXT = TokenRules()
-"""Only ends of sequence are no text."""
+"""Only ends of sequence are not text."""
 
 
 class StopMatcher:
@@ -112,7 +112,7 @@ class StopStrings:
     Args:
         text: the row's, which this feeds.
         strings: the stop strings, at least one.
-        min_tokens: stop strings that begin in the first so many tokens do not count; ends of sequence that are no text
+        min_tokens: stop strings that begin in the first so many tokens do not count; ends of sequence that are not text
             are not among these.
     """
 

@@ -38,8 +38,8 @@ class TextParser:
         stop: stop strings; never part of the text.
         min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`.
-        rules: which tokens are no text.
-        with_end: a token that ended the choice and is no text is among `Delta.tokens`, too.
+        rules: which tokens are not text.
+        with_end: a token that ended the choice and is not text is among `Delta.tokens`, too.
 
     Attributes:
         stop_reason: what ended the choice, see `TokenRules`; once it has ended.
@@ -59,7 +59,7 @@ class TextParser:
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules, self._hidden = rules, rules.hidden
         self.stop_reason: int | str | None = None
-        self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are no text
+        self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are not text
         self._with_tokens, self._with_end = with_tokens, with_end
         self._plain = not stop and not with_tokens
         self._pending: deque[tuple[Token, int, int]] = deque()  # token, where its text starts, where it ends
@@ -95,18 +95,26 @@ class TextParser:
         if finished:
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
         self._released += len(out)
-        return Delta(out, self._take_pending(finished), token.finish_reason)
+        tokens = release_tokens(self._pending, self._released, finished, self._matcher.matched)
+        return Delta(out, tokens, token.finish_reason)
 
-    def _take_pending(self, finished: bool) -> list[tuple[Token, int]]:
-        """Tokens whose text is out; at the end also the one that a stop string cut in two, but none behind it."""
-        out: list[tuple[Token, int]] = []
-        pending = self._pending
-        while pending and pending[0][2] <= self._released:
-            token, start, _ = pending.popleft()
-            out.append((token, start))
-        if finished:
-            out += [
-                (token, start) for token, start, _ in pending if start < self._released or not self._matcher.matched
-            ]
-            pending.clear()
-        return out
+
+def release_tokens(
+    pending: deque[tuple[Token, int, int]], released: int, finished: bool, stopped: bool
+) -> list[tuple[Token, int]]:
+    """Take out the tokens whose text was given out, each with where that starts.
+
+    Args:
+        pending: tokens, and where their texts start and end, in order.
+        released: characters given out.
+        finished: no more come: a token that a stop string cut in two is given out as well, but none behind it.
+        stopped: a stop string was found.
+    """
+    out: list[tuple[Token, int]] = []
+    while pending and pending[0][2] <= released:
+        token, start, _ = pending.popleft()
+        out.append((token, start))
+    if finished:
+        out += [(token, start) for token, start, _ in pending if start < released or not stopped]
+        pending.clear()
+    return out

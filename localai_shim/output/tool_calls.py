@@ -20,7 +20,7 @@ from .markup import ToolFormat
 
 @dataclass(slots=True)
 class CallDelta:
-    """What became known of one call.
+    """What one token added to a call.
 
     Arguments concatenate to a JSON object, or to what the model wrote in its place; a custom tool's are its input.
     """
@@ -148,7 +148,7 @@ class CallParser:
         return calls
 
     def _as_they_stand(self, body: str, marker: str, why: str, cut: bool) -> tuple[list[CallDelta], InvalidCall | None]:
-        """What there is of the calls in a block that cannot be read."""
+        """The calls of a block that cannot be parsed, as they were written."""
         names = self._tools.names
         place, text = len(self._emitted) - self._first, self._marker + body + marker
         if place:  # what was emitted stands, and is a call

@@ -1,9 +1,9 @@
-"""Keeps what callers send text, whatever it spells.
+"""Keeps the caller's strings text, even where they spell control tokens.
 
 A template puts the caller's strings next to its own control tokens, and the tokenizer cannot tell one from the other.
 So what spells a control token is replaced by digits before the template sees it, which no filter of a template changes.
 In the rendered text it comes back with a separator in it, another control token, whose id is then taken out again: the
-tokenizer sees two pieces of text that are no token, and the model sees all the letters.
+tokenizer sees two pieces of text that are not tokens, and the model sees all the letters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CallerText:
         return [self.mask(item) for item in value] if isinstance(value, list | tuple) else value
 
     def mask_messages(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages of a conversation; roles are no free text."""
+        """Messages of a conversation; roles are not free text."""
         return [{**self.mask(message), "role": message["role"]} for message in messages]
 
     def restore(self, rendered: str) -> str:

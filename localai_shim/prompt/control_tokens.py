@@ -62,7 +62,7 @@ class ControlTokens:
         template: the chat template's source, whose own texts may be the beginning of one.
         encode: text to ids, nothing put around it.
         spelling: how the vocabulary writes a token.
-        find_id: the inverse; None for what is no token.
+        find_id: the inverse; None for what is not a token.
 
     Attributes:
         separator: a control token that keeps apart what stands on both sides of it; empty where there is none.
@@ -96,7 +96,7 @@ class ControlTokens:
         self._pads = bool(behind) and spelling(behind[behind.index(self.separator_id) + 1]).startswith(_PAD)
 
     def occur_in(self, *values: object) -> bool:
-        """Whether one could come of the strings in these values, which are JSON."""
+        """Whether a control token may occur in the strings of these JSON values."""
         if not self.separator:
             return False
         text = _write_json(values)
@@ -142,7 +142,7 @@ class ControlTokens:
 
 
 def _separator(tokens: Mapping[int, str], template: str, encode: Callable[[str], list[int]]) -> tuple[int, str]:
-    """A token that is found wherever it stands, with the spaces around it; best one that prompts do not have anyway."""
+    """A control token that leaves the spaces around it as they are; at best one that the template does not use."""
     unknown = encode("\U000f1234")  # no separator is what unknown characters become
     for token_id, text in sorted(tokens.items(), key=lambda item: item[1] in template):
         alone, before, behind = (encode(f"a{around}b") for around in (text, f" {text}", f"{text} "))

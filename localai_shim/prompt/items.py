@@ -38,7 +38,7 @@ def item_messages(
         unseal: reads `encrypted_content`.
         stored: how many of them were stored; errors count from there.
         knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
-        read_part: reads parts that are no text.
+        read_part: reads parts that are not text.
 
     Raises:
         BadRequest: a result without its call, a call without its result, an item twice, one that the model cannot
@@ -122,7 +122,7 @@ class _Turns:
         return out
 
     def _is_lost(self, call_id: str) -> bool:
-        """Whether a call was cut off, so that nobody could answer it."""
+        """Whether a call was cut off and has no result."""
         return call_id in self._cut and call_id not in self._results
 
     def _result(self, call_id: str) -> Message:

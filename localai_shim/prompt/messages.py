@@ -24,12 +24,12 @@ def template_messages(
 
     Calls come out as calls of functions with an id and arguments that are an object (a string, where the model's JSON
     was broken), the messages that answer them with `tool_call_id` and `name`, reasoning as `reasoning_content`. Content
-    is a string, or a list of parts where some are no text.
+    is a string, or a list of parts where some are not text.
 
     Args:
         messages: the request's field, untrusted.
         knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
-        read_part: reads parts that are no text.
+        read_part: reads parts that are not text.
 
     Raises:
         BadRequest: with the path of the field that is wrong, such as `messages[2].content[0].type`.
@@ -49,10 +49,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
         raise BadRequest.missing(f"{path}.role")
     role = message["role"]
     if not isinstance(role, str) or role not in ROLES:
-        supported = ", ".join(f"'{r}'" for r in ROLES[:-1]) + f", and '{ROLES[-1]}'"
-        raise BadRequest(
-            f"Invalid value: {role!r}. Supported values are: {supported}.", param=f"{path}.role", code="invalid_value"
-        )
+        raise BadRequest.unknown_value(f"{path}.role", role, ROLES)
     out: Message = {"role": role, "content": _content(message, role, path, read_part)}
     if role == "developer" and not knows_developer:
         out["role"] = "system"
@@ -79,7 +76,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
 
 
 def _unify_reasoning(message: Message, path: str) -> None:
-    """Servers and frameworks call it what they like."""
+    """Put reasoning under one name: servers and frameworks have several."""
     given = [name for name in _REASONING if isinstance(message.get(name), str)]
     texts = [encodable(message.pop(name), f"{path}.{name}") for name in given]
     if text := next(filter(None, texts), None):
@@ -109,12 +106,8 @@ def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | Med
         return _string(part, _TEXT_PARTS[kind], path)
     if isinstance(kind, str) and (kind in KINDS or kind in FILES) and role != "assistant":
         return read_part(part, path)
-    supported = "'text' and 'refusal'"
-    if role != "assistant":
-        supported = "'text', 'refusal', 'image_url', 'video_url', and 'input_audio'"
-    raise BadRequest(
-        f"Invalid value: {kind!r}. Supported values are: {supported}.", param=f"{path}.type", code="invalid_value"
-    )
+    media = () if role == "assistant" else ("image_url", "video_url", "input_audio")
+    raise BadRequest.unknown_value(f"{path}.type", kind, ("text", "refusal", *media))
 
 
 def encodable(text: str, path: str) -> str:
@@ -122,10 +115,9 @@ def encodable(text: str, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadRequest(
-            f"Invalid '{path}': the character at index {error.start} is a lone surrogate, which is no text.",
-            param=path,
-            code="invalid_value",
+        raise BadRequest.invalid(
+            path,
+            f"Invalid '{path}': the character at index {error.start} is a lone surrogate, which is not text.",
         ) from None
     return text
 
@@ -145,11 +137,7 @@ def _tool_call(value: object, path: str) -> Call:
     call = _object(value, path)
     kind = call.get("type") or ("custom" if "custom" in call else "function")
     if kind not in ("function", "custom"):
-        raise BadRequest(
-            f"Invalid value: {kind!r}. Supported values are: 'function' and 'custom'.",
-            param=f"{path}.type",
-            code="invalid_value",
-        )
+        raise BadRequest.unknown_value(f"{path}.type", kind, ("function", "custom"))
     if call.get(kind) is None:
         raise BadRequest.missing(f"{path}.{kind}")
     function = (_function if kind == "function" else _custom)(call[kind], f"{path}.{kind}")

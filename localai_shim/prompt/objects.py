@@ -27,7 +27,7 @@ _TYPES = {
 
 
 def is_object(value: object) -> bool:
-    """Whether this is no JSON, but may stand where a URL does."""
+    """Whether this is not JSON, but may stand where a URL does."""
     if isinstance(value, str | dict | list | tuple | int | float | None):
         return False
     return isinstance(value, bytes | bytearray | memoryview | PurePath) or hasattr(type(value), "__array_interface__")
@@ -49,7 +49,7 @@ def with_data_urls(value: Any, path: str) -> Any:
         path: of the request's field, for errors.
 
     Raises:
-        BadRequest: an object is no picture.
+        BadRequest: an object is not a picture.
     """
     if not holds_objects(value):
         return value
@@ -61,7 +61,7 @@ def with_data_urls(value: Any, path: str) -> Any:
 
 
 def _data_urls(value: Any, path: str) -> str | list[str]:
-    """One, or those of the frames where it is an array of several."""
+    """The data URL of an object, or those of its frames if it is an array of several."""
     if isinstance(value, PurePath):
         from .media.sources import read_file
 

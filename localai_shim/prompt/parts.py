@@ -22,7 +22,7 @@ KINDS: dict[str, MediaKind] = {
     "input_audio": "audio",
     "audio_url": "audio",
 }
-"""Types of parts that are no text."""
+"""Types of parts that are not text."""
 FILES = ("file", "input_file")
 _UNREAD: Any = None  # what models get that look at no data
 _PLURALS: dict[MediaKind, str] = {"image": "images", "video": "video", "audio": "audio"}
@@ -56,7 +56,7 @@ def no_media(part: Part, path: str) -> MediaPart:
 
 
 def joined(parts: Sequence[str | MediaPart]) -> str | list[dict[str, str]]:
-    """The content of a message: one text, or the parts that templates read where some are no text."""
+    """The content of a message: one text, or the parts that templates read where some are not text."""
     if not any(isinstance(part, MediaPart) for part in parts):
         return "".join(part for part in parts if isinstance(part, str))
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
@@ -85,7 +85,7 @@ class MediaCache:
         self.bytes = 0
 
     def get(self, key: Hashable, make: Callable[[], ProcessedMedia]) -> ProcessedMedia:
-        """What is kept under a key, or what `make` makes; nothing is kept of one that raises."""
+        """The media that are cached under a key, or what `make` returns, which is cached then."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:

@@ -37,7 +37,7 @@ PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 
 class Tokenizing(Protocol):
-    """What an adapter offers for a model's prompts, without the model: what is made of it may outlive that."""
+    """An adapter's tokenizer and template. It does not hold the model, which what is made of it may outlive."""
 
     @property
     def tokenizer(self) -> Any:
@@ -250,11 +250,7 @@ class ChatTokenizer:
         known = self.template_variables
         for name in names:
             if name in _RESERVED:
-                raise BadRequest(
-                    f"'{name}' is set by this client.",
-                    param=f"{param}.{name}",
-                    code="invalid_value",
-                )
+                raise BadRequest.invalid(f"{param}.{name}", f"'{name}' is set by this client.")
             if known is not None and name not in known and name not in _ALWAYS_KNOWN:
                 options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
                 raise BadRequest(
@@ -406,7 +402,7 @@ class ChatTokenizer:
         return [history.reasoning_apart(message, start, end) for message in messages]
 
     def _markers(self, kind: str) -> tuple[str, str]:
-        """What mlx-lm's tokenizer says that opens and closes a block; empty where it has none."""
+        """The markers of a block, as mlx-lm's tokenizer names them; empty where it has none."""
         start, end = (getattr(self._tokenizer, f"{kind}_{edge}", None) or "" for edge in ("start", "end"))
         return start, end
 

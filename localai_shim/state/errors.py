@@ -8,7 +8,7 @@ class StoreError(Exception):
 
 
 class MissingError(StoreError):
-    """An object that has to be there is not."""
+    """A required object does not exist."""
 
     def __init__(self, kind: str, id: str) -> None:
         super().__init__(f"there is no {kind} with the id {id!r}")

@@ -140,7 +140,7 @@ def write_object(connection: sqlite3.Connection, kind: str, id: str, previous: s
 
 
 def delete(connection: sqlite3.Connection, seq: int) -> None:
-    """Remove an object; of one that others continue, all but what these need."""
+    """Remove an object. If others continue it, its input and output stay until the last of these is removed."""
     if connection.execute("SELECT children FROM objects WHERE seq = ?", (seq,)).fetchone()[0]:
         connection.execute("UPDATE objects SET deleted = 1, owner = NULL WHERE seq = ?", (seq,))
         connection.execute("DELETE FROM pieces WHERE object = ? AND part NOT IN ('input', 'output')", (seq,))

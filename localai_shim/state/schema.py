@@ -62,7 +62,7 @@ def connect(path: str | None) -> sqlite3.Connection:
 
     Raises:
         StoreError: the file is another program's, or of a newer schema.
-        sqlite3.Error, OSError: it cannot be opened, or is no database.
+        sqlite3.Error, OSError: it cannot be opened, or is not a database.
     """
     if path is not None:
         _create(path)

@@ -18,14 +18,14 @@ from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
 from .texts import encode
 
-__all__ = ["DEFAULT_LIMIT", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
+__all__ = ["DEFAULT_LIMIT_BYTES", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 
 Kind = Literal["response", "conversation", "chat.completion", "file", "batch"]
 Items = list[Json]  # inside of Store, `list` is a method
 Owners = list[tuple[str, str]]
 Numbered = list[tuple[int, Json]]
 
-DEFAULT_LIMIT = 256 * 2**20
+DEFAULT_LIMIT_BYTES = 256 * 2**20
 """Bytes that a store in memory may take."""
 
 MAX_INTEGER = 2**63 - 1  # SQLite's largest
@@ -54,7 +54,7 @@ class Store:
         StoreError: here and from every method: the store cannot be used. The message says which, and why.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT_BYTES) -> None:
         absolute = None if path is None else os.path.abspath(os.path.expanduser(os.fspath(path)))
         self._database = Database(absolute)
         self._limit = limit if path is None else None
@@ -266,7 +266,7 @@ class Store:
     # Chains
 
     def chain(self, id: str) -> Items:
-        """All items of a response and of those that it continues, oldest first: of each "input", then "output".
+        """The items of a response and of those that it continues, oldest response first: its input, then its output.
 
         Those of deleted responses are among them.
 
@@ -340,7 +340,7 @@ class Store:
     def save_with(
         self, kind: Kind, id: str, body: Json, part: str, source: tuple[Kind, str, str], *, owner: str | None = None
     ) -> None:
-        """Insert or replace an object whose one part has the items of another object's, which keeps them.
+        """Insert or replace an object, one of whose parts is a copy of another object's items.
 
         Args:
             kind, id, body, owner: as for `save`.

@@ -107,7 +107,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: the plugin stands beside it, and costs suites nothing that do not use it."""
+    """Import a name when it is first used: the pytest plugin loads this package in suites that do not need it."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)

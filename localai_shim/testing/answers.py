@@ -81,7 +81,7 @@ Mark = Literal["refusal", "content_filter"]
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Text that is no ordinary content."""
+    """Text that is not ordinary content."""
 
     text: str
     mark: Mark
@@ -430,8 +430,8 @@ def _checked(part: object) -> Part:
     if isinstance(part, str | ToolCall | Reasoning | Marked | JsonModel | Mapping) and not isinstance(part, type):
         return part
     raise TypeError(
-        f"{part!r} is no answer: script texts, tool_call(...), reasoning(...), refusal(), lists of these, dicts and "
-        "pydantic models (played as JSON), failures such as rate_limit(), exceptions, or functions that return one"
+        f"{part!r} is not an answer: script texts, tool_call(...), reasoning(...), refusal(), lists of these, dicts "
+        "and pydantic models (played as JSON), failures such as rate_limit(), exceptions, or functions that return one"
     )
 
 

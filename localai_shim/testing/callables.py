@@ -21,7 +21,7 @@ def decide(reply: ScriptedReply, request: Request) -> Answer:
     for, if there is one.
 
     Raises:
-        TypeError: a function returned what is no answer.
+        TypeError: a function returned what is not an answer.
         Exception: what a function raises.
     """
     made: object = reply
@@ -53,7 +53,7 @@ def _wait_for(made: Awaitable[object]) -> object:
 
 
 def _on_a_loop_of_its_own(made: Awaitable[object]) -> object:
-    """What an awaitable gives, from a thread that has no event loop: this one may have one that is running."""
+    """Run an awaitable on a thread of its own: this thread may have a running event loop."""
     import anyio
 
     result: Future[object] = Future()

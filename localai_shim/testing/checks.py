@@ -1,4 +1,4 @@
-"""What is said where a test's expectations of its requests do not hold."""
+"""Checks of a test's expectations, and the messages where they do not hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Usage:
 
 
 def usage_of(calls: Sequence[Request]) -> Usage:
-    """What requests took so far."""
+    """The usage of some requests so far."""
     return Usage(len(calls), sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls))
 
 

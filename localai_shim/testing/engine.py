@@ -94,7 +94,7 @@ class ScriptedEngine:
         weakref.finalize(self, self._player.tell_to_stop).atexit = False
 
     def say(self, *replies: ReplyLike) -> None:
-        """Add replies to those that are left to play.
+        """Append replies to the script.
 
         Raises:
             ValueError: a reply that cannot be played.

@@ -47,7 +47,9 @@ def check_config(config: Mapping[str, object]) -> None:
     """
     for name in config:
         if name not in LocalOpenAIConfig.__annotations__:
-            raise TypeError(f"'{name}' is no setting: they are {', '.join(LocalOpenAIConfig.__annotations__)}")
+            raise TypeError(
+                f"'{name}' is not a setting; the settings are {', '.join(LocalOpenAIConfig.__annotations__)}"
+            )
 
 
 class ClientFactory:

@@ -25,7 +25,7 @@ _NAMES = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 
 
 class NetworkBlockedError(RuntimeError):
-    """What code under test gets that reaches out."""
+    """Raised in code under test that reaches for the network."""
 
 
 def add_options(parser: pytest.Parser) -> None:

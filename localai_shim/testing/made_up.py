@@ -74,7 +74,7 @@ class MadeUp:
 
 
 def steer(text: str, constraint: GrammarConstraint, tokenizer: ScriptedTokenizer, numbers: random.Random) -> list[int]:
-    """Tokens that a request's grammar allows: those of a proposed text as far as they do, then others at random."""
+    """Tokens that a request's grammar allows: a proposed text's as far as it allows them, then random ones."""
     import numpy as np
 
     proposed, out = tokenizer.encode(text), list[int]()

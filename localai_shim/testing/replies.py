@@ -59,7 +59,7 @@ class Reply:
     fail_after: int | None = None
     """Tokens before the failure; None plays the whole content."""
     hang: bool = False
-    """What comes then is no failure, but nothing."""
+    """What comes then is not a failure, but nothing."""
 
 
 ReplyLike = str | Sequence[Piece] | Reply
@@ -70,7 +70,7 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 
 
 class ScriptedModel:
-    """What clients read of an engine's model, with nothing behind it."""
+    """The model of a scripted engine, as clients see it: there are no weights."""
 
     tasks: Sequence[Task] = ("generate", "embed", "rerank")
 
@@ -211,7 +211,7 @@ class PlayedRow:
         return len(self._output)
 
     def takes_no_time(self, most: int) -> bool:
-        """It may be played at once, as it has no more tokens than these."""
+        """It takes no time to play, and has at most so many tokens."""
         reply, request = self.reply, self._request
         waits = reply.delay or reply.interval or reply.hang
         return not (waits or request.ignore_eos or max(request.min_tokens, len(self._script.ids)) > most)

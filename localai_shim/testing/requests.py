@@ -50,7 +50,7 @@ class Request:
     choice: int = 0
     """Which of the request's choices a callable is asked for."""
     tool_calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    """The calls in the answer: name and arguments, or the text of what is no JSON."""
+    """The calls in the answer: name and arguments, or the text of what is not JSON."""
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
     """What the script has its choices fail with."""
     choices: list[Spent] = field(default_factory=list[Spent], repr=False)
@@ -185,7 +185,7 @@ class Request:
         return f"{self.api}(model={self.model!r}, {said}{tools})"
 
     def outcome(self) -> str:
-        """What came of it, in a few words."""
+        """The outcome in a few words."""
         retry = f" (retry {self.attempt})" if self.attempt else ""
         if self.error is not None:
             return f"{retry} -> {type(self.error).__name__}"

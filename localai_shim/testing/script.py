@@ -200,7 +200,7 @@ def check_criteria(criteria: Mapping[str, object]) -> None:
     """
     for name, value in criteria.items():
         if name not in _NAMES:
-            raise TypeError(f"'{name}' is no criterion: they are {', '.join(sorted(_NAMES))}")
+            raise TypeError(f"'{name}' is not a criterion; the criteria are {', '.join(sorted(_NAMES))}")
         if name in ("user", "system", "tool_result", "model") and not isinstance(value, str | re.Pattern):
             raise TypeError(f"'{name}' is a string or a compiled regular expression, not {value!r}")
         if name == "predicate" and not callable(value):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..call import Call
     from ..endpoints.prepared import Prepared
 
-MOST_INLINE_TOKENS = 4096
+MAX_INLINE_TOKENS = 4096
 """Answers that may have more are played step by step: with `ignore_eos` they go on for ever."""
 
 
@@ -41,7 +41,7 @@ class _StagedRequest(GenerationRequest):
     patience: Patience | None = None
 
 
-MOST_DIMENSIONS = 3072
+MAX_DIMENSIONS = 3072
 
 
 class _StagedEmbedding(PlayedEmbedding):
@@ -80,7 +80,7 @@ class Stage(ScriptedEngine):
         context_length: int | None = 131_072,
     ) -> None:
         super().__init__(
-            name=model, context_length=context_length, tokenizer=_usual().tokenizer, dimensions=MOST_DIMENSIONS
+            name=model, context_length=context_length, tokenizer=_usual().tokenizer, dimensions=MAX_DIMENSIONS
         )
         serve_like(self, _usual())
         self.seed, self.clock, self.script = seed, Clock(clock), Script()
@@ -253,7 +253,7 @@ class Stage(ScriptedEngine):
         elif _begins_with_json(written) and not isinstance(_loaded(written), dict):
             written = json.dumps(written, ensure_ascii=False)  # what follows a whole value would be none of the call's
         start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
-        # The parser takes text that is no JSON up to its end: a marker behind an open string would be part of it.
+        # The parser takes text that is not JSON up to its end: a marker behind an open string would be part of it.
         rest = f"}}\n{end}" if _is_json(written) else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 
@@ -265,7 +265,7 @@ class Stage(ScriptedEngine):
         return row
 
     def _play(self, rows: list[PlayedRow]) -> None:
-        if not all(row.takes_no_time(MOST_INLINE_TOKENS) for row in rows):
+        if not all(row.takes_no_time(MAX_INLINE_TOKENS) for row in rows):
             super()._play(rows)
             return
         events: list[tuple[PlayedRow, Event]] = []
@@ -279,7 +279,7 @@ class Stage(ScriptedEngine):
 
 def _dimensions(model: str) -> int:
     """As OpenAI's models have."""
-    return MOST_DIMENSIONS if model == "text-embedding-3-large" else 1536
+    return MAX_DIMENSIONS if model == "text-embedding-3-large" else 1536
 
 
 def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:

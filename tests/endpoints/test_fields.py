@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.fields import Fields, listed
-from localai_shim.errors import BadRequest
+from localai_shim.endpoints.fields import Fields
+from localai_shim.errors import BadRequest, listed
 from tests.conftest import MESSAGES, Oracle, refused
 
 HUGE = 10**400  # more than a double can hold

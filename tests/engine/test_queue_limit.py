@@ -16,6 +16,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.types import EngineClosedError, QueueFullError, RowError, SamplingParams, TooManyRowsError
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, generate, held, prefilling, request
+from tests.threads import in_threads
 from tests.tiny import tiny
 
 MOST = 5
@@ -115,18 +116,14 @@ def test_of_many_threads_as_many_get_in_as_there_are_places(engine: Engine[TextM
     accepted: list[Running] = []
     start = threading.Barrier(8)
 
-    def ask() -> None:
+    def ask(_: int) -> None:
         start.wait()
         for _ in range(10):
             with suppress(QueueFullError):
                 accepted.append(Running(engine, short()))
 
     with held(engine):
-        threads = [threading.Thread(target=ask) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(ask, range(8))
         assert (len(accepted), engine.stats().refused) == (MOST, 80 - MOST)
     for run in accepted:
         run.finish()

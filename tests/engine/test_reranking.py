@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from localai_shim.adapters.loading import load_model
 from localai_shim.engine.engine import Engine
 from tests.embedding_models import tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import INSTRUCTION, QUERY, TEXTS, recorded
+from tests.threads import in_threads
 
 BEST_FIRST = {
     kind: sorted(range(len(TEXTS)), key=lambda i, scores=scores: -scores[i])
@@ -59,11 +59,7 @@ def test_text_embeddings_and_rankings_run_at_once(judge: LocalOpenAI) -> None:
     alone = [chat(), embed(), ask()]
     found: list[Any] = []
     jobs = [chat, embed, ask] * 4
-    threads = [threading.Thread(target=lambda i=i, job=job: found.append((i, job()))) for i, job in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda i: found.append((i, jobs[i]())), range(len(jobs)))
     assert len(found) == len(jobs)
     for i, made in found:
         if i % 3 == 1:
@@ -146,7 +142,7 @@ def test_long_documents_are_refused_or_cut() -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             rerank(client, long, ["fox"], truncate=True)
         assert caught.value.param == "query"
-        with pytest.raises(openai.BadRequestError, match="reads none"):
+        with pytest.raises(openai.BadRequestError, match="reads no instruction"):
             rerank(client, QUERY, ["fox"], instruction="Be strict")
 
 

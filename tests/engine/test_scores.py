@@ -114,7 +114,7 @@ def test_no_more_logits_are_held_than_a_portion(
         sizes.append(logits.shape[0] * logits.shape[1])
         made(self, logits, *args, **more)
 
-    monkeypatch.setattr(scores, "_MOST_LOGITS", most)
+    monkeypatch.setattr(scores, "_MAX_LOGITS", most)
     monkeypatch.setattr(Scoring, "__init__", noting)
     first = prompt_of(4, 20)
     Running(engine, GenerationRequest(first, GREEDY, 1)).finish()  # the portion is known from the first one on

@@ -9,7 +9,7 @@ import pytest
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
-from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.prefill import PrefillJob
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
@@ -24,6 +24,15 @@ SHARES = [0.0, 0.5, 0.9, 1.0]
 
 def key(made: GenerationRequest) -> tuple[int, ...]:
     return (*made.prompt.tokens, made.sampling.seed)
+
+
+def with_right_drafts(monkeypatch: pytest.MonkeyPatch, made: GenerationRequest) -> tuple[Engine[Any], list[int]]:
+    """What a request's row emits without drafts, and an engine whose drafts are that."""
+    engine = engine_for("qwen3")
+    [expected] = Running(engine, made).finish()
+    engine.close()
+    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
+    return engine_for("qwen3", AUTO), expected
 
 
 KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
@@ -129,11 +138,7 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
 
 def test_first_tokens_come_by_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made = request(prompt(3), GREEDY, 30)
-    engine = engine_for("qwen3")
-    [expected] = Running(engine, made).finish()
-    engine.close()
-    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
-    engine = engine_for("qwen3", AUTO)
+    engine, expected = with_right_drafts(monkeypatch, made)
     for _ in range(2):
         with steps_counted(engine) as sizes:
             assert Running(engine, made).finish() == [expected]
@@ -156,11 +161,7 @@ def test_choices_of_one_prompt_have_drafts_of_their_own(monkeypatch: pytest.Monk
 
 def test_oracle_drafts_take_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made = request(prompt(3), GREEDY, 60)
-    engine = engine_for("qwen3")
-    [expected] = Running(engine, made).finish()
-    engine.close()
-    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
-    engine = engine_for("qwen3", AUTO)
+    engine, expected = with_right_drafts(monkeypatch, made)
     with steps_counted(engine) as sizes:
         assert Running(engine, made).finish() == [expected]
     engine.close()
@@ -219,11 +220,7 @@ def test_a_row_that_fails_amid_its_drafts_fails_alone(monkeypatch: pytest.Monkey
 
 def test_a_step_that_fails_fails_its_rows_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     made = request(prompt(3), GREEDY, 30)
-    engine = engine_for("qwen3")
-    [expected] = Running(engine, made).finish()
-    engine.close()
-    speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
-    engine = engine_for("qwen3", AUTO)
+    engine, expected = with_right_drafts(monkeypatch, made)
     forward, failed = engine.model.forward, []
 
     def failing(step: Any) -> Any:

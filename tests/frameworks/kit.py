@@ -60,6 +60,12 @@ class Answer(NamedTuple):
     output_tokens: int
 
 
+def answer_with(text: str, usage: dict[str, int]) -> Answer:
+    """An answer whose usage has the names of either API."""
+    names = ("prompt_tokens", "completion_tokens") if "prompt_tokens" in usage else ("input_tokens", "output_tokens")
+    return Answer(text, *(usage[name] for name in names))
+
+
 class Weather(BaseModel):
     """The weather of a city."""
 

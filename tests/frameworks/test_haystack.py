@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
+from tests.frameworks.kit import Answer, Behaviours, Weather, answer_with, framework, get_weather, run_snippet
 
 haystack = framework("haystack")
 generators = framework("haystack.components.generators.chat")
@@ -23,9 +23,7 @@ def user(text: str) -> list[Any]:
 
 def answer(result: Any) -> Answer:
     [reply] = result["replies"]
-    usage = reply.meta["usage"]
-    names = ("prompt_tokens", "completion_tokens") if "prompt_tokens" in usage else ("input_tokens", "output_tokens")
-    return Answer(reply.text, *(usage[name] for name in names))
+    return answer_with(reply.text, reply.meta["usage"])
 
 
 def weather(city: Annotated[str, "Its name."]) -> str:

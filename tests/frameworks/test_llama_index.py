@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather
+from tests.frameworks.kit import Answer, Behaviours, Weather, answer_with, framework, get_weather
 
 llms = framework("llama_index.core.llms")
 openai_llms = framework("llama_index.llms.openai")
@@ -20,9 +20,7 @@ def user(text: str) -> list[Any]:
 
 
 def answer(response: Any) -> Answer:
-    usage = response.raw.usage.model_dump()
-    names = ("prompt_tokens", "completion_tokens") if "prompt_tokens" in usage else ("input_tokens", "output_tokens")
-    return Answer(response.message.content, *(usage[name] for name in names))
+    return answer_with(response.message.content, response.raw.usage.model_dump())
 
 
 class TestChat(Behaviours):

@@ -13,6 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 from localai_shim.grammar.compile import Grammar, json_schema, lark, regex
 from localai_shim.grammar.vocabulary import Vocabulary
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of, vocabulary_with
+from tests.threads import in_threads
 
 SCHEMA = {
     "type": "object",
@@ -153,13 +154,9 @@ def test_it_is_built_once_however_many_threads_ask() -> None:
     built: list[LLTokenizer] = []
     barrier = threading.Barrier(8)
 
-    def ask() -> None:
+    def ask(_: int) -> None:
         barrier.wait()
         built.append(vocabulary.tokenizer)
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(ask, range(8))
     assert len(built) == 8 and len({id(tokenizer) for tokenizer in built}) == 1

@@ -31,6 +31,7 @@ from localai_shim.testing import (
 from localai_shim.testing.patching import patch_openai
 from tests.engine.harness import eventually
 from tests.testing.asking import ask, contents
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -292,18 +293,14 @@ def test_time_does_not_run_backwards(wrong: float) -> None:
 def test_threads_may_advance_a_clock_together_and_it_never_goes_back() -> None:
     clock, seen = Clock("instant"), [0.0]
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(200):
             clock.advance(1)
             clock.sleep(0)
             clock.reach(clock.now - 5)
             seen.append(clock.now)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     assert clock.now == max(seen) == 1600
 
 

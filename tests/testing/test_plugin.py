@@ -120,7 +120,7 @@ def test_the_configuration_is_a_fixture_that_packages_override(suite: Any, pytes
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
-        ("modl='x'", "'modl' is no setting: they are model, seed, clock"),
+        ("modl='x'", "'modl' is not a setting; the settings are model, seed, clock"),
         ("['x']", "the arguments of the marker local_openai have names"),
         ("clock='slow'", "a clock is 'instant', 'manual' or 'real', not 'slow'"),
     ],

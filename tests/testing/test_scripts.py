@@ -213,7 +213,7 @@ def test_low_level_replies_and_pieces_are_replies_too(client: ScriptedOpenAI) ->
 @pytest.mark.parametrize("wrong", [3, None, [None], object(), City])
 def test_what_is_no_reply_is_refused_and_says_what_is(client: ScriptedOpenAI, wrong: Any) -> None:
     client.script(wrong)
-    with pytest.raises(TypeError, match="is no answer: script texts, tool_call"):
+    with pytest.raises(TypeError, match="is not an answer: script texts, tool_call"):
         chat(client)
 
 
@@ -403,7 +403,7 @@ def test_times_and_always_repeat_the_last_reply(client: ScriptedOpenAI) -> None:
 
 
 def test_a_wrong_criterion_is_refused(client: ScriptedOpenAI) -> None:
-    with pytest.raises(TypeError, match="'usr' is no criterion: they are api, model, predicate"):
+    with pytest.raises(TypeError, match="'usr' is not a criterion; the criteria are api, model, predicate"):
         client.when(usr="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="'user' is a string or a compiled"):
         client.when(user=3)  # type: ignore[arg-type]

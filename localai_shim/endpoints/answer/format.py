@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import BadRequest
+from ...errors import BadRequest, listed
 from ...grammar import GrammarError
 from ...grammar.compile import caller_lark, choice, json_object, json_schema, regex
 from ...grammar.relax import relaxed
 from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
-from ..fields import Fields, listed
+from ..fields import Fields
 from ..items.fields import ItemFields
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
@@ -98,7 +98,7 @@ def _structured_outputs(value: Mapping[str, object] | None) -> dict[str, tuple[s
     if given.get(f"{path}.json_object") == ("json_object", False):  # as vLLM: it is there, and asks for nothing
         del given[f"{path}.json_object"]
     if not given:
-        raise BadRequest(f"Invalid '{path}': it has to have one of {listed(_KINDS)}.", param=path, code="invalid_value")
+        raise BadRequest.invalid(path, f"Invalid '{path}': it has to have one of {listed(_KINDS)}.")
     return given
 
 
@@ -106,8 +106,7 @@ def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
     path = fields.at("type")
     kind = fields.require(path)
     if kind not in _FORMATS:
-        what = f"Invalid value: {kind!r}. Supported values are: {listed(_FORMATS)}."
-        raise BadRequest(what, param=path, code="invalid_value")
+        raise BadRequest.unknown_value(path, kind, _FORMATS)
     if kind == "json_schema":
         return _json_schema(fields, flat=flat)
     fields.finish()
@@ -123,11 +122,10 @@ def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
-        raise BadRequest(
+        raise BadRequest.invalid(
+            fields.at("name"),
             f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]{1,64}$'.",
-            param=fields.at("name"),
-            code="invalid_value",
         )
     strict = fields.boolean(fields.at("strict"))
     fields.optional("description")
@@ -183,11 +181,11 @@ def _parsed(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"Invalid '{name}': not JSON: {error}", param=name, code="invalid_value") from None
+        raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
 
 
 def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
-    """The grammar of a schema whose objects have no other properties than those listed, unless it says so.
+    """The grammar of a schema. Its objects have the listed properties only, unless the schema allows others.
 
     OpenAI's strict mode demands that a schema says this, and vLLM's back ends read schemas so: a model that may add
     properties does not know when to stop.
@@ -207,4 +205,4 @@ def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
         why = "it is nested too deeply"
     except (TypeError, ValueError) as error:
         why = f"it cannot be written as JSON: {error}"
-    raise BadRequest(f"Invalid '{path}': {why}.", param=path, code="invalid_value")
+    raise BadRequest.invalid(path, f"Invalid '{path}': {why}.")

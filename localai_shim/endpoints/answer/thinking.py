@@ -16,7 +16,7 @@ from ..request_fields import ServedModel
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _OFF = ("none", "minimal")
 _SWITCHES = ("enable_thinking", "thinking")  # what templates call it
-MAX_BUDGET = 2**31
+MAX_BUDGET_TOKENS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ def read_thinking(fields: Fields, variables: dict[str, object], model: ServedMod
 
 def read_thinking_budget(fields: Fields) -> int | None:
     """Most tokens of reasoning; None: no limit."""
-    old, new = fields.integer("thinking_budget", 0, MAX_BUDGET), fields.integer("thinking_token_budget", -1, MAX_BUDGET)
+    old = fields.integer("thinking_budget", 0, MAX_BUDGET_TOKENS)
+    new = fields.integer("thinking_token_budget", -1, MAX_BUDGET_TOKENS)
     if old is not None and new is not None:
         raise BadRequest("Pass 'thinking_token_budget' or 'thinking_budget', not both.", param="thinking_token_budget")
     return None if new == -1 else old if new is None else new

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import BadRequest
+from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
-from ..fields import listed
 from ..items.fields import ItemFields
 
 MAX_TOOLS = 128
@@ -41,7 +40,7 @@ class ToolChoice:
     """The tools that may be called; None: all."""
 
     def among(self, tools: Sequence[Tool]) -> list[Tool]:
-        """Those that may be called."""
+        """The tools among these that may be called."""
         return [tool for tool in tools if self.names is None or tool.name in self.names]
 
 
@@ -78,7 +77,7 @@ def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested"
         for mode in _MODES:
             if value == mode:
                 return ToolChoice(mode)
-        raise _invalid_value(value, _MODES, "tool_choice")
+        raise BadRequest.unknown_value("tool_choice", value, _MODES)
     if not isinstance(value, dict):
         raise BadRequest.wrong_type("tool_choice", "one of a string or an object", value)
     kind, fields = _open(value, "tool_choice", (*_KINDS, "allowed_tools"), form)
@@ -100,7 +99,7 @@ def read_function_call(value: object, functions: Sequence[Tool]) -> ToolChoice:
     if value == "none" or value == "auto":
         return ToolChoice("none" if value == "none" else "auto")
     if isinstance(value, str):
-        raise _invalid_value(value, ("none", "auto"), "function_call")
+        raise BadRequest.unknown_value("function_call", value, ("none", "auto"))
     if not isinstance(value, dict):
         raise BadRequest.wrong_type("function_call", "one of a string or an object", value)
     fields = ItemFields(value, "function_call")
@@ -133,10 +132,8 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     for tool in tools:
         if tool.name in seen:
             path = f"{tool.path}.name"
-            raise BadRequest(
-                f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique.",
-                param=path,
-                code="invalid_value",
+            raise BadRequest.invalid(
+                path, f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique."
             )
         seen.add(tool.name)
     return tools
@@ -185,7 +182,7 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
 
 
 def _nested(fields: ItemFields, name: str, form: Form) -> ItemFields:
-    """The object under this name, which is all that the outer one has left; in the flat form the outer one itself."""
+    """The object under this name, the only field left of the outer one; in the flat form the outer one itself."""
     if form == "flat":
         return fields
     inner = ItemFields(fields.require(fields.at(name)), fields.at(name))
@@ -229,7 +226,7 @@ def _check_name(own: str, name: str, path: str) -> None:
         raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
-        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="invalid_value")
+        raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
 
 
 def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
@@ -290,12 +287,6 @@ def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool])
 
 
 # -- Errors -----------------------------------------------------------------------------------------------------------
-
-
-def _invalid_value(value: str, supported: Sequence[str], path: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid value: '{value}'. Supported values are: {listed(supported)}.", param=path, code="invalid_value"
-    )
 
 
 def _only_with(field: str, other: str) -> BadRequest:

@@ -132,7 +132,7 @@ def _making(model: ServedModel, field: str, *, parallel: bool) -> _Making | None
 
 
 def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making | None) -> tuple[Sequence[Tool], bool]:
-    """The tools, and whether those that did not say so are strict: all of them or none, as their grammar allows."""
+    """The tools, with `strict` decided where it was not given: for all of these or none, as their grammar allows."""
     if all(tool.strict is not None for tool in tools):
         return tools, True
     strict = [replace(tool, strict=True) if tool.strict is None else tool for tool in tools]
@@ -146,7 +146,7 @@ def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making | None) 
 
 
 def _why_grammar(tools: Sequence[Tool], choice: ToolChoice, parallel: bool | None) -> tuple[str, str] | None:
-    """The field that only a grammar can honour, and what it asks for; None if there is none."""
+    """The field that needs a grammar, and what it asks for; None if no field does."""
     if choice.mode == "required":
         return "tool_choice", "a call that has to be made"
     if parallel is False:
@@ -209,9 +209,7 @@ class _Making:
 def _bad_tool(tool: Tool, error: GrammarError) -> BadRequest:
     why = str(error).removeprefix(f"Tool '{tool.name}': ")
     if tool.custom is not None:
-        return BadRequest(
-            f"Invalid grammar for custom tool '{tool.name}': {why}", param=tool.custom.path, code="invalid_value"
-        )
+        return BadRequest.invalid(tool.custom.path, f"Invalid grammar for custom tool '{tool.name}': {why}")
     return BadRequest(
         f"Invalid schema for function '{tool.name}': {why}",
         param=f"{tool.path}.parameters",

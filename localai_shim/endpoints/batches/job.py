@@ -1,4 +1,4 @@
-"""One batch at work: its file is checked, its lines are answered, and what was answered becomes files."""
+"""Runs one batch: checks its file, answers its lines, and writes the answers and errors to files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 LOCAL = "localai_shim"
 """The field of a stored batch that nobody is shown."""
 
-MOST_ERRORS = 100  # of a file, that a batch lists
-LOOK_SECONDS = 0.2  # between two looks at whether a batch was cancelled or has expired
+MAX_LISTED_ERRORS = 100  # of a file, that a batch lists
+CHECK_SECONDS = 0.2  # between two looks at whether a batch was cancelled or has expired
 
 End = Literal["completed", "cancelled", "expired"]
 _LEFT = {
@@ -89,7 +89,7 @@ class Job:
         for each in self._requests():
             self._check_stopping()
             total += 1
-            if isinstance(each, InvalidLine) and len(errors) < MOST_ERRORS:
+            if isinstance(each, InvalidLine) and len(errors) < MAX_LISTED_ERRORS:
                 errors.append(each.to_json())
         if not total:
             errors.append(InvalidLine(None, "empty_file", "The input file has no requests.").to_json())
@@ -127,7 +127,7 @@ class Job:
                         done.add(answered.line.number)
                         self._progress(len(done), total)
                 self._check_stopping()
-                if answered is None or time.monotonic() >= self._looked + LOOK_SECONDS:
+                if answered is None or time.monotonic() >= self._looked + CHECK_SECONDS:
                     end = self._look()
                     if end is not None:
                         return end

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ...errors import listed
 from ...state.store import Json
-from ..fields import listed
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 """What the lines of a batch may ask for."""
@@ -57,7 +57,7 @@ class Answered(NamedTuple):
 
 
 class InvalidLine(Exception):
-    """A line that is no request, in the terms of `batch.errors`."""
+    """A line that is not a request, in the terms of `batch.errors`."""
 
     def __init__(self, number: int | None, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -101,7 +101,7 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
     except (ValueError, RecursionError):
         raise InvalidLine(number, "invalid_json_line", "This line is not parseable as valid JSON.") from None
     if not isinstance(value, dict):
-        raise InvalidLine(number, "invalid_json_line", "This line is no JSON object.")
+        raise InvalidLine(number, "invalid_json_line", "This line is not a JSON object.")
     for name in ("custom_id", "method", "url", "body"):
         if value.get(name) is None:
             raise InvalidLine(number, "missing_required_parameter", f"Missing required parameter: '{name}'.", name)
@@ -121,7 +121,7 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
 
 
 def read_lines(lines: Iterable[tuple[int, bytes | str]], endpoint: str | None) -> Iterator[Line | InvalidLine]:
-    """The requests of a file, and in the place of those that are none what is wrong with them."""
+    """The requests of a file, with an error in the place of each invalid one."""
     seen: set[str] = set()
     for number, raw in lines:
         try:
@@ -152,7 +152,7 @@ def answer_text(custom_id: str | None, status: int, request_id: str, body: bytes
 
 
 def error_text(custom_id: str | None, code: str, message: str) -> str:
-    """A line for what there is no response to."""
+    """The line of the error file for a request without a response."""
     error = {"code": code, "message": message}
     return json.dumps({"id": _new_id(), "custom_id": custom_id, "response": None, "error": error})
 

@@ -19,7 +19,7 @@ from .lines import Answered, Line
 
 log = logging.getLogger("localai_shim")
 
-MOST_AT_ONCE = 4  # batches of one client; more wait
+MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 
 
 class Wakeable(Protocol):
@@ -85,7 +85,7 @@ class Batches:
         self._run(body["id"])
 
     def look(self, body: Json) -> None:
-        """Go on with a batch that nobody works on any more, if it is one of this client's models."""
+        """Resume a batch that nobody works on any more, if it is for this client's models."""
         id = body["id"]
         if body["status"] not in UNFINISHED or id in self._inboxes or self._closed or self._pid != os.getpid():
             return
@@ -97,14 +97,14 @@ class Batches:
             self._run(id)
 
     def resume(self) -> None:
-        """Go on with whatever processes have left that have ended."""
+        """Resume the batches of processes that have ended."""
         for id, owner in self._store.owned(KIND):
             body = None if self._is_alive(owner) else self._store.get(KIND, id)
             if body is not None:
                 self.look(body)
 
     def wake(self, id: str) -> None:
-        """Have a batch that runs here look at what has become of it."""
+        """Have a batch that runs here check whether it was cancelled."""
         inbox = self._inboxes.get(id)
         if inbox is not None:
             inbox.put(None)
@@ -134,7 +134,7 @@ class Batches:
         with self._lock:
             self._inboxes[id] = self._make_inbox()
             self._waiting.append(id)
-            if len(self._threads) < MOST_AT_ONCE:
+            if len(self._threads) < MAX_RUNNING_BATCHES:
                 thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
                 self._threads.add(thread)
                 thread.start()

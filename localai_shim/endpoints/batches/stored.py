@@ -91,7 +91,7 @@ def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[
 
 
 def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
-    """POST /batches/{id}/cancel: what was answered already becomes its files; again and again if one likes."""
+    """POST /batches/{id}/cancel: what was answered already becomes its files. It may be called again."""
     fields.finish()
     check_query(query)
     body = store.update(KIND, id, _cancelling)
@@ -121,11 +121,10 @@ def _check_file(store: Store, id: str) -> None:
     except NotFound:
         raise _no_file(id) from None
     if file["purpose"] != "batch":
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "input_file_id",
             f"Invalid 'input_file_id': the file '{id}' has the purpose '{file['purpose']}'. Upload one with "
             "purpose='batch'.",
-            param="input_file_id",
-            code="invalid_value",
         )
 
 

@@ -1,1 +1,1 @@
-"""/chat/completions: creating them, and those that were stored."""
+"""/chat/completions: creating completions, and the stored ones."""

@@ -297,7 +297,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
 
 
 class _ChoiceState:
-    """What has come of one choice so far."""
+    """One choice, as far as it was generated."""
 
     __slots__ = (
         "called",
@@ -327,7 +327,7 @@ class _ChoiceState:
 
     @property
     def has_more(self) -> bool:
-        """There is something beside the content, which is then null if there is none."""
+        """The message has calls or reasoning: an empty content is null then."""
         return bool(self.calls or self.reasoning or self.invalid)
 
     def take(self, delta: Delta) -> None:

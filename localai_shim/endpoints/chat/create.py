@@ -157,12 +157,11 @@ class _Asked:
         starts = [i for i in range(len(head) + 1, len(messages)) if messages[i]["role"] == "user"]
         found = without_oldest(starts, make, lambda made: most is None or len(made[1]) <= most)
         if found is None or not self.truncation[1]:
-            raise BadRequest(
+            raise BadRequest.invalid(
+                "truncate_prompt_tokens",
                 f"The prompt cannot be truncated to {most} tokens: images, video and audio are not cut in two, so that "
                 "only whole turns are left out, the oldest first, and the last one is longer than that. Allow more "
                 "tokens, or pass truncation_side='left'.",
-                param="truncate_prompt_tokens",
-                code="invalid_value",
             )
         return found
 
@@ -204,7 +203,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
 
 
 def _keeper(messages: object, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
-    """What stores a completion, with the messages that it answers."""
+    """A function that stores a completion with its messages."""
     assert isinstance(messages, list)
 
     def keep(completion: ChatCompletion) -> None:
@@ -220,10 +219,8 @@ def _read_top_logprobs(fields: Fields) -> int | None:
     logprobs = fields.boolean("logprobs") or False
     top = fields.integer("top_logprobs", 0, 20)
     if top is not None and not logprobs:
-        raise BadRequest(
-            "Invalid value for 'top_logprobs': 'logprobs' must be true when 'top_logprobs' is given.",
-            param="top_logprobs",
-            code="invalid_value",
+        raise BadRequest.invalid(
+            "top_logprobs", "Invalid value for 'top_logprobs': 'logprobs' must be true when 'top_logprobs' is given."
         )
     return top or 0 if logprobs else None
 
@@ -244,11 +241,10 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
     """
     adds, continues = fields.boolean("add_generation_prompt"), fields.boolean("continue_final_message") or False
     if continues and adds:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "continue_final_message",
             "'continue_final_message' and 'add_generation_prompt' cannot both be true: an answer goes on with the last "
             "message, or it is a message of its own.",
-            param="continue_final_message",
-            code="invalid_value",
         )
     if continues and model.tokenizer.has_program:
         raise BadRequest.unsupported(
@@ -258,7 +254,7 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
 
 
 def _open_end(tokens: list[int], model: ServedModel) -> str:
-    """The end of a prompt whose last message is open: what opened its reasoning, if that is where it ends."""
+    """The end of a prompt whose last message is continued: the marker that opened its reasoning, if it ends there."""
     text = model.tokenizer.decode(tokens)
     think = model.markup.think
     if think is not None and text.rfind(think[0]) > text.rfind(think[1]):
@@ -279,4 +275,4 @@ def _check_modalities(modalities: object) -> None:
     if "audio" in modalities:
         raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
     if list(modalities) != ["text"]:
-        raise BadRequest("Invalid value for 'modalities': expected ['text'].", param="modalities", code="invalid_value")
+        raise BadRequest.invalid("modalities", "Invalid value for 'modalities': expected ['text'].")

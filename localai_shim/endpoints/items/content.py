@@ -99,10 +99,9 @@ def _input_image(fields: ItemFields) -> dict[str, object]:
     if url is not None and file_id is not None:
         raise _mutually_exclusive(fields, ("image_url", "file_id"))
     if isinstance(url, str) and not url.lower().startswith(_URLS):
-        raise BadRequest(
+        raise BadRequest.invalid(
+            fields.at("image_url"),
             f"Invalid '{fields.at('image_url')}'. Expected a valid URL, but got a value with an invalid format.",
-            param=fields.at("image_url"),
-            code="invalid_value",
         )
     detail = fields.choice(fields.at("detail"), _DETAILS) or "auto"
     return {"detail": detail, **fields.given(image_url=url, file_id=file_id), **_breakpoint(fields)}

@@ -121,10 +121,8 @@ def check_conversation_id(conversation_id: str, param: str = "conversation_id") 
         BadRequest: it has another form.
     """
     if not conversation_id.startswith("conv_"):
-        raise BadRequest(
-            f"Invalid '{param}': '{conversation_id}'. Expected an ID that begins with 'conv_'.",
-            param=param,
-            code="invalid_value",
+        raise BadRequest.invalid(
+            param, f"Invalid '{param}': '{conversation_id}'. Expected an ID that begins with 'conv_'."
         )
 
 

@@ -20,7 +20,7 @@ class ItemFields(Fields):
         path: where it is, such as `items[2].content[0]`.
 
     Raises:
-        BadRequest: it is no object.
+        BadRequest: it is not an object.
     """
 
     def __init__(self, value: object, path: str) -> None:
@@ -65,11 +65,10 @@ class ItemFields(Fields):
         if value is None:
             return None
         if not _ID.fullmatch(value):
-            raise BadRequest(
+            raise BadRequest.invalid(
+                self.at("id"),
                 f"Invalid '{self.at('id')}': '{value[:MAX_ID_LENGTH]}'. Expected an ID that contains letters, numbers, "
                 "underscores, or dashes, but this value contained additional characters.",
-                param=self.at("id"),
-                code="invalid_value",
             )
         if len(value) > MAX_ID_LENGTH:
             raise BadRequest.long_string(self.at("id"), MAX_ID_LENGTH, len(value))
@@ -88,7 +87,7 @@ class ItemFields(Fields):
         return list(value)
 
     def given(self, **values: object) -> dict[str, object]:
-        """Those that are not null."""
+        """The values that are not null."""
         return {name: value for name, value in values.items() if value is not None}
 
     def finish(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from ...errors import BadRequest
 from ...prompt.items import Item
-from ..fields import listed
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -28,7 +27,7 @@ def read_include(fields: Mapping[str, object]) -> frozenset[str]:
     """The field of a body, or the parameter of a url, where it may be one string and be called `include[]`.
 
     Raises:
-        BadRequest: it is no array of values that OpenAI documents.
+        BadRequest: it is not an array of values that OpenAI documents.
     """
     value = fields.get("include")
     if value is None:
@@ -42,11 +41,7 @@ def read_include(fields: Mapping[str, object]) -> frozenset[str]:
         if not isinstance(name, str):
             raise BadRequest.wrong_type(f"include[{i}]", "a string", name)
         if name not in INCLUDABLE:
-            raise BadRequest(
-                f"Invalid value: '{name}'. Supported values are: {listed(INCLUDABLE)}.",
-                param=f"include[{i}]",
-                code="invalid_value",
-            )
+            raise BadRequest.unknown_value(f"include[{i}]", name, INCLUDABLE)
     return frozenset(values)
 
 

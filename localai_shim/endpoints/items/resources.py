@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
-from ..fields import listed
 from . import content as content_parts
 from .fields import ItemFields
 
@@ -165,9 +164,7 @@ def _kind(fields: ItemFields) -> str:
         )
     supported = (*PREFIXES, "item_reference")
     if kind not in supported:
-        raise BadRequest(
-            f"Invalid value: '{kind}'. Supported values are: {listed(supported)}.", param=at, code="invalid_value"
-        )
+        raise BadRequest.unknown_value(at, kind, supported)
     return kind
 
 

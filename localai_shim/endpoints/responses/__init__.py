@@ -1,1 +1,1 @@
-"""/responses: creating them, in the background too, and those that were stored."""
+"""/responses: creating responses, also in the background, and the stored ones."""

@@ -257,7 +257,7 @@ class ResponseAssembler(Assembler[types.Response]):
             self._finish(cut=delta.finish_reason == "length")
 
     def _item(self, kind: Kind, name: str = "") -> _Item:
-        """The item of this kind that is open, or a new one; every call is one of its own."""
+        """The open item of this kind, or a new one. Each call has its own item."""
         if self._open is not None and self._open.kind == kind and not name:
             return self._open
         self._close("completed")

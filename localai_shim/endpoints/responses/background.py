@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token, Waker
+from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
 
 if TYPE_CHECKING:
@@ -45,17 +46,8 @@ class _Inflow:
         self._inbox.put((self._run, event))
 
 
-class Follower(Protocol):
-    """Where the events of a response go, and None behind the last one: a consumer's sink."""
-
-    @property
-    def waker(self) -> Waker | None: ...
-
-    def put(self, index: int, event: Any) -> None: ...
-
-
 class Run:
-    """One response on its way."""
+    """One response that runs in the background."""
 
     def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
         self.assembler, self.context = assembler, context
@@ -163,12 +155,13 @@ class Background:
             return True
         return True
 
-    def start(self, run: Run, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
+    def start(self, run: BackgroundRun, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
         """Store a response as queued and let it run.
 
         Raises:
             EngineError: it cannot be submitted; nothing is stored then.
         """
+        assert isinstance(run, Run)
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
@@ -306,7 +299,7 @@ def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[Respons
 
 
 def _fail_stored(id: str, store: Store, error: Exception) -> None:
-    """Have a response say that its answer could not be stored, such as into a conversation that is gone."""
+    """Mark a response as failed, as its answer could not be stored, for example in a deleted conversation."""
     failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
     with contextlib.suppress(Exception):  # the store itself may be what fails
         body = store.update("response", id, lambda body: {**body, **failed})

@@ -122,7 +122,7 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
 
 
 def keeper(context: Context, store: Callable[[], Store], *, kept: bool = True) -> Callable[[Response], None]:
-    """A function that stores a finished response, and adds its items to its conversation, if it has one.
+    """A function that stores a finished response and adds its items to its conversation, if any.
 
     Args:
         kept: otherwise only the conversation gets its items.

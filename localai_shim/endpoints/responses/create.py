@@ -56,7 +56,7 @@ Rendered = tuple[list[Message], dict[str, object], list[dict[str, object]] | Non
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request says about its prompt and its answer; counting tokens needs no more."""
+    """The fields of a request that decide its prompt and its answer: all that counting tokens needs."""
 
     context: Context
     instructions: str | None
@@ -215,10 +215,8 @@ def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
     stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
     kept = fields.boolean("store")
     if background and kept is False:
-        raise BadRequest(
-            "Invalid value for 'store': a response in the background has to be stored to be found again.",
-            param="store",
-            code="invalid_value",
+        raise BadRequest.invalid(
+            "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
         )
     _read_background_options(fields, waits=background and not stream)
     stream_options(fields, stream).finish()
@@ -230,10 +228,9 @@ def _read_background_options(fields: Fields, *, waits: bool) -> None:
     inner = fields.inner("background_options")
     window = inner.choice("background_options.completion_window", ("soonest", "2h", "8h"))
     if window not in (None, "soonest") and not waits:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "background_options.completion_window",
             f"Invalid value: '{window}'. A window needs 'background' and no 'stream'.",
-            param="background_options.completion_window",
-            code="invalid_value",
         )
     inner.string("background_options.continuation_id")
     inner.finish()

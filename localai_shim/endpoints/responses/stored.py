@@ -16,7 +16,8 @@ from .assembler import UNFINISHED, make_event, make_response
 
 if TYPE_CHECKING:
     from ...state.store import Json, Store
-    from .background import Background, Follower, Run
+    from ..prepared import Follower
+    from .background import Background, Run
 
 _ENDED_WITH_PROCESS = {"code": "server_error", "message": "The process that ran this response has ended."}
 

@@ -167,7 +167,7 @@ class KeyValueSlots:
 
     @property
     def keys(self) -> mx.array | None:
-        """The buffer itself. A few models replace it by one that depends on more, or that is empty."""
+        """The buffer itself. A few models set it, to add a dependency or to empty it."""
         return self._flat[0] if self._flat else None
 
     @keys.setter

@@ -123,7 +123,7 @@ class PrefixCache:
         self._tree.evict(self._limit)
 
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
-        """Insert what a row holds, as far as it is not there yet.
+        """Insert a row's keys and values, as far as the tree does not have them.
 
         Args:
             salt: see `Prompt`.
@@ -163,7 +163,7 @@ class PrefixCache:
         return self._tree.match_prefix(salt, keys)
 
     def _load(self, store: PrefixStore, salt: str | None, keys: list[int], in_memory: int) -> None:
-        """Load what is on disk of these tokens into the tree, where that is worth it."""
+        """Load the longest stored prefix of these tokens into the tree, if it is long enough and fits."""
         while True:
             chain, length = store.match_prefix(salt, keys, needs_snapshot=not self.cuts_anywhere)
             if length < in_memory + MIN_PREFIX_TOKENS or sum(stored.bytes for stored in chain) > self._limit:
@@ -188,7 +188,7 @@ class PrefixCache:
         return True
 
     def _save_node(self, store: PrefixStore) -> Generator[None]:
-        """Write a node that is not on disk, after those of its parents that are no longer there."""
+        """Write a node that is not on disk, and before it those of its parents whose files are gone."""
         node = next((node for node in self._tree if not node.saved), None)
         if node is None:
             return

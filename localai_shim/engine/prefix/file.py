@@ -67,7 +67,7 @@ def read_metadata(file: BinaryIO) -> dict[str, str]:
     """The header's metadata, without reading any array.
 
     Raises:
-        ValueError, KeyError, TypeError: this is no such file.
+        ValueError, KeyError, TypeError: this is not such a file.
     """
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= MAX_HEADER_BYTES:

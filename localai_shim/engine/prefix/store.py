@@ -73,7 +73,7 @@ class PrefixStore:
         self._folder = self._root / kind
         self._folder.mkdir(parents=True, exist_ok=True)
         self._listed: dict[str, Stored | None] = {}
-        """By file name; None for what is no node."""
+        """By file name; None for what is not a node."""
         self._after: dict[str, list[Stored]] = {}
         """By `Stored.parent`."""
         self._starts: list[int] = []

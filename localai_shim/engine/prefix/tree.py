@@ -21,7 +21,7 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 
 class Node:
-    """Some tokens that follow those of its parents."""
+    """A node of the radix tree: the tokens that follow its parent's, and their keys and values."""
 
     __slots__ = (
         "bytes",
@@ -232,7 +232,7 @@ class PrefixTree:
         return upper
 
     def _remove(self, node: Node) -> None:
-        """Drop a leaf, and its parents that cannot be used without it."""
+        """Drop a leaf, and those of its parents that no prompt could use without it."""
         while True:
             parent = node.parent
             assert parent is not None and not node.children

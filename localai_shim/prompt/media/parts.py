@@ -157,10 +157,8 @@ def _frames(
 
 def _array_frames(value: npt.NDArray[np.generic], path: str) -> list[npt.NDArray[np.uint8]]:
     if value.ndim != 4:
-        raise BadRequest(
-            f"Invalid '{path}': an array of frames is [frames, height, width, 3], not {value.shape}.",
-            param=path,
-            code="invalid_value",
+        raise BadRequest.invalid(
+            path, f"Invalid '{path}': an array of frames is [frames, height, width, 3], not {value.shape}."
         )
     _check_count(len(value), path)
     return [array_pixels(frame, f"{path}[{i}]") for i, frame in enumerate(value)]
@@ -194,12 +192,7 @@ def _detail(holder: Mapping[str, object], path: str) -> Detail:
     for detail in _DETAILS:
         if value == detail:
             return detail
-    *most, last = (f"'{detail}'" for detail in _DETAILS)
-    raise BadRequest(
-        f"Invalid value: {value!r}. Supported values are: {', '.join(most)}, and {last}.",
-        param=f"{path}.detail",
-        code="invalid_value",
-    )
+    raise BadRequest.unknown_value(f"{path}.detail", value, _DETAILS)
 
 
 def _rate(part: Mapping[str, object], path: str) -> float | None:
@@ -210,9 +203,7 @@ def _rate(part: Mapping[str, object], path: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest.wrong_type(f"{path}.fps", "a decimal", value)
     if not 0 < value <= 1000:
-        raise BadRequest(
-            f"Invalid '{path}.fps': {value} is not between 0 and 1000.", param=f"{path}.fps", code="invalid_value"
-        )
+        raise BadRequest.invalid(f"{path}.fps", f"Invalid '{path}.fps': {value} is not between 0 and 1000.")
     return float(value)
 
 
@@ -220,9 +211,7 @@ def _no_files(name: object, path: str, kinds: frozenset[MediaKind]) -> BadReques
     if name in _FILES:
         text = f"Content parts of type '{name}' are not supported: this client reads no files. The model takes"
         return BadRequest(f"{text} {_taken(kinds)}.", param=f"{path}.type", code="unsupported_value")
-    return BadRequest(
-        f"Invalid value: {name!r}. The model takes {_taken(kinds)}.", param=f"{path}.type", code="invalid_value"
-    )
+    return BadRequest.invalid(f"{path}.type", f"Invalid value: {name!r}. The model takes {_taken(kinds)}.")
 
 
 def _taken(kinds: frozenset[MediaKind]) -> str:

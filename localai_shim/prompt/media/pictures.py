@@ -284,7 +284,7 @@ def _check_size(size: tuple[int, int], path: str) -> None:
 
 
 def _quieten() -> None:
-    """Have warnings of these two modules ignored: they speak of odd notes in files, to nobody who could mend them.
+    """Ignore the warnings of two modules about odd metadata in files, which the caller cannot mend.
 
     `warnings.catch_warnings` is no alternative, as it would put back what other threads had changed meanwhile.
     """

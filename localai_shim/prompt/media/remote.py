@@ -109,7 +109,7 @@ def _ascii_host(host: str) -> str:
     try:
         return host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise _Refused("its host is no name") from None
+        raise _Refused("its host is not a name") from None
 
 
 def _addresses(target: _Target, deadline: float, resolve: Resolve) -> list[str]:
@@ -153,7 +153,7 @@ def _resolve(host: str, port: int) -> list[str]:
 
 
 def _in_time(work: Callable[[], list[str]], deadline: float) -> list[str]:
-    """Resolving has no time limit of its own, so a thread does it that may be left behind."""
+    """Resolve a name in a thread, which is abandoned at the deadline: resolving has no time limit of its own."""
     done: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
 
     def run() -> None:
@@ -218,7 +218,7 @@ def _answer(target: _Target, sock: socket.socket, deadline: float, limit: int) -
     if response.status != 200:
         raise _Refused(f"the server answered with status {response.status}")
     if response.getheader("Content-Encoding", "identity") != "identity":
-        raise _Refused("the server compresses what nobody asked it to")
+        raise _Refused("the server sent compressed content, which was not asked for")
     too_long = _Refused(f"it has more than {limit >> 20} MiB")
     if (response.length or 0) > limit:
         raise too_long

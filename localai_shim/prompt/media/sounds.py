@@ -142,7 +142,7 @@ def _decode_others(data: bytes, path: str) -> tuple[Samples, int]:
 
 def _check(channels: int, rate: int, path: str) -> None:
     if not 1 <= channels <= _MAX_CHANNELS or not _RATES[0] <= rate <= _RATES[1]:
-        raise _refuse(path, f"the audio has {channels} channels of {rate} samples per second, which nothing plays")
+        raise _refuse(path, f"the audio has {channels} channels of {rate} samples per second, which is not supported")
 
 
 def _too_long(path: str) -> BadRequest:
@@ -150,4 +150,4 @@ def _too_long(path: str) -> BadRequest:
 
 
 def _refuse(path: str, why: str) -> BadRequest:
-    return BadRequest(f"Invalid '{path}': {why}.", param=path, code="invalid_value")
+    return BadRequest.invalid(path, f"Invalid '{path}': {why}.")

@@ -23,7 +23,7 @@ MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "v
 
 _PIECE_CHARACTERS = 1 << 19
 _TAIL_CHARACTERS = 1 << 10
-_LONGEST_PATH = 4096  # characters
+_MAX_PATH_CHARS = 4096  # characters
 _SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
@@ -67,7 +67,7 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
 
 
 def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
-    """What stands behind the comma. Its type is not asked: the content says what it is, and callers err."""
+    """The data of a data: URL. Its media type is ignored: the content says what it is, and callers err."""
     comma = text.find(",")
     if comma < 0:
         raise _refuse(path, kind, "a data: URL has a comma before its content, as in 'data:image/png;base64,iVBOR...'")
@@ -84,9 +84,9 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
 
 
 def _raw_base64(text: str, kind: MediaKind, rules: MediaRules) -> bytes | None:
-    """The content, if the text is base64 of a format that is known, or can be no path; None if it may be one."""
+    """The content, if the text is base64 of a format that is known, or cannot be a path; None if it may be one."""
     beginning = _decoded("".join(text[:64].split())[:40])
-    no_path = rules.folder is None and (kind == "audio" or len(text) > _LONGEST_PATH)  # `input_audio` takes no URLs
+    no_path = rules.folder is None and (kind == "audio" or len(text) > _MAX_PATH_CHARS)  # `input_audio` takes no URLs
     return _decoded(text) if no_path or (beginning is not None and _KNOWN[kind](beginning)) else None
 
 
@@ -117,14 +117,14 @@ def _allowed_file(text: str, path: str, kind: MediaKind, rules: MediaRules) -> b
         raise _refuse(
             path,
             kind,
-            "it is no data: URL, and files are read only below the folder that the client has as allow_local_files",
+            "it is not a data: URL, and files are read only below the folder that the client has as allow_local_files",
         )
     root = Path(os.path.realpath(rules.folder))
     try:
         name = _url_path(text) if text[:5].lower() == "file:" else text
         found = Path(os.path.realpath(root / name))  # of an absolute name, that
     except (ValueError, OSError):
-        raise _refuse(path, kind, "it is no path of a file") from None
+        raise _refuse(path, kind, "it is not the path of a file") from None
     if not found.is_relative_to(root):
         raise _refuse(path, kind, "the file is not below the folder that the client has as allow_local_files")
     return read_file(found, path, kind)
@@ -146,7 +146,7 @@ def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
     missing = "image_file_not_found" if kind == "image" else "invalid_value"
     name = file.name[:_SHOWN_CHARACTERS]
     try:
-        # A pipe would block, and what is no regular file has no length.
+        # A pipe would block, and what is not a regular file has no length.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -158,4 +158,4 @@ def _frozen(frames: Frames) -> Frames:
 
 
 def _refuse(path: str, why: str) -> BadRequest:
-    return BadRequest(f"Invalid '{path}': {why}.", param=path, code="invalid_value")
+    return BadRequest.invalid(path, f"Invalid '{path}': {why}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ...errors import BadRequest, RequestError
 from ...types import Json
-from .matching import MOST_SHOWN, differences, meaning, nearest
+from .matching import MAX_SHOWN_DIFFERENCES, differences, meaning, nearest
 from .tape import CassetteError, Interaction, read_cassette, write_cassette
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Cassette:
         misses: what was asked for, is not there, and was not to be recorded.
 
     Raises:
-        CassetteError: the file is no cassette.
+        CassetteError: the file is not a cassette.
         ValueError: there is no such mode.
     """
 
@@ -105,8 +105,8 @@ class Cassette:
         else:
             found = differences(self._meanings[index], wanted)
             lines.append(f"The nearest one, request {index + 1} of {len(self._meanings)}, differs in:")
-            lines += [f"  {line}" for line in found[:MOST_SHOWN]]
-            lines += [f"  and {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
+            lines += [f"  {line}" for line in found[:MAX_SHOWN_DIFFERENCES]]
+            lines += [f"  and {len(found) - MAX_SHOWN_DIFFERENCES} more"] if len(found) > MAX_SHOWN_DIFFERENCES else []
         lines.append("--record-mode=new_episodes records what is missing.")
         self.misses.append("\n".join(lines))
         return RequestError(self.misses[-1], None, "not_in_cassette", 400, "invalid_request_error")

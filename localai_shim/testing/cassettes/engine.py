@@ -71,7 +71,7 @@ class _RecordedRequest(GenerationRequest):
 
 
 class CassetteEngine(ScriptedEngine):
-    """Plays a cassette to clients; what it does not have it may record.
+    """Plays a cassette to clients, and records what is missing if its mode allows that.
 
     Args:
         cassette: what it plays.
@@ -132,7 +132,7 @@ def _items(call: Call) -> Sequence[Json]:
 
 
 def _item(item: Json) -> Json:
-    """An item without the id under which it was stored, which nobody else knows."""
+    """An item without its id and status, which differ from one store to the next."""
     return {name: value for name, value in item.items() if name not in ("id", "status") and value is not None}
 
 
@@ -198,7 +198,7 @@ def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
 
 
 def _present(assembler: Assembler[BaseModel], played: Interaction) -> None:
-    """Have an answer say which model it was, and what it took then."""
+    """Give an answer the model, the fingerprint and the usage that were recorded."""
     begin, feed, result = assembler.begin, assembler.feed, assembler.result
 
     def many(make: Callable[..., Sequence[ModelT]]) -> Callable[..., list[ModelT]]:

@@ -119,7 +119,7 @@ def _loaded(text: str) -> object:
 
 
 def _numbered(value: object, ids: dict[str, str]) -> object:
-    """With generated ids as the order in which they come; what has an id that nobody refers to has none."""
+    """Number generated ids by their order; ids that nothing refers to are left out."""
     if isinstance(value, dict):
         made: Json = {}
         for key, each in value.items():
@@ -134,7 +134,7 @@ def _numbered(value: object, ids: dict[str, str]) -> object:
 
 # -- differences ----------------------------------------------------------------------------------------------------
 
-MOST_SHOWN = 12
+MAX_SHOWN_DIFFERENCES = 12
 
 
 def differences(recorded: Json, now: Json) -> list[str]:
@@ -179,18 +179,18 @@ def _shown(was: object, is_: object) -> str:
     if is_ is _NONE:
         return f"is missing; recorded: {_short(was)}"
     start = 0
-    if isinstance(was, str) and isinstance(is_, str) and max(len(was), len(is_)) > _LONGEST:
+    if isinstance(was, str) and isinstance(is_, str) and max(len(was), len(is_)) > _MAX_SHOWN_CHARACTERS:
         same = (i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b)
-        start = max(0, next(same, min(len(was), len(is_))) - _LONGEST // 3)
+        start = max(0, next(same, min(len(was), len(is_))) - _MAX_SHOWN_CHARACTERS // 3)
     return f"recorded {_short(was, start)}, now {_short(is_, start)}"
 
 
-_LONGEST = 60
+_MAX_SHOWN_CHARACTERS = 60
 
 
 def _short(value: object, start: int = 0) -> str:
     if not isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    cut = value[start : start + _LONGEST]
-    return f"{'…' if start else ''}{cut!r}{'…' if start + _LONGEST < len(value) else ''}"
+        return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+    cut = value[start : start + _MAX_SHOWN_CHARACTERS]
+    return f"{'…' if start else ''}{cut!r}{'…' if start + _MAX_SHOWN_CHARACTERS < len(value) else ''}"

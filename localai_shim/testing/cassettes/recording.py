@@ -152,7 +152,7 @@ def _scored(token: Any) -> Json:
 
 
 def _spelling(token: Any) -> str | list[int]:
-    """Its text, or its bytes where they are none."""
+    """A token's text, or its bytes where these are not UTF-8."""
     written: list[int] | None = getattr(token, "bytes", None)
     return token.token if written is None or bytes(written) == token.token.encode() else written
 

@@ -31,7 +31,7 @@ from ...types import Json
 
 
 class CassetteError(ValueError):
-    """A file that is no cassette, or what cannot be put into one."""
+    """A file that is not a cassette, or what cannot be put into one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ def read_cassette(path: Path) -> list[Interaction]:
             if fields is not None:
                 _take(found, fields)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise CassetteError(f"{path}:{number} is no line of a cassette: {error!r}") from None
+            raise CassetteError(f"{path}:{number} is not a line of a cassette: {error!r}") from None
     return found
 
 

@@ -131,7 +131,7 @@ NO_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "a negative length": (string(maxLength=-1), "/maxLength: expected a non-negative integer"),
     "uniqueItems that is no boolean": ({"uniqueItems": "yes"}, "/uniqueItems: expected a boolean"),
     "not that is no schema": ({"not": 5}, "/not: expected an object or a boolean"),
-    "a pattern that is none": (string(pattern="("), "'(' is no regular expression"),
+    "a pattern that is none": (string(pattern="("), "'(' is not a regular expression"),
     "a reference to nothing": ({"$ref": "#/$defs/x"}, "nothing at the $ref '#/$defs/x'"),
     "a range that is empty": (one_of(a=integer(5, 3)), "required property 'a' is unsatisfiable"),
     "an enum of nothing": ({"enum": []}, "Unsatisfiable schema"),

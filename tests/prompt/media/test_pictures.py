@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import sys
-import threading
 import zlib
 from typing import Any
 
@@ -17,6 +16,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 from localai_shim.errors import BadRequest
 from localai_shim.prompt.media import pictures
 from localai_shim.prompt.media.pictures import array_pixels, decode_picture, picture_pixels
+from tests.threads import in_threads
 
 PATH = "messages[0].content[1].image_url.url"
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -311,14 +311,7 @@ def test_one_unread_picture_in_many_threads() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), np.uint8)
     image = Image.open(io.BytesIO(encoded(Image.fromarray(noise), "PNG")))
     found: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(bool((picture_pixels(image, PATH) == noise).all())))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: found.append(bool((picture_pixels(image, PATH) == noise).all())), range(8))
     assert found == [True] * 8
 
 

@@ -17,7 +17,7 @@ from localai_shim.testing import Reply, ScriptedEngine, content_filter, refusal,
 from localai_shim.testing.cassettes.cassette import Cassette
 from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
 from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
-from tests.conftest import MESSAGES
+from tests.conftest import MESSAGES, without_generated
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
 TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -60,11 +60,7 @@ def asked(source: LocalOpenAI) -> int:
 
 def same(made: Any) -> Any:
     """An answer without ids and times."""
-    fields = made.to_dict() if isinstance(made, openai.BaseModel) else made
-    if isinstance(fields, dict):
-        generated = ("id", "created", "created_at", "completed_at", "item_id", "call_id", "previous_response_id")
-        return {key: same(value) for key, value in fields.items() if key not in generated}
-    return [same(each) for each in fields] if isinstance(fields, list) else fields
+    return without_generated(made, "previous_response_id")
 
 
 def message(text: str) -> Any:

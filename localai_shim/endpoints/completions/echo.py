@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from openai.types.completion_choice import Logprobs
 
-from ..prompt.template import ChatTokenizer
-from ..types import Prompt
+from ...prompt.template import ChatTokenizer
+from ...types import Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Literal
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
-from ..errors import BadRequest
-from ..grammar import GrammarError
-from ..grammar.compile import Grammar
-from ..grammar.constraint import RowConstraint
-from ..output.channels import ChannelSplitter
-from ..output.markup import REASONING
-from ..output.row_text import RowText
-from ..output.text import Delta, TextParser
-from ..prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
-from ..prompt.messages import encodable
-from ..prompt.template import ChatTokenizer
-from ..types import GenerationRequest, GrammarConstraint, Prompt, Token
-from .answer.format import read_answer_format
-from .answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
-from .assembler import Assembler
-from .echo import Echo, by_text, make_echo
-from .extras import Extras, read_extras, scored
-from .fields import Fields
-from .predictions import PredictionCounts, counted
-from .prepared import Prepared
-from .request_fields import (
+from ...errors import BadRequest
+from ...grammar import GrammarError
+from ...grammar.compile import Grammar
+from ...grammar.constraint import RowConstraint
+from ...output.channels import ChannelSplitter
+from ...output.markup import REASONING
+from ...output.row_text import RowText
+from ...output.text import Delta, TextParser
+from ...prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
+from ...prompt.messages import encodable
+from ...prompt.template import ChatTokenizer
+from ...types import GenerationRequest, GrammarConstraint, Prompt, Token
+from ..answer.format import read_answer_format
+from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
+from ..assembler import Assembler
+from ..extras import Extras, read_extras, scored
+from ..fields import Fields
+from ..predictions import PredictionCounts, counted
+from ..prepared import Prepared
+from ..request_fields import (
     Generation,
     Limits,
     ServedModel,
@@ -41,11 +40,12 @@ from .request_fields import (
     read_generation,
     read_max_tokens,
 )
-from .token_fields import read_truncation, token_id, truncated
-from .usage import make_usage
+from ..token_fields import read_truncation, token_id, truncated
+from ..usage import make_usage
+from .echo import Echo, by_text, make_echo
 
 if TYPE_CHECKING:
-    from ..state.store import Store
+    from ...state.store import Store
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _NO_INFILLING = (
@@ -166,7 +166,7 @@ def _read_continuation(fields: Fields, model: ServedModel) -> _Continuation:
 
 @dataclass(frozen=True, slots=True)
 class _Infilling:
-    """What comes behind the answer, and how the model is told."""
+    """The text behind the answer, and the tokens by which the model is asked to fill in the middle."""
 
     format: InfillingFormat
     suffix: str
@@ -216,11 +216,10 @@ def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[l
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
-            raise BadRequest(
+            raise BadRequest.invalid(
+                path,
                 f"Invalid '{path}': this model's tokenizer makes no token of {prompt!r}, and something has to be there "
                 "to continue.",
-                param=path,
-                code="invalid_value",
             )
         return ids, prompt
     if not isinstance(prompt, list | tuple) or not prompt:
@@ -233,16 +232,13 @@ def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
     if best_of is None:
         return n
     if best_of < n:
-        raise BadRequest(
+        raise BadRequest.invalid(
+            "best_of",
             f"You requested more choices than candidates to choose from (n = {n}, best_of = {best_of}). "
             "Set 'best_of' to at least 'n'.",
-            param="best_of",
-            code="invalid_value",
         )
     if stream and best_of > n:
-        raise BadRequest(
-            "Results cannot be streamed when 'best_of' is greater than 'n'.", param="best_of", code="invalid_value"
-        )
+        raise BadRequest.invalid("best_of", "Results cannot be streamed when 'best_of' is greater than 'n'.")
     return best_of
 
 
@@ -428,7 +424,7 @@ class CompletionAssembler(Assembler[Completion]):
 
 
 class _Candidate:
-    """What has come of one candidate so far."""
+    """One candidate, as far as it was generated."""
 
     __slots__ = ("begun", "finish_reason", "ids_sent", "length", "score", "text", "token_ids", "tokens")
 

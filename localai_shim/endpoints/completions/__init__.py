@@ -1,0 +1,1 @@
+"""/completions, the legacy API."""
