@@ -81,7 +81,18 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _save_tokenizer(folder: Path, family: Family) -> None:
-    """A tokenizer of bytes and special tokens."""
+    """A tokenizer of bytes and special tokens, or the family's own."""
+    config = _bytes(folder, family) if family.tokenizer is None else family.tokenizer(folder)
+    template = family.template
+    if template is not None:
+        texts = {"IMAGE": family.image, "VIDEO": family.video, "AUDIO": family.audio}
+        for name, text in texts.items():
+            template = template.replace(name, text)
+        config["chat_template"] = template
+    _write(folder / "tokenizer_config.json", config)
+
+
+def _bytes(folder: Path, family: Family) -> dict[str, Any]:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -91,17 +102,10 @@ def _save_tokenizer(folder: Path, family: Family) -> None:
     tokenizer.add_special_tokens(SPECIALS)
     assert tokenizer.token_to_id(SPECIALS[-1]) == ID[SPECIALS[-1]]
     tokenizer.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<eos>",
         "pad_token": "<pad>",
         "bos_token": "<bos>",
         "extra_special_tokens": family.specials,
     }
-    template = family.template
-    if template is not None:
-        texts = {"IMAGE": family.image, "VIDEO": family.video, "AUDIO": family.audio}
-        for name, text in texts.items():
-            template = template.replace(name, text)
-        config["chat_template"] = template
-    _write(folder / "tokenizer_config.json", config)

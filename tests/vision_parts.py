@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 SPECIALS = """<pad> <eos> <bos> <image> <|image_pad|> <|video_pad|> <|vision_start|> <|vision_end|> [IMG] [IMG_BREAK]
@@ -122,3 +124,5 @@ class Family:
     images: int = 3
     """Most images of different sizes in a prompt that mlx-vlm itself can take."""
     template: str | None = TEMPLATE
+    tokenizer: Callable[[Path], dict[str, Any]] | None = None
+    """Saves one of its own and returns its config; None: of bytes and special tokens."""

@@ -16,7 +16,7 @@ from ..types import Json, Prompt
 from .contents import RowCache
 from .step_input import Features, StepInput
 from .text import TextModel
-from .vision_families import NUMBERS_LAST, ONE_NUMBER, load_processor, template_beside
+from .vision_families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .vision_positions import StepPositions, row_positions
 from .vision_processor import MediaProcessor, VisionTokenizer
 
@@ -56,7 +56,9 @@ class VisionModel(TextModel):
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
         super().__init__(name, model, tokenizer, config, path, options)
-        sees = self._language is not model and not options.get("text_only")
+        family = config.get("model_type")
+        self._negative, self._unscaled = family in NEGATIVE_IDS, family in UNSCALED
+        sees = (self._language is not model or self._negative) and not options.get("text_only")
         processor = load_processor(model, path, options) if sees else None
         if processor is not None:
             self.text = VisionTokenizer(tokenizer, self.text.cuts_anywhere, processor, model.config.model_type)
@@ -114,6 +116,8 @@ class VisionModel(TextModel):
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
         rows, k = tokens.shape
         arguments = self._merged(step, tokens) if step.media else {}
+        if self._negative and not step.media:
+            arguments["inputs_embeds"] = self._language.model.embed_tokens(tokens)
         if self._positions is not None:
             arguments["position_ids"] = self._positions.of(step, rows, k)
         if self._whole_prompts and (k == 1 or not _within(step, k)):
@@ -129,6 +133,8 @@ class VisionModel(TextModel):
         start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
         made = self._embeddings(tokens)
         embeddings, deep = made.inputs_embeds, list[list[Any]]()
+        if self._unscaled:
+            embeddings = embeddings * embeddings.shape[-1] ** 0.5
         types, seen = np.zeros((1, k), np.int32), np.zeros((1, k), bool)
         for span, features in step.media:
             first, stop = np.searchsorted(span.places, (start, start + k)).tolist()
@@ -153,12 +159,14 @@ class VisionModel(TextModel):
         if self._processor is None:
             return super().embed(media)
         mx = self._mx
-        ids = mx.array([list(media.tokens)])
+        tokens, places = np.array(media.tokens, np.int32), self._processor.places(media)
+        if self._negative:
+            tokens[places] = -1
         inputs = {name: mx.array(array) for name, array in media.inputs.items()}
-        made = self._embeddings(ids, inputs.pop("pixel_values", None), **inputs)
-        places = mx.array(np.flatnonzero(np.asarray(media.tokens) == self._processor.token(media)))
+        made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
-        features = Features(made.inputs_embeds[0, places], () if deep is None else tuple(layer[...] for layer in deep))
+        rows = made.inputs_embeds[0, mx.array(places)]
+        features = Features(rows, () if deep is None else tuple(layer[...] for layer in deep))
         mx.eval(features.rows, *features.deep)
         return features
 

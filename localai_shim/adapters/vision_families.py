@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,20 @@ from .vision_processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
     from mlx import nn
-    from transformers import ProcessorMixin
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
 ONE_NUMBER = ("mlx_vlm.models.minimax_m3_vl.language",)
 """Those that read one number per token."""
+NEGATIVE_IDS = {"phi3_v"}
+"""Families whose images have negative token ids. Here they have the id of `IMAGE_TOKEN`, as prompts are made of text.
+
+Their models ask the host for the ids of each pass, unless they get embeddings.
+"""
+IMAGE_TOKEN = "<|image|>"
+UNSCALED = {"gemma3n"}
+"""Families of which mlx-vlm embeds prompts without the factor that their language models apply to tokens."""
 
 _CROSS_ATTENTION = "reads images through cross-attention, not in the place of tokens"
 _ENCODER_DECODER = "is an encoder-decoder model"
@@ -95,7 +104,14 @@ _NO_MEDIA = {"minicpmv4_7"}
 """Its images' positions come from what only its own batch code has: text alone is served."""
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
-_IMAGE_TEXTS = {"gemma3": "<start_of_image>", "internvl_chat": "<image>", "deepseek_vl_v2": "<image>"}
+_IMAGE_TEXTS = {
+    "gemma3": "<start_of_image>",
+    "internvl_chat": "<image>",
+    "deepseek_vl_v2": "<image>",
+    "ernie4_5_moe_vl": "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>",
+    "phi3_v": "<|image_1|>",
+}
+_ONE_PROCESSOR = {"deepseek_vl_v2"}  # without an image processor of its own
 _QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"  # Qwen3-VL writes times before each frame's own such pair
 # What is beside the placeholders in what PaliGemma's processor makes is the prompt's, and stands once in it.
 _BARE = {"paligemma"}
@@ -176,7 +192,9 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
     found: dict[MediaKind, Placeholder] = {}
     if family in _NO_MEDIA:
         return found
-    if getattr(processor, "image_processor", None) is not None:
+    if family in NEGATIVE_IDS:
+        found["image"] = Placeholder(_image_text(family, processor), _added(processor.tokenizer, IMAGE_TOKEN))
+    elif getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR:
         found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
     if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:
         text = _QWEN_VIDEO if family.startswith("qwen") else _text(processor, "video_token")
@@ -184,7 +202,8 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
     hears = getattr(model, "audio_tower", None) is not None and family in _AUDIO_FAMILIES
     if hears and getattr(processor, "feature_extractor", None) is not None:
         found["audio"] = Placeholder(_text(processor, "audio_token"), _ids(model.config, processor, "audio"))
-    return found
+    since = getattr(getattr(model, "embed_vision", None), "vocab_offset", None)  # gemma3n's
+    return found if since is None else {kind: replace(place, since=since) for kind, place in found.items()}
 
 
 def _image_text(family: str, processor: ProcessorMixin) -> str:
@@ -204,6 +223,10 @@ def _ids(config: object, processor: ProcessorMixin, kind: MediaKind) -> tuple[in
     names = (f"{kind}_token_id", f"{kind}_token_index")
     found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
     return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))
+
+
+def _added(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    return tuple(token_id for token_id, token in tokenizer.added_tokens_decoder.items() if str(token) == text)
 
 
 def template_beside(path: Path, family: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as OpenAI has it
 # Not what a tower reads.
 _OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "special_tokens_mask"}
+_OF_TEXT |= {"labels", "seq_lens"}
 _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 # In what a caller wrote and would pass for a placeholder, behind its first character; with a number, in the place of an
 # item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
@@ -43,6 +44,8 @@ class Placeholder:
     """In a rendered prompt, and in what the processor reads."""
     ids: tuple[int, ...]
     """Of the tokens that features replace: the first of these that the processor makes."""
+    since: int | None = None
+    """And those from this id on, which have other embeddings beside such an item."""
 
 
 class MediaProcessor:
@@ -79,11 +82,15 @@ class MediaProcessor:
                 inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
             except Exception as error:  # processors raise what they like
                 raise ValueError(f"the model's processor refuses this {media.kind}: {error}") from error
-            tokens, expansion = self._expansion([int(i) for i in np.asarray(made["input_ids"]).reshape(-1)], place.ids)
+            # Some write negative ids, for what is no text.
+            ids = [int(i) if i >= 0 else place.ids[0] for i in np.asarray(made["input_ids"]).reshape(-1)]
+            tokens, expansion = self._expansion(ids, place.ids)
         if not expansion:
             raise ValueError(f"the model's processor has no place for this {media.kind}")
         if "images" in inputs:  # as some name what models read as this
             inputs["pixel_values"] = inputs.pop("images")
+        if "images_seq_mask" in inputs:
+            _set_deepseek(inputs, tokens, place)
         for array in inputs.values():
             array.flags.writeable = False
         return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
@@ -103,7 +110,7 @@ class MediaProcessor:
     @contextlib.contextmanager
     def _limits(self, detail: Detail, pixels: int) -> Iterator[None]:
         """What a detail makes of the limits of the image processor, for one call."""
-        processor = self._processor.image_processor
+        processor = getattr(self._processor, "image_processor", self._processor)
         changes: dict[str, object] = {}
         if detail == "low":  # the picture is made smaller before, and is not to be cut into tiles
             changes = {"do_image_splitting": False, "do_dynamic_preprocess": False}
@@ -153,9 +160,11 @@ class MediaProcessor:
                 parts.append(str(added[token_id]))
         return "".join(parts)
 
-    def token(self, media: ProcessedMedia) -> int:
-        """The id of the tokens that this item's features replace."""
-        return next(place for place in self.placeholders[media.kind].ids if place in media.tokens)
+    def places(self, media: ProcessedMedia) -> npt.NDArray[np.int64]:
+        """Which of an item's tokens its features replace."""
+        place, tokens = self.placeholders[media.kind], np.asarray(media.tokens)
+        found = tokens == next(token for token in place.ids if token in media.tokens)
+        return np.flatnonzero(found if place.since is None else found | (tokens >= place.since))
 
 
 class VisionTokenizer(TextTokenizer):
@@ -183,8 +192,7 @@ class VisionTokenizer(TextTokenizer):
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         ids, found, start = list(ids), list[MediaSpan](), 0
         for item in media:
-            token = self._processor.token(item)
-            places = np.flatnonzero(np.asarray(item.tokens) == token)
+            places = self._processor.places(item)
             first = int(places[0])
             core = list(item.tokens[first : int(places[-1]) + 1])  # its edges may have become one with what is around
             at = _find(ids, core, start)
@@ -242,16 +250,25 @@ class VisionTokenizer(TextTokenizer):
         parts = message.get("content")
         if not isinstance(parts, list):
             return message
-        if all(part.get("type") not in _KINDS or self._knows(part["type"]) for part in parts):
-            texts = {"text", "content"}  # what templates call it
-            return {
-                **message,
-                "content": [
-                    part if part.get("type") != "text" else {**dict.fromkeys(texts, part["text"]), "type": "text"}
-                    for part in parts
-                ],
-            }
-        return {**message, "content": "".join(self._as_text(part) for part in parts)}
+        names = {kind: self._name(kind) for kind in {part.get("type") for part in parts} if kind in _KINDS}
+        if None in names.values():
+            return {**message, "content": "".join(self._as_text(part) for part in parts)}
+        texts = {"text", "content"}  # what templates call it
+        return {
+            **message,
+            "content": [
+                {**part, "type": names[part["type"]]}
+                if part.get("type") in names
+                else part
+                if part.get("type") != "text"
+                else {**dict.fromkeys(texts, part["text"]), "type": "text"}
+                for part in parts
+            ],
+        }
+
+    def _name(self, kind: MediaKind) -> str | None:
+        """The type of such parts in the template: ours, or OpenAI's; None: it knows none."""
+        return next((name for name in (kind, f"{kind}_url") if self._knows(name)), None)
 
     def _knows(self, kind: str) -> bool:
         template = getattr(self.tokenizer, "chat_template", None)
@@ -304,7 +321,18 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
     if name in _OF_TEXT or value is None or isinstance(value, str | int | float):
         return None
     array = np.array(value)  # a copy: nobody else holds it
+    if array.dtype == np.float64:  # MLX has none
+        array = array.astype(np.float32)
     return array if array.dtype.kind in "fiub" and array.ndim else None
+
+
+def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], place: Placeholder) -> None:
+    """What DeepSeek-VL2 reads beside pixels: its mask is that of the tokens that were left, and where its model looks
+    for as many pictures as there are tiles, the sizes of those that are not there are zeros and not what the memory
+    holds."""
+    inputs["images_seq_mask"] = np.isin([tokens], place.ids)
+    sizes, tiles = inputs["images_spatial_crop"], inputs["pixel_values"].shape[1]
+    inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))
 
 
 def _digest(kind: str, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -118,12 +118,18 @@ def rendered(model: VisionModel, kind: str, images: int) -> str:
     return render(model.tokenizer, user(QUESTION, *["image"] * images), {}, None, True)
 
 
-def compare(model: VisionModel, media: Sequence[Media], inputs: dict[str, Any]) -> None:
+def compare(
+    model: VisionModel,
+    media: Sequence[Media],
+    inputs: dict[str, Any],
+    oracle: Callable[[VisionModel, dict[str, Any]], list[Step]] = alone,
+) -> None:
     """Hold the question about some media against mlx-vlm by itself, which gets these inputs."""
     items = [model.text.process(item) for item in media]
     prompt = prompt_of(model, items)
-    assert prompt.tokens == inputs["input_ids"][0].tolist()
-    want = alone(model, inputs)
+    ids = inputs["input_ids"][0].tolist()
+    assert [max(token, 0) for token in ids] == [0 if i < 0 else t for t, i in zip(prompt.tokens, ids, strict=True)]
+    want = oracle(model, inputs)
     features = [model.embed(item) for item in items]
     for most in (WHOLE, CHUNK):
         steps = generate(model, prompt, features, most)

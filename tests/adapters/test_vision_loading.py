@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_vlm.utils
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
+from mlx_vlm.generate import generate_step
 
 from localai_shim.adapters import cuda_attention
 from localai_shim.adapters.loading import load_model
@@ -19,7 +22,8 @@ from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import TextModel
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.types import ModelLoadError
-from tests.adapters.seeing import load
+from tests.adapters.seeing import WHOLE, generate, load, pictures, prepared, prompt_of, rendered
+from tests.samples import only
 from tests.tiny import tiny
 from tests.vision import FAMILIES, families, make_model, picture, tiny_vision
 
@@ -196,3 +200,40 @@ def test_padding_of_a_pass_is_taken_out_of_mlx_vlm_s_caches() -> None:
     model.prefill(StepInput(tokens, cache))
     cuda_attention.forget(cache, padding)
     assert {layer.offset for layer in cache} == {5}
+
+
+@pytest.mark.parametrize("kind", only(["qwen2_vl"], ["qwen2_vl", "gemma3", "llava", "qwen3_5"]))
+def test_adapters_are_applied_as_mlx_vlm_applies_them(tmp_path: Path, kind: str) -> None:
+    """To the language model, the tower or what is between; a picture is looked at through them."""
+    from mlx_vlm.trainer import get_peft_model, save_adapter
+
+    path = tiny_vision(kind)
+    base = mlx_vlm.utils.load_model(path, trust_remote_code=False)
+    adapted = get_peft_model(base, rank=4, dropout=0.0, verbose=False)
+    mx.random.seed(5)
+    changed = {name: mx.random.normal(array.shape) for name, array in tree_flatten(adapted.trainable_parameters())}
+    adapted.load_weights(list(changed.items()), strict=False)
+    save_adapter(adapted, tmp_path / "adapters.safetensors")
+
+    plain, model = load(kind), load(kind, adapter_path=str(tmp_path))
+    assert model.fingerprint != plain.fingerprint
+    media = pictures(1)
+    prompt = prompt_of(model, [model.text.process(item) for item in media])
+    theirs = mlx_vlm.utils.apply_lora_layers(mlx_vlm.utils.load_model(path, trust_remote_code=False), str(tmp_path))
+    theirs.eval()
+    inputs = prepared(kind, rendered(model, kind, 1), media)
+    rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "pixel_values", "mask")}
+    steps = generate_step(
+        inputs["input_ids"], theirs, inputs["pixel_values"], inputs["mask"], max_tokens=6, temperature=0.0, **rest
+    )
+    want = [int(token) for token, _ in steps][:6]
+    said = [
+        [token for token, _ in generate(each, prompt, [each.embed(item.media) for item in prompt.media], WHOLE)]
+        for each in (model, plain)
+    ]
+    assert said[0] == want != said[1]
+    text = load(kind, adapter_path=str(tmp_path), text_only=True)
+    ids = mx.array([[70, 71, 72]])
+    logits = [np.array(each.forward(StepInput(ids, each.new_cache()))) for each in (text, model, plain)]
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4)
+    assert not np.allclose(logits[0], logits[2], atol=1e-2)

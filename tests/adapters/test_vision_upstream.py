@@ -13,7 +13,8 @@ from PIL import Image
 
 from localai_shim.adapters.numpy_processor import without_mlx
 from tests.adapters.seeing import load, poison
-from tests.vision import ID, picture, tiny_vision
+from tests.vision import FAMILIES, ID, picture, tiny_vision
+from tests.vision_others import shrunk
 
 
 def processor_of(kind: str) -> Any:
@@ -110,3 +111,20 @@ def test_placeholders_of_any_text_are_taken_for_images() -> None:
     load("qwen2_vl")
     with pytest.raises((IndexError, StopIteration)):
         processor_of("qwen2_vl")(images=[shown()], text=["<|image_pad|> and <|image_pad|>"])
+
+
+def test_gemma3n_embeds_a_prompt_without_the_factor_of_its_tokens() -> None:
+    """So prompts with sounds get it from `VisionModel`, as those of text do from its language model."""
+    with shrunk("gemma3n") as family:
+        FAMILIES["gemma3n"] = family
+        try:
+            model = load("gemma3n")
+        finally:
+            del FAMILIES["gemma3n"]
+    ids = mx.array([[65, 66, 67]])
+    made = model._model.get_input_embeddings(ids, None).inputs_embeds
+    logits = [
+        model._language(ids, **more).logits for more in ({}, {"inputs_embeds": made}, {"inputs_embeds": made * 32**0.5})
+    ]
+    assert not np.allclose(logits[0], logits[1], atol=1e-3)
+    np.testing.assert_allclose(logits[0], logits[2], atol=1e-4)

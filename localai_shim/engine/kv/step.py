@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 
 import mlx.core as mx
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...adapters.contents import Ring
 
 MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shapes do not change with every token
+MASKED_COLUMNS_CPU = 8  # where a new shape costs nothing, and each place that is read does
 
 
 class Step:
@@ -47,7 +48,8 @@ class Step:
             return ring.size + self._spare
         if self._even:
             return self._longest
-        return min(-(-self._longest // MASKED_COLUMNS) * MASKED_COLUMNS, capacity)
+        unit = _masked_columns()
+        return min(-(-self._longest // unit) * unit, capacity)
 
     def mask(self, capacity: int, ring: Ring | None, window: int | None) -> mx.array | None:
         """`[width, 1, tokens, columns]` bool, or None where attention may use all that it reads.
@@ -110,6 +112,11 @@ class Step:
         else:
             held = position > last - window
         return held & (position <= last)
+
+
+@cache
+def _masked_columns() -> int:
+    return MASKED_COLUMNS if mx.default_device() == mx.Device(mx.gpu) else MASKED_COLUMNS_CPU
 
 
 def place(positions: npt.NDArray[np.int64], ring: Ring | None, spare: int = 0) -> npt.NDArray[np.int64]:
