@@ -23,7 +23,9 @@ def test_an_answer_that_is_the_prediction_has_all_of_it() -> None:
     [
         ([*TEXT[:10], 1, *TEXT[11:]], 39),  # one token replaced by another
         ([*TEXT[:10], 1, 2, 3, *TEXT[13:]], 37),  # and three
-        ([*TEXT[:10], 1, 2, 3, *TEXT[10:]], 38),  # three put in: two tokens tell where it goes on
+        ([*TEXT[:10], 1, 2, 3, *TEXT[10:]], 39),  # three put in: one token tells where it goes on
+        ([*TEXT[:10], 1, 2, 3, 4, 5, 6, 7, 8, 9, *TEXT[10:]], 38),  # after more, two do
+        ([*TEXT[:10], 1, *TEXT[12:]], 37),  # two replaced by one
         ([*TEXT[:10], *TEXT[20:]], 28),  # ten left out
         ([*TEXT[20:], *TEXT[:20]], 36),  # halves that changed places
         ([1, 2, 3], 0),
