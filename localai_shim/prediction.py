@@ -106,7 +106,7 @@ class Follower:
                     self._first_lost, self._since = at, 0
                 self._lost_at = at + 1
                 self._replaced += 1
-            found = self._tokens.behind(self._recent, self._lost_at - 1)
+            found = self._tokens.behind(self._recent, self._lost_at)
             if found is None and self._since < NEAR_TOKENS:
                 near = tokens[self._first_lost : self._first_lost + NEAR_TOKENS]
                 found = self._first_lost + near.index(token) + 1 if token in near else None

@@ -55,6 +55,16 @@ def test_what_comes_next_is_said_as_long_as_the_place_is_known() -> None:
     assert not follower.next(2), "it is over"
 
 
+def test_a_repetition_with_an_edit_is_not_gone_back_to() -> None:
+    """What stands before the edit is what the answer goes on with, for ever."""
+    follower = Follower([5, 1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1])
+    follower.feed([5, 1, 1, 1, 1])
+    assert list(follower.next(1)) == [9]
+    for _ in range(4):
+        follower.feed([1])
+        assert list(follower.next(1)) == [1]
+
+
 def plain(tokens: list[int], recent: list[int], start: int) -> int | None:
     """What `Prediction.behind` finds, by looking everywhere."""
     for size in range(len(recent), 1, -1):
