@@ -28,7 +28,7 @@ from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
 from .models import SIZES, make_model
-from .parts import PARTS
+from .parts import ON_REQUEST, PARTS
 from .profiler import StackSampler, cpu_clock, engine_thread
 from .workload import GREEDY, Prompts, settings
 
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     few = options.quick and not options.figures
     options.streams = [int(n) for n in (options.streams or ("1,32" if few else "1,8,32")).split(",")]
     options.repeats = options.repeats or (2 if options.quick else 3)
-    options.only = options.only.split(",") if options.only else list(PARTS)
+    options.only = options.only.split(",") if options.only else [name for name in PARTS if name not in ON_REQUEST]
     unknown = [name for name in options.only if name not in PARTS]
     if unknown:
         parser.error(f"unknown parts: {', '.join(unknown)}")

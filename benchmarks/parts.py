@@ -12,6 +12,7 @@ from . import (
     joins,
     mixed,
     overhead,
+    peers,
     prefill,
     report,
     scripted,
@@ -99,4 +100,7 @@ PARTS: dict[str, Part] = {
     "speculation": speculation.measure,
     "vision": vision.measure,
     "testing": scripted.measure,
+    "peers": peers.measure,
 }
+ON_REQUEST = ("peers",)
+"""Run only where they are named: they start servers."""

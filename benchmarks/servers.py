@@ -31,8 +31,10 @@ _PATIENCE = 180.0  # seconds for a server to load the model
 SERVERS = ("mlx_lm", "mlx_vlm")
 
 # `python -m NAME.server`, with room for more than the five waiting connections that Python's http.server allows:
-# mlx-lm's resets some of 32 that come at once, and the SDK would try again half a second later.
-_LAUNCH = """import runpy, socketserver
+# mlx-lm's resets some of 32 that come at once, and the SDK would try again half a second later. It ends when the
+# process that started it does, however that ends: its standard input is closed then.
+_LAUNCH = """import os, runpy, socketserver, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
 socketserver.TCPServer.request_queue_size = 128
 runpy.run_module("{name}.server", run_name="__main__", alter_sys=True)"""
 
@@ -99,10 +101,11 @@ def _compare(bench: Bench, server: Server, chosen: Sequence[Setting]) -> tuple[l
 
 
 @contextmanager
-def started(name: str, folder: Path, *, embeds: bool = False) -> Iterator[Server]:
-    """Run a server on a free loopback port until the block ends.
+def started(name: str, folder: Path, *options: str, embeds: bool = False) -> Iterator[Server]:
+    """Run a server on a free loopback port until the block ends, or this process does.
 
     Args:
+        options: more of its command line.
         embeds: its model embeds texts, and generates none.
 
     Raises:
@@ -111,11 +114,13 @@ def started(name: str, folder: Path, *, embeds: bool = False) -> Iterator[Server
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     code = _LAUNCH.format(name=name)
-    command = [sys.executable, "-c", code, "--model", str(folder), "--host", "127.0.0.1"]
+    command = [sys.executable, "-c", code, "--model", str(folder), "--host", "127.0.0.1", *options]
     library = _library()
     environment = {**os.environ, **({"LD_PRELOAD": library} if library else {})}
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log, env=environment)
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        )
         try:
             model = "default_model" if name == "mlx_lm" else str(folder)
             server = Server(f"http://127.0.0.1:{port}/v1", model, preloaded=False)

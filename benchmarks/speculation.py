@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.engine import speculation
@@ -18,7 +20,7 @@ from localai_shim.engine.drafts import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
 from tests.drafting import split
 
-from . import switching
+from . import steps, switching
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread
 from .timeline import Run, StreamTimes
@@ -166,6 +168,7 @@ def measure(bench: Bench, chosen: Collection[str] = tuple(TARGETS)) -> Section:
     """Those of `TARGETS` that were chosen."""
     new_tokens = max(bench.new_tokens, 128)
     found: dict[str, Found] = {}
+    limits = _limits(bench, new_tokens)
     figures: list[Figure] = []
     for (name, targets), part in zip(TARGETS.items(), (_predictions, _forced, _oracle, _fresh, _drafted), strict=True):
         if name not in chosen:
@@ -177,13 +180,39 @@ def measure(bench: Bench, chosen: Collection[str] = tuple(TARGETS)) -> Section:
                 f"{name}, {count} streams: decode rate / without",
                 ratios(on, off),
                 TARGETS[name][count],
-                note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}",
+                note=f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}"
+                + "".join(f"; {limit}" for limit in (limits.get(name, {}).get(count),) if limit),
             )
             for count, (off, on) in found[name].items()
         ]
         print_figures(its)
         figures += its
     return Section(figures, {name: {str(n): rates for n, rates in each.items()} for name, each in found.items()})
+
+
+def _limits(bench: Bench, new_tokens: int) -> dict[str, dict[int, str]]:
+    """What some parts can reach at most, by name and number of streams, in words."""
+    counts = bench.streams
+    prediction, _, oracle, *_ = TARGETS
+    tokenizer = AutoTokenizer.from_pretrained(str(CHECKPOINT))
+    gives: dict[int, steps.Gives] = {}
+    off = AsyncLocalOpenAI(model=CHECKPOINT, speculation="off", keep_alive=0)
+    try:
+        for count in counts:
+            said = known_answers(off, _questions(count, count), new_tokens)
+            edits = [edited(tokenizer.decode(ids, skip_special_tokens=True)) for ids in said.values()]
+            coded = [tokenizer.encode(text, add_special_tokens=False) for text in edits]
+            gives[count] = steps.following(list(zip(said, coded, said.values(), strict=True)))
+    finally:
+        asyncio.run(off.close())
+    return {
+        prediction: steps.show(prediction, steps.costs(CHECKPOINT, counts), gives),
+        oracle: steps.show(
+            oracle,
+            steps.costs(bench.folder, counts),
+            dict.fromkeys(counts, lambda k: sum(ACCEPTANCE**i for i in range(min(k, ORACLE_DRAFTS) + 1))),
+        ),
+    }
 
 
 def _questions(count: int, seed: int) -> list[dict[str, Any]]:

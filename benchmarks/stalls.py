@@ -14,6 +14,7 @@ from localai_shim import AsyncLocalOpenAI
 
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread
+from .speculation import Oracle, drafting, known_answers
 from .streams import ask
 from .workload import GREEDY, Prompt
 
@@ -23,43 +24,56 @@ TARGET = 2.0  # times (max_stall + step)
 _ALONE = 48  # tokens of each stream before the long prompt comes
 _AFTER = 4  # tokens of each stream after it has joined
 _ENDLESS = 20_000
+_DRAFTED = 600  # tokens of each stream that drafts are there for
+_TOGETHER = 1e-3  # seconds between tokens of one step, at most
 
 
 def measure(bench: Bench) -> Section:
-    """`STREAMS` streams run alone, then a prompt of `LONG` tokens joins them."""
+    """`STREAMS` streams run alone, then a prompt of `LONG` tokens joins them: without drafts, and with some."""
+    # A client of its own says max_stall aloud; it has an engine of its own, too.
+    plain = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=MAX_STALL)
+    section = _measure(bench, plain, f"stall: longest gap of {STREAMS} streams, {LONG} tokens join")
+    oracle, prompts = Oracle(), bench.prompts.take(STREAMS)
+    oracle.known |= known_answers(bench.ours, [{"messages": prompt.messages} for prompt in prompts], _DRAFTED)
+    with drafting(oracle):
+        drafted = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=MAX_STALL, speculation="auto")
+        asyncio.run(ask(drafted, prompts[0].messages, 4))
+    name = f"stall: longest gap of {STREAMS} streams with drafts, {LONG} tokens join"
+    more = _measure(bench, drafted, name, prompts)
+    print_figures(section.figures + more.figures)
+    return Section(section.figures + more.figures, {**section.raw, "with drafts": more.raw})
+
+
+def _measure(bench: Bench, client: AsyncLocalOpenAI, name: str, prompts: Sequence[Prompt] | None = None) -> Section:
+    """The client is closed.
+
+    Args:
+        prompts: of the streams, each time; None: new ones.
+    """
     longest: list[float] = []
     typical: list[float] = []
     steps: list[float] = []
     joined: list[float] = []
     long_prompts = bench.prompts_of(LONG, seed=7)
-    # A client of its own says max_stall aloud; it has an engine of its own, too.
-    client = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=MAX_STALL)
     for number in range(bench.repeats + 1):
         long = [prompt.messages for prompt in long_prompts.take(1)]
-        gaps = asyncio.run(gaps_beside(client, bench.prompts.take(STREAMS), long))
+        gaps = asyncio.run(gaps_beside(client, prompts or bench.prompts.take(STREAMS), long))
         if number:
             longest.append(gaps.joining[0])
             typical.append(median(gaps.joining))
             steps.append(gaps.step)
             joined.append(gaps.first_token)
+    drafts = client.stats().drafts
     asyncio.run(client.close())
     waits = f"longest gap {spread(longest, 1e3, 0)} ms, median gap {spread(typical, 1e3, 0)} ms"
     print(
-        f"{STREAMS} streams while {LONG} tokens join: {waits}, median gap before {spread(steps, 1e3, 1)} ms, "
-        f"TTFT of the long prompt {spread(joined, 1, 1)} s"
+        f"{name}: {waits}, median step before {spread(steps, 1e3, 1)} ms, TTFT of the long prompt "
+        f"{spread(joined, 1, 1)} s; drafts {drafts or 'none'}"
     )
     limits = [MAX_STALL + step for step in steps]
-    figures = [
-        Figure(
-            f"stall: longest gap of {STREAMS} streams, {LONG} tokens join / (max_stall + step)",
-            ratios(longest, limits),
-            TARGET,
-            at_least=False,
-        )
-    ]
-    print_figures(figures)
+    figure = Figure(f"{name} / (max_stall + step)", ratios(longest, limits), TARGET, at_least=False)
     return Section(
-        figures,
+        [figure],
         {
             "longest_gap_seconds": longest,
             "median_gap_seconds": typical,
@@ -75,7 +89,7 @@ class Gaps(NamedTuple):
     joining: list[float]
     """While others joined, the longest first."""
     step: float
-    """The median before."""
+    """The median before, of tokens that did not come together."""
     first_token: float
     """Of the last one that joined, its time to first token."""
 
@@ -87,7 +101,7 @@ async def gaps_beside(client: AsyncLocalOpenAI, prompts: Sequence[Prompt], joini
     await until(streams, times, [_ALONE] * len(prompts))
     begin = time.perf_counter()
     start = max(t[0] for t in times)
-    alone = [b - a for t in times for a, b in pairwise(t) if a >= start]
+    alone = [b - a for t in times for a, b in pairwise(t) if a >= start and b - a > _TOGETHER]
     answers = await asyncio.gather(*(ask(client, messages, 2) for messages in joining))
     await until(streams, times, [len(t) + _AFTER for t in times])
     for stream in streams:

@@ -10,6 +10,7 @@ import numpy as np
 
 FEWEST_TOKENS, MOST_TOKENS = 2, 4  # of the answer's end by which the place in the prediction is found again
 MAX_REPLACED_TOKENS = 4  # in a row that are taken to stand for as many of the prediction, until the place is found
+NEAR_TOKENS = 8  # behind an edit, and since it, within which one token tells the place: edits are mostly short
 
 
 class Prediction(Sequence[int]):
@@ -67,7 +68,8 @@ class Follower:
     """Walks through the tokens of a prediction as far as the answer has them.
 
     Where the answer has something else, the place is found again by the answer's last tokens: behind the place where
-    it was lost if they are there, anywhere else if not. Until then a few tokens are taken to have been replaced.
+    it was lost if they are there, anywhere else if not; shortly behind it by one. Until then a few tokens are taken to
+    have been replaced.
 
     Args:
         prediction: token ids; what is no `Prediction` is made one.
@@ -81,6 +83,7 @@ class Follower:
         self._tokens = prediction if isinstance(prediction, Prediction) else Prediction(prediction)
         self._at: int | None = 0
         self._lost_at = self._replaced = 0
+        self._first_lost, self._since = 0, NEAR_TOKENS
         self._recent: list[int] = []
         self._came = bytearray(len(self._tokens))
         self.fed = self.accepted = 0
@@ -97,10 +100,16 @@ class Follower:
                 self._came[at] = 1
                 self._at, self._replaced = at + 1, 0
                 continue
+            self._since += 1
             if at is not None:
+                if not self._replaced:
+                    self._first_lost, self._since = at, 0
                 self._lost_at = at + 1
                 self._replaced += 1
-            found = self._tokens.behind(self._recent, self._lost_at - 1)
+            found = self._tokens.behind(self._recent, self._lost_at)
+            if found is None and self._since < NEAR_TOKENS:
+                near = tokens[self._first_lost : self._first_lost + NEAR_TOKENS]
+                found = self._first_lost + near.index(token) + 1 if token in near else None
             self._at = self._lost_at if found is None and 0 < self._replaced <= MAX_REPLACED_TOKENS else found
 
     def next(self, most: int) -> Sequence[int]:

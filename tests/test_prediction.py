@@ -23,7 +23,9 @@ def test_an_answer_that_is_the_prediction_has_all_of_it() -> None:
     [
         ([*TEXT[:10], 1, *TEXT[11:]], 39),  # one token replaced by another
         ([*TEXT[:10], 1, 2, 3, *TEXT[13:]], 37),  # and three
-        ([*TEXT[:10], 1, 2, 3, *TEXT[10:]], 38),  # three put in: two tokens tell where it goes on
+        ([*TEXT[:10], 1, 2, 3, *TEXT[10:]], 39),  # three put in: one token tells where it goes on
+        ([*TEXT[:10], 1, 2, 3, 4, 5, 6, 7, 8, 9, *TEXT[10:]], 38),  # after more, two do
+        ([*TEXT[:10], 1, *TEXT[12:]], 37),  # two replaced by one
         ([*TEXT[:10], *TEXT[20:]], 28),  # ten left out
         ([*TEXT[20:], *TEXT[:20]], 36),  # halves that changed places
         ([1, 2, 3], 0),
@@ -51,6 +53,16 @@ def test_what_comes_next_is_said_as_long_as_the_place_is_known() -> None:
     assert list(follower.next(2)) == [122, 123]
     follower.feed(TEXT[22:])
     assert not follower.next(2), "it is over"
+
+
+def test_a_repetition_with_an_edit_is_not_gone_back_to() -> None:
+    """What stands before the edit is what the answer goes on with, for ever."""
+    follower = Follower([5, 1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1])
+    follower.feed([5, 1, 1, 1, 1])
+    assert list(follower.next(1)) == [9]
+    for _ in range(4):
+        follower.feed([1])
+        assert list(follower.next(1)) == [1]
 
 
 def plain(tokens: list[int], recent: list[int], start: int) -> int | None:

@@ -327,6 +327,7 @@ def load_as(
     with LOADING, _without_advice(), _keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
 
+    from .cpu_forms import use_cpu_forms
     from .cuda_attention import use_attention
     from .progress import announce, read_weights
     from .quantised import batch_quantised_layers
@@ -353,6 +354,7 @@ def load_as(
         _widen(model)
     batch_quantised_layers(model)
     use_attention(model)
+    use_cpu_forms(model)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = read_as(name, model, tokenizer, config, path, options)
     if isinstance(loaded, TextModel) and loaded.packs and not any(map(caches.is_packed, loaded.new_cache())):

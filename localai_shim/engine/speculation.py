@@ -25,6 +25,7 @@ DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighe
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
 BASE_STEPS, SEVERAL_STEPS = 15, 7  # that are kept
 MIN_STEPS = 4  # that have to be run before they count
+NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
@@ -97,6 +98,8 @@ class StepCosts:
     def __init__(self) -> None:
         self._base: dict[int, deque[float]] = {}
         """By rows: seconds of ordinary steps."""
+        self._known: dict[int, float] = {}
+        """By rows: what such a step takes."""
         self._several: dict[tuple[int, int], deque[float]] = {}
         """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
         built ahead."""
@@ -112,11 +115,13 @@ class StepCosts:
         base, size = self._base.setdefault(rows, deque(maxlen=BASE_STEPS)), _size(tokens) if tokens else -1
         if tokens == 1:
             base.append(seconds)
+            if len(base) >= MIN_STEPS:
+                self._known[rows] = _good(base)
         elif (rows, size) not in self._seen:
             self._seen.add((rows, size))
-        elif base:
+        elif usual := _good(base) if base else self.seconds(rows):
             measured = self._several.setdefault((_group(rows), size), deque(maxlen=SEVERAL_STEPS))
-            measured.append(seconds / _good(base))
+            measured.append(seconds / usual)
 
     def loose(self, rows: int) -> float:
         """What a step takes that could not be built ahead, in ordinary ones."""
@@ -124,9 +129,19 @@ class StepCosts:
         return max(1.0, _good(measured)) if len(measured) >= MIN_STEPS - 1 else LOOSE_COST
 
     def seconds(self, rows: int) -> float | None:
-        """What an ordinary step takes; None: nobody has measured it."""
-        base = self._base.get(rows)
-        return _good(base) if base else None
+        """What an ordinary step takes; None: it is to be measured.
+
+        Rows end one by one: numbers of rows between two that are known, or near one, are not measured each.
+        """
+        known = self._known
+        if rows in known:
+            return known[rows]
+        below = max((n for n in known if n < rows), default=None)
+        above = min((n for n in known if n > rows), default=None)
+        if below is not None and above is not None:
+            return known[below] + (known[above] - known[below]) * (rows - below) / (above - below)
+        near = below if above is None else above
+        return known[near] if near is not None and max(near, rows) <= NEAR_ROWS * min(near, rows) else None
 
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
@@ -134,7 +149,7 @@ class StepCosts:
         A few steps make a measurement. What nobody has measured is taken to cost half as much more as its tokens are
         more.
         """
-        if len(self._base.get(rows, ())) < MIN_STEPS:
+        if self.seconds(rows) is None:
             return None
         group, size = _group(rows), _size(tokens)
         known = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from localai_shim.engine import speculation
 from localai_shim.engine.drafts import Drafter
 from localai_shim.engine.engine import Engine
+from localai_shim.engine.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from tests.tiny import VOCABULARY
 
@@ -63,6 +65,29 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
     if always:
         patch.setattr(speculation.StepCosts, "relative", lambda self, rows, tokens: 1.0)
         patch.setattr(speculation, "MIN_GAIN", 0.0)
+
+
+@contextmanager
+def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
+    """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
+    engine.wait()
+    batch, scheduler = engine._loop._batch, engine._loop._scheduler
+    assert batch is not None and scheduler is not None
+    make_room, steps, drafted = scheduler.make_room, itertools.count(1), []
+
+    def instead() -> None:
+        make_room()
+        if next(steps) % every == 0 and len(batch) > 1:
+            victim = batch.rows[-1]
+            if batch.take(victim):
+                drafted.append(victim.request.timings.drafts.drafted)
+                scheduler._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
+
+    scheduler.make_room = instead  # type: ignore[method-assign]
+    try:
+        yield drafted
+    finally:
+        scheduler.make_room = make_room  # type: ignore[method-assign]
 
 
 @contextmanager

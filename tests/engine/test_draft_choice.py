@@ -143,6 +143,22 @@ def test_costs_are_those_of_good_steps_and_the_first_of_a_kind_does_not_count() 
     assert costs.relative(4, 2) == pytest.approx(1.5)
 
 
+def test_rows_that_end_one_by_one_go_on_with_drafts() -> None:
+    """What steps of some rows take is told by those of a few more and fewer: it is not measured for each number."""
+    costs = measured(32, dict.fromkeys((2, 3, 5, 9, 16), 1.2))
+    says = Says(0.95)
+    for count in (32, 31, 26):
+        assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(count)]) is not None
+    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is None, "too far from 32"
+    for _ in range(MIN_STEPS):
+        costs.note(16, 1, 0.6)
+    assert costs.seconds(20) == pytest.approx(0.7)
+    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is not None
+    costs.note(24, 5, 1.6)
+    costs.note(24, 5, 1.6)
+    assert costs.relative(24, 5) == pytest.approx(1.2), "the first of a kind does not count"
+
+
 def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
     speculation = Speculation([Says(0.9)], costs=measured(1, {tokens + 1: 30.0 for tokens in DRAFT_CAPS}))
     one, refused = row([5, 6], max_tokens=100 * FORGET_EVERY), []

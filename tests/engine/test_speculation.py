@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
-from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.prefill import PrefillJob
+from localai_shim.engine.engine import EngineOptions
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
-from tests.engine.guessing import Failing, Oracle, speculate, steps_counted
+from tests.engine.guessing import Failing, Oracle, preempting, speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, engine_for, request
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
 from tests.samples import only
@@ -101,27 +99,10 @@ def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
     known = {key(r): [t.id for t in said] for r, said in zip(requests(40), expected, strict=True)}
     speculate(monkeypatch, Oracle(0.6, known))
     engine = engine_for(name, AUTO, kv, **changes)
-    try:
-        engine.wait()
-        batch, scheduler = engine._loop._batch, engine._loop._scheduler
-        assert batch is not None and scheduler is not None
-        make_room, steps, amid = scheduler.make_room, itertools.count(), []
-
-        def preempting() -> None:
-            make_room()
-            if next(steps) % 3 == 2 and len(batch) > 1:
-                victim = batch.rows[-1]
-                drafted = victim.request.timings.drafts.drafted
-                if batch.take(victim):
-                    amid.append(drafted)
-                    job = PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens)
-                    scheduler._queue(job)
-
-        scheduler.make_room = preempting  # type: ignore[method-assign]
+    with preempting(engine) as drafted:
         same(outputs(engine, requests(40)), expected)
-        assert sum(drafted > 0 for drafted in amid) > 5
-    finally:
-        engine.close()
+    engine.close()
+    assert sum(count > 0 for count in drafted) > 5
 
 
 def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:

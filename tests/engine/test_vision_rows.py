@@ -18,7 +18,7 @@ from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.media import Media, MediaSpan, media_keys
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
-from tests.engine.guessing import Oracle, speculate
+from tests.engine.guessing import Oracle, preempting, speculate
 from tests.engine.harness import GREEDY, Running, generate
 from tests.samples import only
 from tests.vision import FAMILIES, FIRST_ID, picture, tiny_vision, user
@@ -185,6 +185,27 @@ def test_drafts_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     with engine_of(kind, EngineOptions(speculation="auto", prefix_cache_bytes=0)) as engine:
         going = [Running(engine, asked.again().request(16)) for asked in prompts]
         assert [run.finish()[0] for run in going] == want
+
+
+@pytest.mark.parametrize("share", only([0.5], [0.0, 0.5, 0.9, 1.0]))
+@families
+def test_drafts_change_nothing_while_rows_join_leave_and_are_preempted(
+    kind: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = mixed(kind)
+    want = [asked.alone(16) for asked in prompts]
+    known = {(*asked.prompt.tokens, 0): said for asked, said in zip(prompts, want, strict=True)}
+    speculate(monkeypatch, Oracle(share, known))
+    with engine_of(kind, EngineOptions(speculation="auto", prefix_cache_bytes=0)) as engine:
+        with preempting(engine) as drafted:
+            going = []
+            for i, asked in enumerate(prompts):
+                going.append(Running(engine, asked.again().request(16)))
+                leaving = Running(engine, prompts[i - 1].again().request(200, SAMPLED))
+                leaving.read(2 + i)
+                leaving.cancel()
+            assert [run.finish()[0] for run in going] == want
+        assert any(drafted)
 
 
 @families

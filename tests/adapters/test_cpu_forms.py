@@ -1,0 +1,113 @@
+"""Attention and swiglu in the forms that are fast on an x86 CPU: what comes out is upstream's, but for rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models import activations, base, qwen3
+
+from localai_shim.adapters import cpu_forms
+
+SHAPES = [
+    (1, 4, 2, 1, 600, 32),
+    (8, 6, 3, 5, 70, 32),
+    (3, 4, 4, 16, 64, 16),
+    (1, 8, 1, 40, 90, 64),
+    (2, 4, 2, 7, 80, 32),
+]
+"""Rows, heads, key heads, tokens, columns, dim: more than FEWEST_SCORES."""
+
+
+class Quantised:
+    bits = 8
+
+
+def arrays(shape: tuple[int, ...], dtype: mx.Dtype = mx.float32) -> tuple[mx.array, mx.array, mx.array]:
+    """Queries, and keys and values that are parts of larger buffers, as caches give them."""
+    rows, heads, key_heads, tokens, columns, dim = shape
+    mx.random.seed(columns)
+    made = [mx.random.normal((rows, key_heads, columns + 9, dim)).astype(dtype)[:, :, :columns] for _ in range(2)]
+    return 3 * mx.random.normal((rows, heads, tokens, dim)).astype(dtype), made[0], made[1]
+
+
+def masks(shape: tuple[int, ...]) -> dict[str, Any]:
+    rows, heads, _, tokens, columns, _ = shape
+    seen = columns - tokens + mx.arange(tokens)[:, None] - 3 * mx.arange(rows)[:, None, None, None]
+    per_row = mx.arange(columns) <= mx.maximum(seen, 0)
+    return {
+        "none": None,
+        "causal": "causal",
+        "per row": per_row,
+        "one for all": per_row[0, 0],
+        "added": mx.where(per_row, 0.0, -1e9) + mx.random.normal((1, heads, 1, columns)),
+        "a query that sees nothing": per_row & (mx.arange(tokens) > 0)[:, None],
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_is_upstreams(shape: tuple[int, ...]) -> None:
+    queries, keys, values = arrays(shape)
+    for name, mask in masks(shape).items():
+        ours = cpu_forms.scaled_dot_product_attention(queries, keys, values, None, 0.2, mask)
+        theirs = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.2, mask=mask)
+        assert ours.shape == theirs.shape
+        assert mx.allclose(ours, theirs, rtol=1e-5, atol=2e-6), name
+
+
+@pytest.mark.parametrize("case", ["half precision", "sinks", "packed keys", "few scores"])
+def test_what_it_does_not_know_is_left_to_upstream(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(cpu_forms, "_attention", lambda *arguments: given.append(arguments))
+    queries, keys, values = arrays(SHAPES[1], mx.float16 if case == "half precision" else mx.float32)
+    if case == "few scores":
+        queries, keys, values = (array[:1, :, :1] for array in (queries, keys, values))
+    sinks = mx.zeros(6) if case == "sinks" else None
+    cpu_forms.scaled_dot_product_attention(
+        queries, keys, values, Quantised() if case == "packed keys" else None, 0.2, None, sinks
+    )
+    assert len(given) == 1 and given[0][-1] is sinks
+
+
+def test_swiglu_is_upstreams() -> None:
+    gate = mx.concatenate(
+        [mx.random.normal((40, 64)).reshape(-1) * 8, mx.array([0.0, -0.0, 90.0, -90.0, 500.0, -500.0])]
+    )
+    x = mx.random.normal(gate.shape)
+    assert mx.allclose(cpu_forms.swiglu(gate, x), activations.swiglu(gate, x), rtol=1e-5, atol=1e-6)
+    half = gate.astype(mx.bfloat16)
+    assert cpu_forms.swiglu(half, half).dtype == mx.bfloat16
+
+
+def test_modules_that_a_model_is_made_of_are_changed_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, function in (
+        ("scaled_dot_product_attention", base.scaled_dot_product_attention),
+        ("swiglu", activations.swiglu),
+    ):
+        monkeypatch.setattr(qwen3, name, function)
+    arguments = qwen3.ModelArgs.from_dict(
+        {
+            "model_type": "qwen3",
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "intermediate_size": 64,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "rms_norm_eps": 1e-6,
+            "vocab_size": 50,
+            "rope_theta": 1e4,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": True,
+        }
+    )
+    model = qwen3.Model(arguments)
+    tokens = mx.arange(120).reshape(3, 40) % 50
+    before = model(tokens)
+    mx.eval(before)
+    assert cpu_forms.use_cpu_forms(model, enabled=False) == 0
+    assert cpu_forms.use_cpu_forms(model, enabled=True) == 2
+    assert cpu_forms.use_cpu_forms(model, enabled=True) == 0, "once"
+    assert qwen3.swiglu is cpu_forms.swiglu
+    assert mx.allclose(model(tokens), before, rtol=1e-4, atol=1e-5)
