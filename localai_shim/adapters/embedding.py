@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
 from .files import read_json
-from .pooling import Encoder, Head
+from .pooling import Encoder, Head, Reading
 from .sentence import SentenceFiles, read_sentence_files
 from .text import TextTokenizer, fingerprint
 
@@ -95,6 +95,10 @@ class EncoderModel:
         self.generation_defaults: Json = {}
         self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime)
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        """Nothing: attention looks in both directions."""
+        return None
 
     def warm_up(self) -> None:
         """Nothing is prepared before it is needed."""

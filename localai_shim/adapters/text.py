@@ -25,7 +25,7 @@ from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, RowCache, is_trimmable
 from .files import context_length, read_json
 from .hub import fetch
-from .pooling import decoder_encoder
+from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
 
@@ -246,6 +246,10 @@ class TextModel:
         _refuse_media(step)
         logits: mx.array = self._model(tokens, cache=step.layers)
         return logits
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)
+        return made
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")

@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.adapters import pooling
+from localai_shim.adapters.cuda_attention import filled_rows
 from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.sentence import SentenceFiles
 from localai_shim.adapters.text import TextModel
 from localai_shim.types import ModelLoadError
 from tests.architectures import text_model
@@ -82,6 +84,57 @@ def test_files_beside_another_decoder_say_how_its_states_are_pooled(tmp_path: Pa
 def test_a_decoder_that_gives_nothing_but_logits_does_not_embed(name: str, embeds: bool) -> None:
     model = text_model(name)
     assert (model.embedding is not None) == embeds == ("embed" in model.tasks)
+
+
+MODES = ("cls", "mean", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next", "mamba"])
+@pytest.mark.parametrize("skip", [0, 4, 100])
+def test_a_text_in_pieces_has_the_vector_of_the_whole_text(kind: str, skip: int) -> None:
+    model = text_model(kind) if kind == "mamba" else load(tiny(kind))
+    model.encode._head.files = SentenceFiles(MODES, include_prompt=False)
+    ids = [3 + 11 * i % 53 for i in range(41)]
+    [whole] = encode(model, [ids], skip)
+    for sizes in ([41], [1, 40], [7] * 6, [13, 13, 15]):
+        reading = model.begin(ids, skip)
+        assert reading is not None
+        for size in sizes:
+            reading.run(size)
+        assert not reading.left
+        assert np.abs(np.array(reading.result())[0] - whole).max() < 1e-5
+
+
+def test_what_sees_all_of_a_text_reads_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    assert load(tiny_embedder("bert")).begin([5, 6, 7]) is None
+    model = load(tiny("qwen3"))
+    hidden = model.encode._hidden
+    model.encode._hidden = lambda tokens, mask: hidden(tokens, mask)[:, ::-1]  # as if later tokens had a part in it
+    assert model.begin([5, 6, 7]) is None and model.begin([5, 6, 7]) is None
+    assert caplog.text.count("it is read in one") == 1
+
+
+# -- shapes on CUDA -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "xlm-roberta", "qwen3", "lfm2"])
+def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) -> None:
+    model = load(tiny_embedder(kind))
+    texts = [[5 + (7 * i + j) % 20 for j in range(1 + (11 * i) % 37)] for i in range(70)]
+    plain, shapes = encode(model, texts), set()
+    hidden = model.encode._hidden
+    model.encode._hidden = lambda tokens, mask: (shapes.add(tokens.shape), hidden(tokens, mask))[1]
+    model.encode._fills = True
+    for count in (1, 3, 5, 6, 7, 17, 33, 70):
+        assert np.abs(encode(model, texts[:count]) - plain[:count]).max() < 1e-5
+    assert shapes == {(1, 32), (4, 32), (8, 64), (32, 64), (40, 64), (80, 64)}
+
+
+def test_rows_are_filled_up_by_a_quarter_at_most() -> None:
+    rows = [filled_rows(n) for n in range(1, 2049)]
+    assert len({*rows}) == 6 + 4 * 6
+    assert all(n <= made <= 2 * n for n, made in enumerate(rows, 1))
+    assert all(made <= 1.25 * n for n, made in enumerate(rows, 1) if n > 32)
 
 
 def test_a_tokenizer_that_is_told_to_cut_and_pad_does_neither(tmp_path: Path) -> None:

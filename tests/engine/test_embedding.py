@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.pooling import Pooling, Reading
 from localai_shim.engine import embedding
 from localai_shim.engine.embedding import (
     MAX_PAUSE_SECONDS,
@@ -44,12 +45,27 @@ class Passes:
     def __init__(self) -> None:
         self.texts: list[list[list[int]]] = []
         self.fails: Callable[[Sequence[int]], bool] = lambda text: False
+        self.in_pieces = False
+        self.begun: list[int] = []
 
     def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         self.texts.append([list(text) for text in texts])
         if any(map(self.fails, texts)):
             raise ArithmeticError("a text that cannot be embedded")
         return mx.array([[float(len(text)), float(text[0])] for text in texts])
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        if not self.in_pieces:
+            return None
+        self.begun.append(text[0])
+
+        def read(tokens: mx.array) -> mx.array:
+            self.texts.append([tokens[0].tolist()])  # type: ignore[list-item]
+            if self.fails(self.texts[-1][0]):
+                raise ArithmeticError("a piece that cannot be read")
+            return mx.broadcast_to(mx.array([float(len(text)), float(text[0])]), (1, tokens.shape[1], 2))
+
+        return Reading(text, read, Pooling(["mean"], [len(text)]), lambda made: made)
 
     @property
     def lengths(self) -> list[list[int]]:
@@ -109,6 +125,52 @@ def test_a_text_that_is_longer_runs_alone() -> None:
     w.ask([MOST + 1, MOST + 1, 3])
     w.run()
     assert w.model.lengths == [[MOST + 1], [MOST + 1], [3]]
+
+
+def test_a_text_that_is_longer_is_read_in_pieces_where_the_model_can() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    long, short = w.ask([4 * MOST + 5, 30], 1), w.ask([3], 2)
+    w.run()
+    assert w.model.lengths.count([MOST]) == 4 and [5] in w.model.lengths
+    assert w.model.begun == [1] and w.marks.index(2) <= 1, "a query need not wait for its end"
+    assert [job for job, _ in w.events] == [short, long]
+    assert long.request.vectors is not None and long.request.vectors.tolist() == [[4 * MOST + 5, 1], [30, 1]]
+    assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (3, 4 * MOST + 38)
+
+
+def test_one_long_text_is_read_at_a_time() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    jobs = [w.ask([3 * MOST, 3 * MOST], 1), w.ask([3 * MOST], 2), w.ask([2 * MOST], 3, priority=-1)]
+    open_texts = set()
+    while w.lane:
+        w.lane.run(beside=False)
+        open_texts.add(sum(job.reading is not None for job in jobs))
+    assert open_texts == {0, 1} and sorted(w.model.begun) == [1, 1, 2, 3]
+    assert all(job.left == 0 for job in jobs)
+
+
+def test_who_is_gone_is_not_read_to_the_end() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    gone, stays = w.ask([9 * MOST], 1), w.ask([3 * MOST], 2)
+    w.lane.run(beside=False)
+    assert gone.reading is not None
+    w.lane.drop([gone])
+    w.run()
+    assert w.marks == [1, 2, 2, 2] and [job for job, _ in w.events] == [stays]
+
+
+def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    w.model.fails = lambda text: text[0] == 1 and len(w.model.texts) > 1
+    failing, stays = w.ask([3 * MOST], 1), w.ask([3 * MOST], 2)
+    w.run()
+    events = dict(w.events)
+    assert isinstance(events[failing], Failure) and isinstance(events[stays], Token)
+    assert failing.reading is None and stays.request.vectors is not None
 
 
 def test_requests_share_a_pass_unless_their_prompts_are_left_out_differently() -> None:
@@ -328,6 +390,32 @@ def test_rows_say_what_they_say_alone_and_get_tokens_between_two_passes() -> Non
         assert row.finish() == [expected]
         assert texts.vectors().shape == (20, 64)
         assert len(passes) == 20 and len({*passes}) == 20, "a step between two"
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_get_tokens_between_the_pieces_of_a_long_text(kind: str) -> None:
+    text = [5 + (7 * i) % 50 for i in range(300)]
+    with closing_engine(kind) as engine:
+        whole = Asked(engine, [text]).vectors()
+    with closing_engine(kind, prefill_chunk=32) as engine:
+        asking = request([7, 40, 25, 31], max_tokens=48)
+        [expected] = Running(engine, asking).finish()
+        pieces: list[tuple[int, int]] = []
+        begin = engine.model.begin
+
+        def noting(*given: Any, **more: Any) -> Any:
+            reading = begin(*given, **more)
+            run = reading.run
+            reading.run = lambda most: (pieces.append((engine.stats().steps, most)), run(most))[1]
+            return reading
+
+        engine.model.begin = noting
+        row = Running(engine, request([7, 40, 25, 31], max_tokens=48))
+        row.read(2)
+        asked = Asked(engine, [text, text[:20]])
+        assert row.finish() == [expected]
+        assert np.allclose(asked.vectors()[0], whole[0], atol=1e-5)
+    assert len(pieces) == 10 and len({step for step, _ in pieces}) == 10 and max(most for _, most in pieces) == 32
 
 
 def test_a_cancelled_request_leaves_and_the_next_one_is_served() -> None:
