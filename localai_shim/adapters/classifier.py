@@ -43,13 +43,9 @@ class ClassifierModel(EncoderModel):
     def __init__(
         self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
-        from mlx import nn
-
         longest = getattr(tokenizer._tokenizer, "model_max_length", _UNLIMITED)
         files = SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None)
         super().__init__(name, model, tokenizer, config, path, options, files)
-        if encoder_module(path, config) == "modernbert":
-            model.head.act = nn.GELU()  # as in the layers
         self._fills = on_cuda()
         pairs, self._separator = _pair_tokenizer(tokenizer._tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)

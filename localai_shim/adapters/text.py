@@ -164,7 +164,7 @@ class TextModel:
         self._kv = _quantised(options)
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
-        self.samples_on_device = _has_gpu()
+        self.samples_on_device = has_gpu()
         self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
@@ -347,7 +347,7 @@ def load_as(
             or isinstance(error, ImportError)
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
-    if not _has_gpu():
+    if not has_gpu():
         _widen(model)
     batch_quantised_layers(model)
     use_attention(model)
@@ -414,7 +414,8 @@ def _widen(model: nn.Module) -> None:
     mx.eval(model.parameters())
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether MLX computes on a GPU."""
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))

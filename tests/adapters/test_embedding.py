@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localai_shim.adapters import pooling
+from localai_shim.adapters import gelu, pooling
 from localai_shim.adapters.cuda_attention import filled_rows
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.sentence import SentenceFiles
@@ -200,3 +202,29 @@ def test_a_model_that_names_itself_as_its_language_model_is_looked_into_once() -
 
     model = NamesItself()
     assert pooling._innermost(model) is model.model
+
+
+# -- GELU -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cpu_s_gelu_is_the_exact_one() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 40_001), [0.0, 1e-30, 1e30, -1e30, 1e-3]]).astype(np.float32)
+    exact = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.astype(float)])
+    made = np.array(gelu._gelu_on_cpu(mx.array(x))).astype(np.float64)
+    assert (np.abs(made - exact) <= 4e-7 * np.maximum(1, np.abs(x))).all()
+    assert gelu._gelu_on_cpu(mx.array([1.0], mx.bfloat16)).dtype == mx.bfloat16
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_every_gelu_of_an_encoder_is_exact(on_cpu: bool) -> None:
+    from mlx_vlm.models.modernbert import Model, ModelConfig
+
+    config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = Model(ModelConfig.from_dict({"model_type": "modernbert", "vocab_size": 50, **config}))
+    x = mx.array([-1.0, 0.5, 2.0])
+    approximate = [layer.mlp.act(x) for layer in model.layers]
+    gelu.use_exact_gelu(model, on_cpu=on_cpu)
+    for before, layer in zip(approximate, model.layers, strict=True):
+        assert np.allclose(layer.mlp.act(x), nn.gelu(x), atol=1e-6) and not np.allclose(
+            layer.mlp.act(x), before, atol=1e-5
+        )
