@@ -1,4 +1,4 @@
-"""The exact GELU, as encoders have it: on a CPU without MLX's erf, which takes as long there as all of their products."""
+"""The exact GELU: on a CPU without the erf of MLX, which takes as long there as all products of an encoder."""
 
 from __future__ import annotations
 

@@ -21,13 +21,27 @@ IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes me
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
 LIKE_TOKENS = 8  # by which lengths may differ however short they are
-SHARE = 1 / 6  # of the time, that texts have while rows run
+SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
 MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
 
 decoding: set[object] = set()
 """Engines of this process that have rows; each adds and removes itself."""
+waiting: set[object] = set()
+"""Those that have texts."""
+
+
+class _Turns:
+    """What engines of a process that has rows leave to these: the time of the next pass, whoever runs it."""
+
+    resumes = 0.0
+    """When the next pass may come; in the time of `time.monotonic`."""
+    last: object = None
+    """The engine that ran the last one: another one that has texts goes first."""
+
+
+_turns = _Turns()
 
 _DONE = Token(0, finish_reason="stop")
 
@@ -71,8 +85,8 @@ Emit = Callable[[EmbeddingJob, Event], None]
 class EmbeddingLane:
     """Runs texts in passes of similar lengths, for at most `max_stall` seconds between two tokens of running rows.
 
-    While rows run, in this engine or in others of the process, texts have a sixth of the time: what a pass has taken,
-    rows get five times of before the next one.
+    While rows run, in this engine or in others of the process, texts of all engines have an eighth of the time: what a
+    pass has taken, rows get seven times of before the next one. Engines that have texts take turns.
     Half of the passes begin with a text of the request that came first, half with one of the shortest request, so that
     a query need not wait for a library; more urgent requests go first, but for one choice in eight. A pass takes texts
     of others where the request has no more of a like length. A text that is longer than a pass is read in pieces, a
@@ -110,8 +124,6 @@ class EmbeddingLane:
         self._arrivals = self._turn = self._choices = 0
         self._owed = 0.0
         """Seconds that running rows get before the next pass."""
-        self._resumes = 0.0
-        """When the next pass may come, while other engines have rows."""
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -130,6 +142,7 @@ class EmbeddingLane:
         self._arrivals += 1
         job = EmbeddingJob(request, sink, self._arrivals)
         self._jobs[job] = None
+        waiting.add(self._engine)
         return job
 
     def drop(self, gone: Iterable[EmbeddingJob]) -> None:
@@ -158,14 +171,23 @@ class EmbeddingLane:
 
     @property
     def pause(self) -> float:
-        """Seconds for which the rows of other engines have the time, at most `MAX_PAUSE_SECONDS`."""
-        if not self._has_neighbours:
+        """Seconds for which rows, or the texts of others, have the time that engines share: at most
+        `MAX_PAUSE_SECONDS`."""
+        others = len(waiting) > (self._engine in waiting)
+        if not (self._has_neighbours or (others and decoding)):
             return 0.0
-        return min(MAX_PAUSE_SECONDS, max(0.0, self._resumes - time.monotonic()))
+        resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
+        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - time.monotonic()))
 
     @property
     def _has_neighbours(self) -> bool:
+        """Rows of other engines run."""
         return len(decoding) > (self._engine in decoding)
+
+    def close(self) -> None:
+        """The engine has neither rows nor texts any more."""
+        decoding.discard(self._engine)
+        waiting.discard(self._engine)
 
     def run(self, *, beside: bool) -> None:
         """Run one pass, and emit what is done.
@@ -189,9 +211,11 @@ class EmbeddingLane:
             if vectors is not None:
                 self._store(texts, vectors)
         seconds = (now := time.monotonic()) - start
-        self._resumes = now + seconds * (1 / SHARE - 1)
+        owed = seconds * (1 / SHARE - 1)
+        # Two may have begun at once: then rows get what both have taken.
+        _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
         if beside:
-            self._owed = seconds * (1 / SHARE - 1)
+            self._owed = owed
             self._meter.stalled(seconds)
 
     # -----------------------------------------------------------------------------------------------------------
@@ -301,6 +325,8 @@ class EmbeddingLane:
 
     def _finish(self, job: EmbeddingJob) -> None:
         self._jobs.pop(job, None)
+        if not self._jobs:
+            waiting.discard(self._engine)
         job.reading = None
         if self._long is job:
             self._long = None

@@ -98,6 +98,12 @@ class Lane:
         return [texts[0][0] for texts in self.model.texts]
 
 
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are left with texts here, which no other test's engines should wait for."""
+    monkeypatch.setattr(embedding, "waiting", set())
+
+
 # -- passes ---------------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +244,7 @@ def test_a_text_that_fails_fails_its_own_request_alone() -> None:
 # -- beside rows ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_have_five_sixths_of_the_time() -> None:
+def test_rows_have_seven_eighths_of_the_time() -> None:
     w = Lane()
     w.ask([60] * 10)
     assert w.lane.is_due(True, None)
@@ -266,10 +272,75 @@ def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("localai_shim.engine.embedding.decoding", {other})
     w.lane.run(beside=False)
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    w.lane._resumes = time.monotonic() + 100
+    monkeypatch.setattr(embedding._turns, "resumes", time.monotonic() + 100)
     assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
     monkeypatch.setattr("localai_shim.engine.embedding.decoding", {w})
     assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+
+
+class Clock:
+    """Virtual time, in which a pass takes as long as it is said to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(embedding.time, "monotonic", lambda: self.now)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", embedding._Turns())):
+            monkeypatch.setattr(embedding, name, content)
+
+    def slow(self, w: Lane, seconds: float) -> Lane:
+        """Have each pass of a lane take so long."""
+        encode = w.model.encode
+
+        def slowly(*given: Any) -> mx.array:
+            self.now += seconds
+            return encode(*given)
+
+        w.model.encode = slowly  # type: ignore[method-assign]
+        w.ask([60] * 2000)
+        return w
+
+    def passes(self, lanes: Sequence[Lane], seconds: float) -> list[int]:
+        """What lanes run in so much time."""
+        end, before = self.now + seconds, [len(w.model.texts) for w in lanes]
+        while self.now < end:
+            due = [w for w in lanes if w.lane.is_due(False, None)]
+            for w in due:
+                w.lane.run(beside=False)
+            self.now += 0.0 if due else min(w.lane.pause for w in lanes)
+        return [len(w.model.texts) - n for w, n in zip(lanes, before, strict=True)]
+
+
+def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    alone = clock.passes([one], 100)
+    assert alone == [pytest.approx(100 * SHARE / 0.04, rel=0.05)]
+    made = clock.passes([one, other], 100)
+    assert sum(made) == pytest.approx(100 * SHARE / 0.04, rel=0.05)
+    assert abs(made[0] - made[1]) <= 0.1 * sum(made), "neither starves"
+
+
+def test_a_slow_embedder_does_not_take_a_fast_one_s_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    slow, fast = clock.slow(Lane(), 0.1), clock.slow(Lane(), 0.001)
+    made = clock.passes([slow, fast], 100)
+    assert min(made) > 0.4 * sum(made)
+    assert 0.1 * made[0] + 0.001 * made[1] == pytest.approx(100 * SHARE, rel=0.1)
+
+
+def test_where_nobody_decodes_texts_have_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, set())
+    lanes = [clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)]
+    assert sum(clock.passes(lanes, 10)) == pytest.approx(250, abs=2)
+
+
+def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    other.lane.drop([*other.lane._jobs])
+    assert embedding.waiting == {one}
+    one.lane.close()
+    assert not embedding.waiting
 
 
 def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
