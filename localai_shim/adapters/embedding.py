@@ -13,7 +13,7 @@ from ..types import Json, ModelLoadError, Task
 from .files import read_json
 from .gelu import use_exact_gelu
 from .pooling import Encoder, Head, Reading
-from .sentence import SentenceFiles, read_sentence_files
+from .sentence import TOKEN_VECTORS, SentenceFiles, read_sentence_files
 from .text import TextTokenizer, fingerprint, has_gpu
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ class EmbeddingModel(EncoderModel):
         config = read_json(path / "config.json")
         name = encoder_module(path, config)
         assert name is not None
+        if any("colbert" in str(each).lower() for each in config.get("architectures") or ()):
+            raise ModelLoadError(f"The model '{path.name}' cannot be served: it {TOKEN_VECTORS}.")
+        read_sentence_files(path)  # what they say of another kind is refused before the weights are read
         module = importlib.import_module(f"mlx_vlm.models.{name}")
         own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
         vars(module)["LocalModel"] = own

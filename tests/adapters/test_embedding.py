@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,40 @@ def test_what_is_no_vector_per_text_is_refused(tmp_path: Path) -> None:
         load(changed(tmp_path / "c", "modules.json", modules))
     with pytest.raises(ModelLoadError, match="LoRA"):
         load(tiny_embedder("bert"), adapter_path=str(tmp_path))
+
+
+LATE, MEDIA = "a vector of each token", "vectors of images as well as of texts"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"model_type": "bert", "architectures": ["HF_ColBERT"]}, LATE),  # colbert-ir/colbertv2.0
+        ({"model_type": "colqwen2_5", "architectures": ["ColQwen2_5"], "vlm_config": {}}, LATE),
+        ({"model_type": "colidefics3", "vision_config": {"hidden_size": 8}}, LATE),
+        ({"model_type": "siglip", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "embedding_gemma2", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "llama_nemotron_vl_embedding", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "qwen3_vl_embedding", "vision_config": {"hidden_size": 8}}, MEDIA),
+    ],
+)
+def test_embedders_of_another_kind_say_why_they_are_refused(tmp_path: Path, config: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelLoadError, match=f"cannot be served: it makes {why}"):
+        load(changed(tmp_path, "config.json", config))
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_late_interaction_is_refused_whatever_files_are_missing(tmp_path: Path, modules: bool) -> None:
+    """LFM2-ColBERT has modules.json, a transformer and a dense layer; mlx-vlm's loader knows it by that layer alone."""
+    path = Path(shutil.copytree(tiny_embedder("lfm2", dense=((16, "Identity"),)), tmp_path / "colbert"))
+    (path / "2_Dense").rename(path / "1_Dense")
+    shutil.rmtree(path / "1_Pooling")
+    steps = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
+    (path / "modules.json").write_text(json.dumps([{"path": place, "type": kind} for place, kind in steps]))
+    if not modules:
+        (path / "modules.json").unlink()
+    with pytest.raises(ModelLoadError, match=LATE):
+        load(path)
 
 
 def changed(folder: Path, name: str, content: object) -> Path:
