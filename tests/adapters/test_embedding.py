@@ -20,6 +20,7 @@ from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.sentence import SentenceFiles
 from localai_shim.adapters.text import TextModel
 from localai_shim.types import ModelLoadError
+from tests import vlm_architectures
 from tests.architectures import text_model
 from tests.embedding_models import KINDS, tiny_embedder
 from tests.embedding_oracle import TEXTS
@@ -106,6 +107,19 @@ def test_a_text_in_pieces_has_the_vector_of_the_whole_text(kind: str, skip: int)
             reading.run(size)
         assert not reading.left
         assert np.abs(np.array(reading.result())[0] - whole).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
+def test_what_sees_embeds_texts_by_their_last_token_too(name: str) -> None:
+    model = vlm_architectures.text_model(name)
+    texts = [[5 + (3 * i + j) % 40 for j in range(n)] for i, n in enumerate((19, 4))]
+    for text, vector in zip(texts, encode(model, texts), strict=True):
+        state = np.array(model._language.model(mx.array([text]), cache=model.new_cache())[0, -1])
+        assert np.allclose(vector, state / np.linalg.norm(state), atol=1e-5)
+        reading = model.begin(text)
+        while reading.left:
+            reading.run(7)
+        assert np.allclose(np.array(reading.result())[0], vector, atol=1e-5)
 
 
 def test_what_sees_all_of_a_text_reads_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
