@@ -1,4 +1,4 @@
-"""Vectors of 512 texts: against mlx-vlm's model alone, against its server, and beside running streams."""
+"""Vectors of 512 texts: against mlx-vlm's model and its server, in turns, and what they leave of running streams."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ from tests.embedding_models import tiny_embedder
 
 from . import servers, stalls
 from .bench import Bench
-from .figures import Figure, Section, print_figures, spread
+from .figures import Figure, Section, print_figures, ratios, spread
 
 TEXTS, LEAST_TOKENS, MOST_TOKENS = 512, 20, 400
 BATCH = 32
 """Texts of one padded batch, and of one request to the server."""
 MODEL_TARGET, SERVER_TARGET, STREAMS_TARGET = 1.0, 2.0, 0.8
 STREAMS = 8
-_SECONDS = 4.0  # for which streams are watched
+_SECONDS = 2.0  # for which streams are watched at a time
+_TURNS = (
+    3  # of texts beside them, with streams alone before, between and after: their steps grow longer with their rows
+)
 _SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
 _WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "are", "you"]
 
@@ -37,23 +41,18 @@ Vectors = npt.NDArray[np.float32]
 
 
 def measure(bench: Bench) -> Section:
-    """In turns, with new texts each time."""
+    """In turns, with new texts each time, and the same requests to the client and to the server."""
     folder = tiny_embedder("bert", max_position_embeddings=512, **_SHAPE)
     tokenizer = folder / "tokenizer_config.json"  # the server cuts texts as this says
     tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "model_max_length": 512}))
     rng = random.Random(1)
-    count = TEXTS // 4 if bench.quick else TEXTS
-    work = [[_text(rng) for _ in range(count)] for _ in range(bench.repeats + 1)]
+    count = TEXTS // 8 if bench.quick else TEXTS
+    work = [[_text(rng) for _ in range(count)] for _ in range(bench.repeats)]
+    first = [_text(rng) for _ in range(BATCH)]
     figures, raw = list[Figure](), dict[str, Any]()
     with closing_client(folder) as client:
-        theirs = _padded(folder)
-        _compare(client, theirs, work[0])
-        alone = [(_timed(partial(_ours, client, texts)), _timed(partial(theirs, texts))) for texts in work[1:]]
-        raw["seconds"] = alone
-        print(f"{count} texts: {_rates(count, alone)}")
-        figures.append(_figure(f"embeddings: {count} texts / mlx-vlm's model, batches of {BATCH}", alone, MODEL_TARGET))
-        figures.append(_against_server(client, folder, work, raw))
-    figures += [_beside(bench, folder, work[0]), _beside(bench, bench.folder, work[0])]
+        figures += _compared(client, folder, first, work, raw)
+    figures += [_beside(bench, folder, first), _beside(bench, bench.folder, first)]
     print_figures(figures)
     return Section(figures, raw)
 
@@ -79,14 +78,38 @@ def _timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _figure(name: str, seconds: Sequence[tuple[float, float]], target: float) -> Figure:
-    """How many times as fast the first is."""
-    return Figure(name, [theirs / ours for ours, theirs in seconds], target)
-
-
-def _rates(count: int, seconds: Sequence[tuple[float, float]]) -> str:
-    ours, theirs = ([count / s for s in column] for column in zip(*seconds, strict=True))
-    return f"client {spread(ours, digits=0)} texts/s, other {spread(theirs, digits=0)}"
+def _compared(
+    client: AsyncLocalOpenAI, folder: Path, first: Sequence[str], work: Sequence[Sequence[str]], raw: dict[str, Any]
+) -> list[Figure]:
+    """How many times as fast the client is; `first` are texts that nobody counts."""
+    model = _padded(folder)
+    _compare(client, model, first)
+    figures = [
+        Figure(f"embeddings: {len(work[0])} texts / mlx-vlm's model, batches of {BATCH}", [], MODEL_TARGET),
+        Figure(f"embeddings: {len(work[0])} texts, requests of {BATCH} / mlx_vlm.server", [], SERVER_TARGET),
+    ]
+    runs: dict[str, Callable[[Sequence[str]], object]] = {
+        "client": lambda texts: asyncio.run(_requests(client, "0", texts)),
+        "model": model,
+    }
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(servers.started("mlx_vlm", folder, embeds=True))
+            asyncio.run(_ask(server, first))
+            runs["server"] = lambda texts: asyncio.run(_ask(server, texts))
+            figures[1].note = "with the client's BLAS" if server.preloaded else "the server runs MLX's own BLAS"
+        except (servers.ServerError, openai.OpenAIError) as error:
+            figures[1].target, figures[1].note = None, f"not measured: {error}"
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for texts in work:
+            for name, run in runs.items():
+                seconds[name].append(_timed(partial(run, texts)))
+    raw["seconds"] = seconds
+    for figure, name in zip(figures, ("model", "server"), strict=True):
+        figure.values = ratios(seconds[name], seconds["client"]) if name in seconds else []
+    rates = {name: spread([len(work[0]) / s for s in taken], digits=0) for name, taken in seconds.items()}
+    print(f"{len(work[0])} texts, texts/s: " + ", ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
+    return figures
 
 
 # -- the three ways -------------------------------------------------------------------------------------------------
@@ -129,24 +152,6 @@ def _compare(client: AsyncLocalOpenAI, theirs: Callable[[Sequence[str]], Vectors
         raise RuntimeError(f"a cosine of two vectors of one text is {cosine}")
 
 
-def _against_server(
-    client: AsyncLocalOpenAI, folder: Path, work: Sequence[Sequence[str]], raw: dict[str, Any]
-) -> Figure:
-    """The same requests to both."""
-    name = f"embeddings: {len(work[0])} texts, requests of {BATCH} / mlx_vlm.server"
-    seconds = []
-    try:
-        with servers.started("mlx_vlm", folder, embeds=True) as server:
-            for texts in work:
-                ours = _timed(partial(asyncio.run, _requests(client, "0", texts)))
-                seconds.append((ours, _timed(partial(asyncio.run, _ask(server, texts)))))
-    except (servers.ServerError, openai.OpenAIError, RuntimeError) as error:
-        return Figure(name, [], None, note=f"not measured: {error}")
-    raw["server_seconds"] = seconds[1:]
-    print(f"requests of {BATCH}: {_rates(len(work[0]), seconds[1:])}")
-    return _figure(name, seconds[1:], SERVER_TARGET)
-
-
 async def _ask(server: servers.Server, texts: Sequence[str]) -> None:
     async with openai.AsyncOpenAI(base_url=server.url, api_key="none", timeout=600.0) as client:
         await _requests(client, server.model, texts)
@@ -161,32 +166,38 @@ def _beside(bench: Bench, folder: Path, texts: Sequence[str]) -> Figure:
     shares, embedded = [], []
     with closing_client(bench.folder, folder) as client:
         for _ in range(bench.repeats):
-            alone, beside, count = asyncio.run(_watch(client, bench, "0" if own else "1", texts))
-            shares.append(beside / alone)
-            embedded.append(count)
+            found, rates = asyncio.run(_watch(client, bench, "0" if own else "1", texts))
+            shares += found
+            embedded += rates
     by = "the same model" if own else "another model"
-    print(f"{STREAMS} streams beside texts that {by} embeds: {spread(embedded, digits=0)} texts/s meanwhile")
+    print(
+        f"{STREAMS} streams beside texts that {by} embeds: {spread(embedded, digits=1)} texts/s meanwhile", flush=True
+    )
     return Figure(f"embeddings by {by}: tok/s of {STREAMS} streams / alone", shares, STREAMS_TARGET)
 
 
 async def _watch(
     client: AsyncLocalOpenAI, bench: Bench, model: str, texts: Sequence[str]
-) -> tuple[float, float, float]:
-    """(tok/s alone, tok/s beside texts, texts/s beside them)."""
+) -> tuple[list[float], list[float]]:
+    """Of each turn (tok/s beside texts / tok/s alone before and after, texts/s beside streams)."""
     await client.embeddings.create(model=model, input=list(texts[:BATCH]))
     prompts = bench.prompts.take(STREAMS)
     times: list[list[float]] = [[] for _ in prompts]
     streams = [asyncio.create_task(stalls.endless(client, p, t, "0")) for p, t in zip(prompts, times, strict=True)]
     await stalls.until(streams, times, [8] * STREAMS)
-    alone = await _rate(times)
-    before = client.stats(model).embedded_texts
-    load = asyncio.create_task(_load(client, model, texts))
-    beside = await _rate(times)
-    count = client.stats(model).embedded_texts - before
-    for task in (load, *streams):
-        task.cancel()
-    await asyncio.gather(load, *streams, return_exceptions=True)
-    return alone, beside, count / _SECONDS
+    alone, beside, embedded = [await _rate(times)], list[float](), list[float]()
+    for _ in range(_TURNS):
+        before = client.stats(model).embedded_texts
+        load = asyncio.create_task(_load(client, model, texts))
+        beside.append(await _rate(times))
+        embedded.append((client.stats(model).embedded_texts - before) / _SECONDS)
+        load.cancel()
+        await asyncio.gather(load, return_exceptions=True)
+        alone.append(await _rate(times))
+    for stream in streams:
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    return ratios(beside, [(a + b) / 2 for a, b in pairwise(alone)]), embedded
 
 
 async def _rate(times: Sequence[Sequence[float]]) -> float:

@@ -9,7 +9,7 @@ import openai
 from openai import BaseModel
 
 Document = str | Mapping[str, object]
-"""A text, or an object whose `text` it is."""
+"""A text, or an object that has it as its `text`, or in the fields that `rank_fields` names."""
 
 
 class RerankResult(BaseModel):
@@ -53,6 +53,8 @@ def rerank(
     return_documents: bool = False,
     instruction: str | None = None,
     truncate: bool = False,
+    max_tokens_per_doc: int | None = None,
+    rank_fields: Sequence[str] | None = None,
 ) -> RerankResponse: ...
 
 
@@ -67,6 +69,8 @@ def rerank(
     return_documents: bool = False,
     instruction: str | None = None,
     truncate: bool = False,
+    max_tokens_per_doc: int | None = None,
+    rank_fields: Sequence[str] | None = None,
 ) -> Awaitable[RerankResponse]: ...
 
 
@@ -80,6 +84,8 @@ def rerank(
     return_documents: bool = False,
     instruction: str | None = None,
     truncate: bool = False,
+    max_tokens_per_doc: int | None = None,
+    rank_fields: Sequence[str] | None = None,
 ) -> RerankResponse | Awaitable[RerankResponse]:
     """Order documents by their relevance to a query: `rerank(client, ...)`, or `await rerank(async_client, ...)`.
 
@@ -92,6 +98,8 @@ def rerank(
         return_documents: results have the documents.
         instruction: what makes a document relevant, for models that read one (Qwen3-Reranker).
         truncate: cut documents that are too long, instead of failing.
+        max_tokens_per_doc: cut documents to so many tokens.
+        rank_fields: the fields that are read of documents that are objects, in this order; None: their `text`.
 
     Raises:
         openai.BadRequestError: the model is not a reranker, an argument is wrong, or a document is too long.
@@ -104,7 +112,12 @@ def rerank(
         >>> found.results[0].document
         {'text': 'Some rain fell.'}
     """
-    given = {"model": model, "query": query, "documents": list(documents), "top_n": top_n, "instruction": instruction}
+    given: dict[str, Any] = {"model": model, "query": query, "documents": list(documents), "top_n": top_n}
+    given |= {
+        "instruction": instruction,
+        "max_tokens_per_doc": max_tokens_per_doc,
+        "rank_fields": rank_fields and list(rank_fields),
+    }
     body = {name: value for name, value in given.items() if value is not None}
     body |= {name: True for name, value in (("return_documents", return_documents), ("truncate", truncate)) if value}
     return client.post("/rerank", cast_to=RerankResponse, body=body)

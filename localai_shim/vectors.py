@@ -27,13 +27,19 @@ class EncodePairs(Protocol):
     """Makes a reranker's texts; may be called on any thread."""
 
     def __call__(
-        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None
+        self,
+        query: str,
+        documents: Sequence[str],
+        instruction: str | None,
+        most: int | None,
+        most_each: int | None = None,
     ) -> Sequence[Sequence[int]]:
         """Token ids of the query with each document.
 
         Args:
             instruction: what makes a document relevant; None: the model's own.
             most: documents are cut so that a pair has no more tokens, where the query leaves that many.
+            most_each: documents are cut to so many tokens of their own; None: they are not.
         """
         ...
 

@@ -261,7 +261,7 @@ def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkey
         widen(model)
 
     monkeypatch.setattr(adapter, "_widen", exhausted)
-    monkeypatch.setattr(adapter, "_has_gpu", lambda: False)
+    monkeypatch.setattr(adapter, "has_gpu", lambda: False)
     before = mx.get_active_memory()
     with LocalOpenAI(path, keep_alive=0) as client:
         for _ in range(2):

@@ -11,6 +11,7 @@ import numpy as np
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
 from ..vectors import Reranking
+from .backend import on_cuda
 from .embedding import EncoderModel, encoder_module
 from .files import read_json
 from .pooling import pad
@@ -42,13 +43,10 @@ class ClassifierModel(EncoderModel):
     def __init__(
         self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
     ) -> None:
-        from mlx import nn
-
         longest = getattr(tokenizer._tokenizer, "model_max_length", _UNLIMITED)
         files = SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None)
         super().__init__(name, model, tokenizer, config, path, options, files)
-        if encoder_module(path, config) == "modernbert":
-            model.head.act = nn.GELU()  # as in the layers
+        self._fills = on_cuda()
         pairs, self._separator = _pair_tokenizer(tokenizer._tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
 
@@ -90,12 +88,13 @@ class ClassifierModel(EncoderModel):
         """The relevance of each document to its query; see `Encoder`."""
         import mlx.core as mx
 
-        tokens, mask = pad(pairs, self._padding)
+        tokens, mask = pad(pairs, self._padding, fills=self._fills)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # what stands behind the first one is of the second kind
             ends = tokens == self._separator
             given["token_type_ids"] = mx.array((ends.cumsum(axis=1) > ends).astype(np.int32))
-        return mx.sigmoid(self._model(mx.array(tokens), **given).logits.astype(mx.float32))
+        logits: mx.array = self._model(mx.array(tokens), **given).logits[: len(pairs)]
+        return mx.sigmoid(logits.astype(mx.float32))
 
 
 def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:

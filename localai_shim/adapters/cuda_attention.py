@@ -43,6 +43,14 @@ def filled(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
+def filled_rows(rows: int) -> int:
+    """The rows that a pass of so many texts is filled up to: beyond 32 a quarter of a power of two apart."""
+    if rows <= _ROWS[-1]:
+        return next(n for n in _ROWS if n >= rows)
+    step = 1 << (rows - 1).bit_length() - 3
+    return -(-rows // step) * step
+
+
 def fill(tokens: mx.array, cache: Sequence[Any]) -> tuple[mx.array, int]:
     """A pass's tokens, `[rows, k]`, padded at the right up to `filled`, and how many tokens that added to each row.
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
 from .files import read_json
-from .pooling import Encoder, Head
-from .sentence import SentenceFiles, read_sentence_files
-from .text import TextTokenizer, fingerprint
+from .gelu import use_exact_gelu
+from .pooling import Encoder, Head, Reading
+from .sentence import TOKEN_VECTORS, SentenceFiles, read_sentence_files
+from .text import TextTokenizer, fingerprint, has_gpu
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -78,15 +79,12 @@ class EncoderModel:
         files: SentenceFiles,
         more: Sequence[mx.array] = (),
     ) -> None:
-        from mlx import nn
         from mlx.utils import tree_flatten
 
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
         self.name, self.tokenizer, self._model = name, tokenizer, model
         self._padding = padding if isinstance(padding, int) else 0
-        if module == "modernbert":
-            for layer in model.layers:
-                layer.mlp.act = nn.GELU()  # mlx-vlm's is an approximation, which moves vectors by 1e-4
+        use_exact_gelu(model, on_cpu=not has_gpu())
         parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
         self.weight_bytes = sum(array.nbytes for array in parameters)
         self.context_length: int | None = max_tokens(module, config, files, options)
@@ -95,6 +93,10 @@ class EncoderModel:
         self.generation_defaults: Json = {}
         self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime)
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        """Nothing: attention looks in both directions."""
+        return None
 
     def warm_up(self) -> None:
         """Nothing is prepared before it is needed."""
@@ -128,6 +130,9 @@ class EmbeddingModel(EncoderModel):
         config = read_json(path / "config.json")
         name = encoder_module(path, config)
         assert name is not None
+        if any("colbert" in str(each).lower() for each in config.get("architectures") or ()):
+            raise ModelLoadError(f"The model '{path.name}' cannot be served: it {TOKEN_VECTORS}.")
+        read_sentence_files(path)  # what they say of another kind is refused before the weights are read
         module = importlib.import_module(f"mlx_vlm.models.{name}")
         own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
         vars(module)["LocalModel"] = own

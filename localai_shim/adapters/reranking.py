@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..types import Json, Task
 from ..vectors import Reranking
+from .pooling import Pooling
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from tokenizers import Tokenizer
 
-    from .pooling import Encoder
+    from .pooling import Encoder, Reading
 
 _JUDGES = ("qwen3",)
+_LAST = ("lasttoken",)
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # As Qwen3-Reranker was trained; its card has the same.
 _BEFORE = (
@@ -75,12 +77,21 @@ class Judge:
 
     def __call__(self, pairs: Sequence[Sequence[int]]) -> mx.array:
         """`[pairs, 1]`, lazy."""
+        states, counts = self._encoder.states(pairs)
+        pooling = Pooling(_LAST, counts)
+        pooling.add(states)
+        return self._judge(pooling.result())
+
+    def begin(self, pair: Sequence[int]) -> Reading | None:
+        """A pair that is read in pieces; see `Encoder.begin`."""
+        return self._encoder.reading(pair, Pooling(_LAST, [len(pair)]), self._judge)
+
+    def _judge(self, states: mx.array) -> mx.array:
+        """Scores, of the states of the last tokens."""
         import mlx.core as mx
 
-        states, counts = self._encoder.states(pairs)
-        last = mx.array([[[count - 1]] for count in counts])
         head = getattr(self._model, "lm_head", None) or self._model.model.embed_tokens.as_linear
-        logits = head(mx.take_along_axis(states, last, axis=1)[:, 0]).astype(mx.float32)
+        logits = head(states).astype(mx.float32)
         yes, no = (logits[:, token : token + 1] for token in self._answers)
         return mx.sigmoid(yes - no)
 
@@ -112,16 +123,22 @@ class PairTokenizer:
         self._control = re.compile("|".join(map(re.escape, added)) or "(?!)")
 
     def __call__(
-        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None
+        self,
+        query: str,
+        documents: Sequence[str],
+        instruction: str | None,
+        most: int | None,
+        most_each: int | None = None,
     ) -> list[list[int]]:
         """See `Reranking.encode`. The query is tokenised once."""
         asked = query if self._ask is None else self._ask(query, instruction)
         before = self._begin + self._spelt(asked) + self._between
-        remaining = None if most is None else max(0, most - len(before) - len(self._end))
+        rooms = [] if most is None else [max(0, most - len(before) - len(self._end))]
+        room = min([*rooms, *([] if most_each is None else [most_each])], default=None)
         texts = [self._lead + text for text in documents]
         plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
         ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]
-        return [before + each[:remaining] + self._end for each in ids]
+        return [before + each[:room] + self._end for each in ids]
 
     def _spelt(self, text: str) -> list[int]:
         """The tokens of a text that may spell control tokens: it is cut behind the first letter of each."""

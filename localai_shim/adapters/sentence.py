@@ -14,6 +14,8 @@ from pathlib import Path
 from ..types import Json, ModelLoadError
 from .files import read_json
 
+TOKEN_VECTORS = "makes a vector of each token (late interaction, as ColBERT's), not of each text"
+
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -70,7 +72,7 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
         elif kind not in ("Transformer", "Normalize", "Dropout"):
             raise ModelLoadError(f"The model '{folder.name}' has a step that is not supported: {kind} (modules.json).")
     if not modes:
-        raise ModelLoadError(f"The model '{folder.name}' makes a vector of each token, not of each text.")
+        raise ModelLoadError(f"The model '{folder.name}' cannot be served: it {TOKEN_VECTORS}.")
     more = read_json(folder / "config_sentence_transformers.json")
     length = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
     return SentenceFiles(
@@ -89,10 +91,10 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         return [(str(each["type"]).rpartition(".")[2], folder / each["path"]) for each in listed]
     except (OSError, ValueError, KeyError, TypeError):
+        dense = [("Dense", path) for path in sorted(folder.glob("[0-9]_Dense"))]
         if not (folder / "1_Pooling" / "config.json").exists():
-            return []
-        dense = sorted(folder.glob("[0-9]_Dense"))
-        return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *(("Dense", path) for path in dense)]
+            return dense if (folder / "1_Dense" / "config.json").exists() else []
+        return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *dense]
 
 
 def _pooling(config: Json) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, RowCache, is_trimmable
 from .files import context_length, read_json
 from .hub import fetch
-from .pooling import decoder_encoder
+from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
 
@@ -170,7 +170,7 @@ class TextModel:
         self._kv = _quantised(options)
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
-        self.samples_on_device = _has_gpu()
+        self.samples_on_device = has_gpu()
         self._fills = on_cuda()
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
@@ -252,6 +252,10 @@ class TextModel:
         _refuse_media(step)
         logits: mx.array = self._model(tokens, cache=step.layers)
         return logits
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)
+        return made
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")
@@ -350,7 +354,7 @@ def load_as(
             or isinstance(error, ImportError)
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
-    if not _has_gpu():
+    if not has_gpu():
         _widen(model)
     batch_quantised_layers(model)
     use_attention(model)
@@ -418,7 +422,8 @@ def _widen(model: nn.Module) -> None:
     mx.eval(model.parameters())
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether MLX computes on a GPU."""
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))

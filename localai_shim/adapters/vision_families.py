@@ -12,12 +12,13 @@ from ..media import MediaKind
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError
 from .files import read_json
+from .sentence import TOKEN_VECTORS
 from .text import LOADING
 from .vision_processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
     from mlx import nn
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
@@ -37,17 +38,15 @@ _ENCODER_DECODER = "is an encoder-decoder model"
 _DIFFUSION = "generates by diffusion, not token by token"
 _OWN_STATE = "keeps the request that it was last called for, and what it knows of its images, in itself"
 _NO_TEXT = "generates no text"
+_MEDIA_VECTORS = "makes vectors of images as well as of texts, and only models of texts embed here"
 _WITHOUT_TEXT = [
     "bert",
     "bonsai",
     "clef",
-    "colidefics3",
-    "colqwen2_5",
     "d1",
     "d1_omni",
     "decider2",
     "dinov2",
-    "embedding_gemma2",
     "ernie_image",
     "flux2",
     "flux3",
@@ -55,11 +54,9 @@ _WITHOUT_TEXT = [
     "gliner2_5",
     "ideogram4",
     "laya",
-    "lfm2_colbert",
     "lfm2_embedding",
     "lfm2_encoder",
     "llama_bidirec",
-    "llama_nemotron_vl_embedding",
     "mage_flow",
     "ming_image",
     "minimax_h3",
@@ -71,7 +68,6 @@ _WITHOUT_TEXT = [
     "openai_privacy_filter",
     "pp_doclayout_v3",
     "qwen3_embedding",
-    "qwen3_vl_embedding",
     "qwen_image",
     "rfdetr",
     "rt_detr_v2",
@@ -80,7 +76,6 @@ _WITHOUT_TEXT = [
     "sam3d_body",
     "sam3d_objects",
     "sapiens2",
-    "siglip",
     "video_depth_anything",
     "xlm_roberta",
     "yolo11",
@@ -88,6 +83,10 @@ _WITHOUT_TEXT = [
 ]
 _REFUSED = {
     **dict.fromkeys(_WITHOUT_TEXT, _NO_TEXT),
+    **dict.fromkeys(("colidefics3", "colqwen2_5", "lfm2_colbert"), TOKEN_VECTORS),
+    **dict.fromkeys(
+        ("embedding_gemma2", "llama_nemotron_vl_embedding", "qwen3_vl_embedding", "siglip"), _MEDIA_VECTORS
+    ),
     "mllama": _CROSS_ATTENTION,
     "florence2": _ENCODER_DECODER,
     "nemotron_parse": _ENCODER_DECODER,

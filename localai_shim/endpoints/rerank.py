@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_DOCUMENTS = 2048  # Jina's
 _INT64 = 2**63
+_TEXT = ("text",)
 
 Document = Json
 
@@ -33,50 +34,74 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     assert reranking is not None
     fields.string("model")
     fields.string("user")
-    query = _read_document(fields.require("query"), "query")["text"]
-    documents = _read_documents(fields.require("documents"))
+    query = _read_document(fields.require("query"), "query")[1]
+    given = _read_documents(fields.require("documents"), _read_rank_fields(fields))
+    documents, texts = zip(*given, strict=True)
     top_n = fields.integer("top_n", 1, _INT64 - 1)
     returned = documents if fields.boolean("return_documents") else None
     instruction = _read_instruction(fields, model)
     cut = fields.boolean("truncate") or False
+    most_each = fields.integer("max_tokens_per_doc", 1, _INT64 - 1)
     priority = read_priority(fields)
     fields.finish()
     most = reranking.max_tokens or model.context_length
-    pairs = reranking.encode(query, [each["text"] for each in documents], instruction, most if cut else None)
+    pairs = reranking.encode(query, texts, instruction, most if cut else None, most_each)
     if most is not None:
         _check_lengths(pairs, most, cut=cut)
     request = EmbeddingRequest(pairs, priority=priority, ranks=True)
     return Prepared(RerankAssembler(model.name, request, top_n, returned), embedding=request)
 
 
-def _read_documents(given: object) -> list[Document]:
+def _read_rank_fields(fields: Fields) -> Sequence[str]:
+    """Cohere's `rank_fields`: the names of what is read of documents that are objects, in this order."""
+    given = fields.get("rank_fields")
+    if given is None:
+        return _TEXT
+    if not isinstance(given, list | tuple):
+        raise BadRequest.wrong_type("rank_fields", "an array of strings", given)
+    if not given:
+        raise BadRequest.empty_array("rank_fields")
+    for i, each in enumerate(given):
+        if not isinstance(each, str):
+            raise BadRequest.wrong_type(f"rank_fields.{i}", "a string", each)
+    return given
+
+
+def _read_documents(given: object, ranked: Sequence[str]) -> list[tuple[Document, str]]:
     if not isinstance(given, list | tuple):
         raise BadRequest.wrong_type("documents", "an array", given)
     if not given:
         raise BadRequest.empty_array("documents")
     if len(given) > MAX_DOCUMENTS:
         raise BadRequest.long_array("documents", MAX_DOCUMENTS, len(given))
-    return [_read_document(each, f"documents.{i}") for i, each in enumerate(given)]
+    return [_read_document(each, f"documents.{i}", ranked) for i, each in enumerate(given)]
 
 
-def _read_document(given: object, path: str) -> Document:
-    """A string, or an object with a `text` -> a copy of the object."""
-    made: Document = {"text": given} if isinstance(given, str) else {}
-    if isinstance(given, Mapping):
-        made, path = dict(given), f"{path}.text"
-        if made.get("text") is None:
-            raise BadRequest(
-                f"Missing required parameter: '{path}'. Rerankers read texts, and no images or videos.",
-                param=path,
-                code="missing_required_parameter",
-            )
-    text = made.get("text", given)
-    if not isinstance(text, str):
-        raise BadRequest.wrong_type(path, "a string" if made else "a string or an object with a 'text'", text)
+def _read_document(given: object, path: str, ranked: Sequence[str] = _TEXT) -> tuple[Document, str]:
+    """A string, or an object with some of these fields -> a copy of the object, and its text: a line for each field."""
+    if isinstance(given, str):
+        return {"text": given}, _checked(given, path)
+    if not isinstance(given, Mapping):
+        raise BadRequest.wrong_type(path, "a string or an object with a 'text'", given)
+    found = {f"{path}.{name}": given[name] for name in ranked if given.get(name) is not None}
+    if not found:
+        path = f"{path}.{ranked[0]}"
+        raise BadRequest(
+            f"Missing required parameter: '{path}'. Rerankers read texts, and no images or videos; 'rank_fields' has "
+            "the names of fields that are read in the place of 'text'.",
+            param=path,
+            code="missing_required_parameter",
+        )
+    for name, text in found.items():
+        if not isinstance(text, str):
+            raise BadRequest.wrong_type(name, "a string", text)
+    return dict(given), _checked("\n".join(found.values()), next(iter(found)))
+
+
+def _checked(text: str, path: str) -> str:
     if not text.strip():
         raise BadRequest.empty_string(path)
-    encodable(text, path)
-    return made
+    return encodable(text, path)
 
 
 def _read_instruction(fields: Fields, model: ServedModel) -> str | None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..types import EmbeddingRequest, Event, Failure, Sink, Token
 from .meter import Meter
-from .model import Encoder
+from .model import Encoder, Reading
 from .pace import Pace
 from .row import row_error
 
@@ -21,13 +21,27 @@ IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes me
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
 LIKE_TOKENS = 8  # by which lengths may differ however short they are
-SHARE = 1 / 6  # of the time, that texts have while rows run
+SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
 MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
 
 decoding: set[object] = set()
 """Engines of this process that have rows; each adds and removes itself."""
+waiting: set[object] = set()
+"""Those that have texts."""
+
+
+class _Turns:
+    """What engines of a process that has rows leave to these: the time of the next pass, whoever runs it."""
+
+    resumes = 0.0
+    """When the next pass may come; in the time of `time.monotonic`."""
+    last: object = None
+    """The engine that ran the last one: another one that has texts goes first."""
+
+
+_turns = _Turns()
 
 _DONE = Token(0, finish_reason="stop")
 
@@ -54,11 +68,13 @@ class EmbeddingJob:
         """Those of one kind may share a pass."""
         self.left = len(request.texts)
         """Texts that have no vector yet."""
+        self.reading: tuple[int, Reading] | None = None
+        """The place of a long text that is read in pieces, and how far that is."""
 
     @property
     def tokens(self) -> int:
         """Of the texts that wait."""
-        return sum(length for length, _ in self.waiting)
+        return sum(length for length, _ in self.waiting) + (0 if self.reading is None else self.reading[1].left)
 
 
 Text = tuple[EmbeddingJob, int]
@@ -69,11 +85,12 @@ Emit = Callable[[EmbeddingJob, Event], None]
 class EmbeddingLane:
     """Runs texts in passes of similar lengths, for at most `max_stall` seconds between two tokens of running rows.
 
-    While rows run, in this engine or in others of the process, texts have a sixth of the time: what a pass has taken,
-    rows get five times of before the next one.
+    While rows run, in this engine or in others of the process, texts of all engines have an eighth of the time: what a
+    pass has taken, rows get seven times of before the next one. Engines that have texts take turns.
     Half of the passes begin with a text of the request that came first, half with one of the shortest request, so that
     a query need not wait for a library; more urgent requests go first, but for one choice in eight. A pass takes texts
-    of others where the request has no more of a like length.
+    of others where the request has no more of a like length. A text that is longer than a pass is read in pieces, a
+    piece in the place of a pass, where the model can do that; one such text at a time.
 
     Args:
         model: makes the vectors.
@@ -100,13 +117,13 @@ class EmbeddingLane:
         self._engine, self._most_tokens, self._max_stall = engine, most_tokens, max_stall
         self._pace, self._idle_pace = Pace(max_stall), Pace(IDLE_STALLS * max_stall)
         self._jobs: dict[EmbeddingJob, None] = {}
+        self._long: EmbeddingJob | None = None
+        """The request of which a text is read in pieces."""
         self._alone: list[Text] = []
         """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
         self._arrivals = self._turn = self._choices = 0
         self._owed = 0.0
         """Seconds that running rows get before the next pass."""
-        self._resumes = 0.0
-        """When the next pass may come, while other engines have rows."""
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -125,6 +142,7 @@ class EmbeddingLane:
         self._arrivals += 1
         job = EmbeddingJob(request, sink, self._arrivals)
         self._jobs[job] = None
+        waiting.add(self._engine)
         return job
 
     def drop(self, gone: Iterable[EmbeddingJob]) -> None:
@@ -153,14 +171,23 @@ class EmbeddingLane:
 
     @property
     def pause(self) -> float:
-        """Seconds for which the rows of other engines have the time, at most `MAX_PAUSE_SECONDS`."""
-        if not self._has_neighbours:
+        """Seconds for which rows, or the texts of others, have the time that engines share: at most
+        `MAX_PAUSE_SECONDS`."""
+        others = len(waiting) > (self._engine in waiting)
+        if not (self._has_neighbours or (others and decoding)):
             return 0.0
-        return min(MAX_PAUSE_SECONDS, max(0.0, self._resumes - time.monotonic()))
+        resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
+        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - time.monotonic()))
 
     @property
     def _has_neighbours(self) -> bool:
+        """Rows of other engines run."""
         return len(decoding) > (self._engine in decoding)
+
+    def close(self) -> None:
+        """The engine has neither rows nor texts any more."""
+        decoding.discard(self._engine)
+        waiting.discard(self._engine)
 
     def run(self, *, beside: bool) -> None:
         """Run one pass, and emit what is done.
@@ -172,20 +199,23 @@ class EmbeddingLane:
         start = time.monotonic()
         short = beside or self._has_neighbours
         pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
-        texts = self._choose(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), fitting=short)
+        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
+        texts = self._choose(most, fitting=short)
         try:
-            vectors = self._embed(texts)
+            vectors, tokens, end = self._read_on(texts, most) or self._embed(texts)
         except Exception as error:
             self._failed(texts, error)
         else:
-            tokens = len(texts) * max(len(job.request.texts[i]) for job, i in texts)
             for each in (self._pace, self._idle_pace):
-                each.note(tokens, time.monotonic() - start, 0)
-            self._store(texts, vectors)
+                each.note(tokens, time.monotonic() - start, end)
+            if vectors is not None:
+                self._store(texts, vectors)
         seconds = (now := time.monotonic()) - start
-        self._resumes = now + seconds * (1 / SHARE - 1)
+        owed = seconds * (1 / SHARE - 1)
+        # Two may have begun at once: then rows get what both have taken.
+        _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
         if beside:
-            self._owed = seconds * (1 / SHARE - 1)
+            self._owed = owed
             self._meter.stalled(seconds)
 
     # -----------------------------------------------------------------------------------------------------------
@@ -194,16 +224,20 @@ class EmbeddingLane:
         """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens.
 
         Args:
+            most: tokens of a pass.
             fitting: the first one fits as well, if one of its request's does.
         """
         if self._alone:
             return [self._alone.pop()]
-        first = self._first()
+        first = self._first(most)
+        if first.reading is not None:
+            return [(first, first.reading[0])]
+        fitting = fitting or self._long is not None
         at = bisect.bisect_right(first.waiting, (most, len(first.request.texts))) if fitting else len(first.waiting)
         length, place = first.waiting.pop(max(0, at - 1))
         texts: list[Text] = [(first, place)]
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
-        rows = max(1, min(most, self._most_tokens) // length)
+        rows = max(1, most // length)
         for job in (first, *(job for job in self._jobs if job is not first and job.kind == first.kind)):
             if len(texts) >= rows:
                 break
@@ -214,25 +248,57 @@ class EmbeddingLane:
             del job.waiting[start:end]
         return texts
 
-    def _first(self) -> EmbeddingJob:
-        """The request whose longest text is run next."""
+    def _first(self, most: int) -> EmbeddingJob:
+        """The request whose longest text is run next. Beside a text that is read in pieces, none begins that is longer
+        than a pass."""
         self._choices += 1
-        jobs = [job for job in self._jobs if job.waiting]
+        if self._long is None:
+            jobs = [job for job in self._jobs if job.waiting]
+        else:
+            fitting = (job for job in self._jobs if job.waiting and job.waiting[0][0] <= most and not job.reading)
+            jobs = [self._long, *fitting]
         if self._choices % OLDEST_EVERY == 0:
             return min(jobs, key=lambda job: job.arrival)
         if self._choices % 2:
             return min(jobs, key=lambda job: (job.request.priority, job.arrival))
         return min(jobs, key=lambda job: (job.request.priority, job.tokens, job.arrival))
 
-    def _embed(self, texts: Sequence[Text]) -> Vectors:
+    def _read_on(self, texts: Sequence[Text], most: int) -> tuple[Vectors | None, int, int] | None:
+        """Read a piece of a text that is longer than a pass: its vector, where it ends, and the piece's tokens and end.
+
+        None: these are no such text, or the model sees all of a text at once.
+        """
+        [(job, i), *others] = texts
+        if job.reading is None and not others and len(job.request.texts[i]) > most:
+            request = job.request
+            reading = self._model.begin(request.texts[i], request.skip, ranks=request.ranks)
+            if reading is not None:
+                self._note_begun(texts)
+                job.reading, self._long = (i, reading), job
+        if job.reading is None or job.reading[0] != i:
+            return None
+        reading = job.reading[1]
+        before = reading.done
+        reading.run(most)
+        vector = None
+        if not reading.left:
+            vector = np.array(reading.result())
+            job.reading = self._long = None
+        return vector, reading.done - before, reading.done
+
+    def _embed(self, texts: Sequence[Text]) -> tuple[Vectors, int, int]:
+        """Run one pass: vectors, its tokens, and 0."""
+        self._note_begun(texts)
+        request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
+        made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
+        mx.eval(made)
+        return np.array(made), len(tokens) * max(map(len, tokens)), 0
+
+    def _note_begun(self, texts: Sequence[Text]) -> None:
         now = time.monotonic()
         for job, _ in texts:
             if job.request.timings.begun is None:
                 job.request.timings.begun = now
-        request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
-        made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
-        mx.eval(made)
-        return np.array(made)
 
     def _store(self, texts: Sequence[Text], vectors: Vectors) -> None:
         self._meter.embedded_texts += len(texts)
@@ -259,4 +325,9 @@ class EmbeddingLane:
 
     def _finish(self, job: EmbeddingJob) -> None:
         self._jobs.pop(job, None)
+        if not self._jobs:
+            waiting.discard(self._engine)
+        job.reading = None
+        if self._long is job:
+            self._long = None
         self._alone = [text for text in self._alone if text[0] is not job]

@@ -408,7 +408,8 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
-        decoding.discard(self)
+        if self._lane is not None:
+            self._lane.close()
         error = self.load_error or EngineClosedError("the engine was closed")
         with self.lock:
             self.ended = True

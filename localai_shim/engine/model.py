@@ -7,12 +7,13 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from ..adapters.pooling import Reading
 from ..adapters.step_input import Features, StepInput
 from ..media import MediaKind, MediaSpan, ProcessedMedia
 from ..types import LoadedModel, Prompt
 from .kv import RowCache
 
-__all__ = ["Encoder", "Features", "MediaKind", "MediaSpan", "Model", "ProcessedMedia", "StepInput"]
+__all__ = ["Encoder", "Features", "MediaKind", "MediaSpan", "Model", "ProcessedMedia", "Reading", "StepInput"]
 
 
 class Encoder(LoadedModel, Protocol):
@@ -30,6 +31,16 @@ class Encoder(LoadedModel, Protocol):
         Args:
             texts: token ids.
             skip: tokens at the beginning of each that are a prompt's.
+        """
+        ...
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        """A text that is read in pieces; None where all of it has to be seen at once.
+
+        Args:
+            text: token ids.
+            skip: see `encode`.
+            ranks: it is a pair to be scored.
         """
         ...
 

@@ -98,12 +98,17 @@ class ScriptedModel:
         return self.tokenizer.encode(text, add_special_tokens)
 
     def _encode_pairs(
-        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None
+        self,
+        query: str,
+        documents: Sequence[str],
+        instruction: str | None,
+        most: int | None,
+        most_each: int | None = None,
     ) -> list[Pair]:
         """The query, an end of sequence, and the document; an instruction changes no score."""
         before = [*query.encode(), self.tokenizer.eos_token_id]
         end = None if most is None else max(most, len(before) + 1)
-        return [Pair(query, text, [*before, *text.encode()][:end]) for text in documents]
+        return [Pair(query, text, [*before, *text.encode()[:most_each]][:end]) for text in documents]
 
     media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
     decodes_media = False

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localai_shim.adapters import pooling
+from localai_shim.adapters import gelu, pooling
+from localai_shim.adapters.cuda_attention import filled_rows
 from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.sentence import SentenceFiles
 from localai_shim.adapters.text import TextModel
 from localai_shim.types import ModelLoadError
+from tests import vlm_architectures
 from tests.architectures import text_model
 from tests.embedding_models import KINDS, tiny_embedder
 from tests.embedding_oracle import TEXTS
@@ -84,6 +90,70 @@ def test_a_decoder_that_gives_nothing_but_logits_does_not_embed(name: str, embed
     assert (model.embedding is not None) == embeds == ("embed" in model.tasks)
 
 
+MODES = ("cls", "mean", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next", "mamba"])
+@pytest.mark.parametrize("skip", [0, 4, 100])
+def test_a_text_in_pieces_has_the_vector_of_the_whole_text(kind: str, skip: int) -> None:
+    model = text_model(kind) if kind == "mamba" else load(tiny(kind))
+    model.encode._head.files = SentenceFiles(MODES, include_prompt=False)
+    ids = [3 + 11 * i % 53 for i in range(41)]
+    [whole] = encode(model, [ids], skip)
+    for sizes in ([41], [1, 40], [7] * 6, [13, 13, 15]):
+        reading = model.begin(ids, skip)
+        assert reading is not None
+        for size in sizes:
+            reading.run(size)
+        assert not reading.left
+        assert np.abs(np.array(reading.result())[0] - whole).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
+def test_what_sees_embeds_texts_by_their_last_token_too(name: str) -> None:
+    model = vlm_architectures.text_model(name)
+    texts = [[5 + (3 * i + j) % 40 for j in range(n)] for i, n in enumerate((19, 4))]
+    for text, vector in zip(texts, encode(model, texts), strict=True):
+        state = np.array(model._language.model(mx.array([text]), cache=model.new_cache())[0, -1])
+        assert np.allclose(vector, state / np.linalg.norm(state), atol=1e-5)
+        reading = model.begin(text)
+        while reading.left:
+            reading.run(7)
+        assert np.allclose(np.array(reading.result())[0], vector, atol=1e-5)
+
+
+def test_what_sees_all_of_a_text_reads_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    assert load(tiny_embedder("bert")).begin([5, 6, 7]) is None
+    model = load(tiny("qwen3"))
+    hidden = model.encode._hidden
+    model.encode._hidden = lambda tokens, mask: hidden(tokens, mask)[:, ::-1]  # as if later tokens had a part in it
+    assert model.begin([5, 6, 7]) is None and model.begin([5, 6, 7]) is None
+    assert caplog.text.count("it is read in one") == 1
+
+
+# -- shapes on CUDA -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "xlm-roberta", "qwen3", "lfm2"])
+def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) -> None:
+    model = load(tiny_embedder(kind))
+    texts = [[5 + (7 * i + j) % 20 for j in range(1 + (11 * i) % 37)] for i in range(70)]
+    plain, shapes = encode(model, texts), set()
+    hidden = model.encode._hidden
+    model.encode._hidden = lambda tokens, mask: (shapes.add(tokens.shape), hidden(tokens, mask))[1]
+    model.encode._fills = True
+    for count in (1, 3, 5, 6, 7, 17, 33, 70):
+        assert np.abs(encode(model, texts[:count]) - plain[:count]).max() < 1e-5
+    assert shapes == {(1, 32), (4, 32), (8, 64), (32, 64), (40, 64), (80, 64)}
+
+
+def test_rows_are_filled_up_by_a_quarter_at_most() -> None:
+    rows = [filled_rows(n) for n in range(1, 2049)]
+    assert len({*rows}) == 6 + 4 * 6
+    assert all(n <= made <= 2 * n for n, made in enumerate(rows, 1))
+    assert all(made <= 1.25 * n for n, made in enumerate(rows, 1) if n > 32)
+
+
 def test_a_tokenizer_that_is_told_to_cut_and_pad_does_neither(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
@@ -119,6 +189,40 @@ def test_what_is_no_vector_per_text_is_refused(tmp_path: Path) -> None:
         load(tiny_embedder("bert"), adapter_path=str(tmp_path))
 
 
+LATE, MEDIA = "a vector of each token", "vectors of images as well as of texts"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"model_type": "bert", "architectures": ["HF_ColBERT"]}, LATE),  # colbert-ir/colbertv2.0
+        ({"model_type": "colqwen2_5", "architectures": ["ColQwen2_5"], "vlm_config": {}}, LATE),
+        ({"model_type": "colidefics3", "vision_config": {"hidden_size": 8}}, LATE),
+        ({"model_type": "siglip", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "embedding_gemma2", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "llama_nemotron_vl_embedding", "vision_config": {"hidden_size": 8}}, MEDIA),
+        ({"model_type": "qwen3_vl_embedding", "vision_config": {"hidden_size": 8}}, MEDIA),
+    ],
+)
+def test_embedders_of_another_kind_say_why_they_are_refused(tmp_path: Path, config: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelLoadError, match=f"cannot be served: it makes {why}"):
+        load(changed(tmp_path, "config.json", config))
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_late_interaction_is_refused_whatever_files_are_missing(tmp_path: Path, modules: bool) -> None:
+    """LFM2-ColBERT has modules.json, a transformer and a dense layer; mlx-vlm's loader knows it by that layer alone."""
+    path = Path(shutil.copytree(tiny_embedder("lfm2", dense=((16, "Identity"),)), tmp_path / "colbert"))
+    (path / "2_Dense").rename(path / "1_Dense")
+    shutil.rmtree(path / "1_Pooling")
+    steps = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
+    (path / "modules.json").write_text(json.dumps([{"path": place, "type": kind} for place, kind in steps]))
+    if not modules:
+        (path / "modules.json").unlink()
+    with pytest.raises(ModelLoadError, match=LATE):
+        load(path)
+
+
 def changed(folder: Path, name: str, content: object) -> Path:
     """A copy of an embedder with another file."""
     source = tiny_embedder("bert")
@@ -147,3 +251,29 @@ def test_a_model_that_names_itself_as_its_language_model_is_looked_into_once() -
 
     model = NamesItself()
     assert pooling._innermost(model) is model.model
+
+
+# -- GELU -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cpu_s_gelu_is_the_exact_one() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 40_001), [0.0, 1e-30, 1e30, -1e30, 1e-3]]).astype(np.float32)
+    exact = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.astype(float)])
+    made = np.array(gelu._gelu_on_cpu(mx.array(x))).astype(np.float64)
+    assert (np.abs(made - exact) <= 4e-7 * np.maximum(1, np.abs(x))).all()
+    assert gelu._gelu_on_cpu(mx.array([1.0], mx.bfloat16)).dtype == mx.bfloat16
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_every_gelu_of_an_encoder_is_exact(on_cpu: bool) -> None:
+    from mlx_vlm.models.modernbert import Model, ModelConfig
+
+    config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = Model(ModelConfig.from_dict({"model_type": "modernbert", "vocab_size": 50, **config}))
+    x = mx.array([-1.0, 0.5, 2.0])
+    approximate = [layer.mlp.act(x) for layer in model.layers]
+    gelu.use_exact_gelu(model, on_cpu=on_cpu)
+    for before, layer in zip(approximate, model.layers, strict=True):
+        assert np.allclose(layer.mlp.act(x), nn.gelu(x), atol=1e-6) and not np.allclose(
+            layer.mlp.act(x), before, atol=1e-5
+        )

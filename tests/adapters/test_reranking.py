@@ -13,6 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.adapters.cuda_attention import LENGTHS
 from localai_shim.adapters.loading import load_model
 from localai_shim.types import ModelLoadError
 from tests.embedding_models import RERANK_TEMPLATE, tiny_classifier, tiny_embedder, tiny_judge
@@ -84,6 +85,29 @@ def test_a_score_does_not_depend_on_what_shares_its_pass(kind: str) -> None:
     assert len({round(score, 4) for score in alone}) == len(alone)
 
 
+def test_a_judge_reads_a_long_pair_in_pieces() -> None:
+    model = loaded("judge")
+    for pair in pairs_of(model, DOCUMENTS[:3]):
+        reading = model.begin(pair, ranks=True)
+        while reading.left:
+            reading.run(11)
+        assert float(reading.result()[0, 0]) == pytest.approx(scored(model, [pair])[0], abs=2e-6)
+    assert loaded("bert").begin([5, 6], ranks=True) is None
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) -> None:
+    model = load_model(str(tiny_classifier(kind)), {})
+    pairs = pairs_of(model, DOCUMENTS)
+    plain, shapes = scored(model, pairs), []
+    inner = model._model
+    model._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
+    model._fills = True
+    assert scored(model, pairs) == pytest.approx(plain, abs=2e-6)
+    [(rows, length)] = shapes
+    assert rows in (8, 16) and length in LENGTHS
+
+
 # -- texts ----------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +136,17 @@ def test_documents_are_cut_at_their_ends(kind: str) -> None:
         same = sum(a == b for a, b in zip(after, before, strict=False))
         assert after[:same] + before[len(before) - len(after) + same :] == after and same > 3
     assert len(pairs_of(model, ["fox"], most=3)[0]) > 3  # the query alone is longer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
+    model = loaded(kind)
+    [least] = pairs_of(model, ["fox"])
+    encode = functools.partial(model.reranking.encode, "y", ["fox " * 9, "fox"], None)
+    whole, short, room = encode(None), encode(None, 3), encode(len(encode(None, 3)[0]) - 1, 3)
+    assert len(whole[0]) > len(short[0]) == len(encode(None, 2)[0]) + 1 and short[1] == whole[1]
+    assert len(room[0]) == len(short[0]) - 1, "the shorter of both limits"
+    assert least[:1] == short[0][:1] and least[-1:] == short[0][-1:], "what stands around it stays"
 
 
 def test_types_are_those_of_the_tokenizer() -> None:

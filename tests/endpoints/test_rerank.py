@@ -19,6 +19,7 @@ from tests.conftest import revalidate
 QUERY = "capital of France"
 DOCUMENTS = ["Berlin is the capital of Germany", "Paris is the capital of France", "Bananas", "France"]
 BEST_FIRST = [1, 3, 0, 2]
+_MISSING = "missing_required_parameter"
 
 
 @pytest.fixture
@@ -115,6 +116,21 @@ def test_the_engine_gets_the_whole_request_at_once(scripted: LocalOpenAI, engine
     assert engine.requests == []
 
 
+def test_cohere_s_rank_fields_are_what_is_read_of_objects(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
+    given = [{"text": QUERY, "title": "Bananas", "body": "are yellow"}, {"title": "the capital of France"}, QUERY]
+    found = rerank(scripted, QUERY, given, rank_fields=["body", "title"], return_documents=True)
+    read = [engine.tokenizer.decode(pair).removeprefix(f"{QUERY}<|im_end|>") for pair in engine.embedded[-1].texts]
+    assert read == ["are yellow\nBananas", "the capital of France", QUERY]
+    assert [(r.index, r.document) for r in found.results] == [(2, {"text": QUERY}), (1, given[1]), (0, given[0])]
+
+
+def test_cohere_s_max_tokens_per_doc_cuts_each_document(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
+    rerank(scripted, "abc", ["x" * 100, "y", "z" * 7], max_tokens_per_doc=5)
+    assert [len(pair) - len("abc") - 1 for pair in engine.embedded[-1].texts] == [5, 1, 5]
+    rerank(scripted, "a" * 50, ["x" * 100], max_tokens_per_doc=50, truncate=True)
+    assert [len(pair) for pair in engine.embedded[-1].texts] == [60], "the model's own limit holds as well"
+
+
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +149,13 @@ def test_the_engine_gets_the_whole_request_at_once(scripted: LocalOpenAI, engine
         ({"documents": ["a\ud800"]}, "documents.0", "invalid_value"),
         ({"documents": [{"image": "data:,"}]}, "documents.0.text", "missing_required_parameter"),
         ({"documents": [{"text": 3}]}, "documents.0.text", "invalid_type"),
+        ({"rank_fields": "title"}, "rank_fields", "invalid_type"),
+        ({"rank_fields": []}, "rank_fields", "empty_array"),
+        ({"rank_fields": ["title", 3]}, "rank_fields.1", "invalid_type"),
+        ({"rank_fields": ["title"], "documents": ["a", {"text": "b"}]}, "documents.1.title", _MISSING),
+        ({"rank_fields": ["a", "b"], "documents": [{"a": "x", "b": 3}]}, "documents.0.b", "invalid_type"),
+        ({"max_tokens_per_doc": 0}, "max_tokens_per_doc", "integer_below_min_value"),
+        ({"max_tokens_per_doc": 5.0}, "max_tokens_per_doc", "invalid_type"),
         ({"top_n": 0}, "top_n", "integer_below_min_value"),
         ({"top_n": "3"}, "top_n", "invalid_type"),
         ({"return_documents": "yes"}, "return_documents", "invalid_type"),

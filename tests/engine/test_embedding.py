@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.pooling import Pooling, Reading
 from localai_shim.engine import embedding
 from localai_shim.engine.embedding import (
     MAX_PAUSE_SECONDS,
@@ -44,12 +45,27 @@ class Passes:
     def __init__(self) -> None:
         self.texts: list[list[list[int]]] = []
         self.fails: Callable[[Sequence[int]], bool] = lambda text: False
+        self.in_pieces = False
+        self.begun: list[int] = []
 
     def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         self.texts.append([list(text) for text in texts])
         if any(map(self.fails, texts)):
             raise ArithmeticError("a text that cannot be embedded")
         return mx.array([[float(len(text)), float(text[0])] for text in texts])
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        if not self.in_pieces:
+            return None
+        self.begun.append(text[0])
+
+        def read(tokens: mx.array) -> mx.array:
+            self.texts.append([tokens[0].tolist()])  # type: ignore[list-item]
+            if self.fails(self.texts[-1][0]):
+                raise ArithmeticError("a piece that cannot be read")
+            return mx.broadcast_to(mx.array([float(len(text)), float(text[0])]), (1, tokens.shape[1], 2))
+
+        return Reading(text, read, Pooling(["mean"], [len(text)]), lambda made: made)
 
     @property
     def lengths(self) -> list[list[int]]:
@@ -82,6 +98,12 @@ class Lane:
         return [texts[0][0] for texts in self.model.texts]
 
 
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are left with texts here, which no other test's engines should wait for."""
+    monkeypatch.setattr(embedding, "waiting", set())
+
+
 # -- passes ---------------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +131,52 @@ def test_a_text_that_is_longer_runs_alone() -> None:
     w.ask([MOST + 1, MOST + 1, 3])
     w.run()
     assert w.model.lengths == [[MOST + 1], [MOST + 1], [3]]
+
+
+def test_a_text_that_is_longer_is_read_in_pieces_where_the_model_can() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    long, short = w.ask([4 * MOST + 5, 30], 1), w.ask([3], 2)
+    w.run()
+    assert w.model.lengths.count([MOST]) == 4 and [5] in w.model.lengths
+    assert w.model.begun == [1] and w.marks.index(2) <= 1, "a query need not wait for its end"
+    assert [job for job, _ in w.events] == [short, long]
+    assert long.request.vectors is not None and long.request.vectors.tolist() == [[4 * MOST + 5, 1], [30, 1]]
+    assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (3, 4 * MOST + 38)
+
+
+def test_one_long_text_is_read_at_a_time() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    jobs = [w.ask([3 * MOST, 3 * MOST], 1), w.ask([3 * MOST], 2), w.ask([2 * MOST], 3, priority=-1)]
+    open_texts = set()
+    while w.lane:
+        w.lane.run(beside=False)
+        open_texts.add(sum(job.reading is not None for job in jobs))
+    assert open_texts == {0, 1} and sorted(w.model.begun) == [1, 1, 2, 3]
+    assert all(job.left == 0 for job in jobs)
+
+
+def test_who_is_gone_is_not_read_to_the_end() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    gone, stays = w.ask([9 * MOST], 1), w.ask([3 * MOST], 2)
+    w.lane.run(beside=False)
+    assert gone.reading is not None
+    w.lane.drop([gone])
+    w.run()
+    assert w.marks == [1, 2, 2, 2] and [job for job, _ in w.events] == [stays]
+
+
+def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    w.model.fails = lambda text: text[0] == 1 and len(w.model.texts) > 1
+    failing, stays = w.ask([3 * MOST], 1), w.ask([3 * MOST], 2)
+    w.run()
+    events = dict(w.events)
+    assert isinstance(events[failing], Failure) and isinstance(events[stays], Token)
+    assert failing.reading is None and stays.request.vectors is not None
 
 
 def test_requests_share_a_pass_unless_their_prompts_are_left_out_differently() -> None:
@@ -176,7 +244,7 @@ def test_a_text_that_fails_fails_its_own_request_alone() -> None:
 # -- beside rows ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_have_five_sixths_of_the_time() -> None:
+def test_rows_have_seven_eighths_of_the_time() -> None:
     w = Lane()
     w.ask([60] * 10)
     assert w.lane.is_due(True, None)
@@ -204,10 +272,75 @@ def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("localai_shim.engine.embedding.decoding", {other})
     w.lane.run(beside=False)
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    w.lane._resumes = time.monotonic() + 100
+    monkeypatch.setattr(embedding._turns, "resumes", time.monotonic() + 100)
     assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
     monkeypatch.setattr("localai_shim.engine.embedding.decoding", {w})
     assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+
+
+class Clock:
+    """Virtual time, in which a pass takes as long as it is said to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(embedding.time, "monotonic", lambda: self.now)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", embedding._Turns())):
+            monkeypatch.setattr(embedding, name, content)
+
+    def slow(self, w: Lane, seconds: float) -> Lane:
+        """Have each pass of a lane take so long."""
+        encode = w.model.encode
+
+        def slowly(*given: Any) -> mx.array:
+            self.now += seconds
+            return encode(*given)
+
+        w.model.encode = slowly  # type: ignore[method-assign]
+        w.ask([60] * 2000)
+        return w
+
+    def passes(self, lanes: Sequence[Lane], seconds: float) -> list[int]:
+        """What lanes run in so much time."""
+        end, before = self.now + seconds, [len(w.model.texts) for w in lanes]
+        while self.now < end:
+            due = [w for w in lanes if w.lane.is_due(False, None)]
+            for w in due:
+                w.lane.run(beside=False)
+            self.now += 0.0 if due else min(w.lane.pause for w in lanes)
+        return [len(w.model.texts) - n for w, n in zip(lanes, before, strict=True)]
+
+
+def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    alone = clock.passes([one], 100)
+    assert alone == [pytest.approx(100 * SHARE / 0.04, rel=0.05)]
+    made = clock.passes([one, other], 100)
+    assert sum(made) == pytest.approx(100 * SHARE / 0.04, rel=0.05)
+    assert abs(made[0] - made[1]) <= 0.1 * sum(made), "neither starves"
+
+
+def test_a_slow_embedder_does_not_take_a_fast_one_s_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    slow, fast = clock.slow(Lane(), 0.1), clock.slow(Lane(), 0.001)
+    made = clock.passes([slow, fast], 100)
+    assert min(made) > 0.4 * sum(made)
+    assert 0.1 * made[0] + 0.001 * made[1] == pytest.approx(100 * SHARE, rel=0.1)
+
+
+def test_where_nobody_decodes_texts_have_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, set())
+    lanes = [clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)]
+    assert sum(clock.passes(lanes, 10)) == pytest.approx(250, abs=2)
+
+
+def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    other.lane.drop([*other.lane._jobs])
+    assert embedding.waiting == {one}
+    one.lane.close()
+    assert not embedding.waiting
 
 
 def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
@@ -328,6 +461,32 @@ def test_rows_say_what_they_say_alone_and_get_tokens_between_two_passes() -> Non
         assert row.finish() == [expected]
         assert texts.vectors().shape == (20, 64)
         assert len(passes) == 20 and len({*passes}) == 20, "a step between two"
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_get_tokens_between_the_pieces_of_a_long_text(kind: str) -> None:
+    text = [5 + (7 * i) % 50 for i in range(300)]
+    with closing_engine(kind) as engine:
+        whole = Asked(engine, [text]).vectors()
+    with closing_engine(kind, prefill_chunk=32) as engine:
+        asking = request([7, 40, 25, 31], max_tokens=48)
+        [expected] = Running(engine, asking).finish()
+        pieces: list[tuple[int, int]] = []
+        begin = engine.model.begin
+
+        def noting(*given: Any, **more: Any) -> Any:
+            reading = begin(*given, **more)
+            run = reading.run
+            reading.run = lambda most: (pieces.append((engine.stats().steps, most)), run(most))[1]
+            return reading
+
+        engine.model.begin = noting
+        row = Running(engine, request([7, 40, 25, 31], max_tokens=48))
+        row.read(2)
+        asked = Asked(engine, [text, text[:20]])
+        assert row.finish() == [expected]
+        assert np.allclose(asked.vectors()[0], whole[0], atol=1e-5)
+    assert len(pieces) == 10 and len({step for step, _ in pieces}) == 10 and max(most for _, most in pieces) == 32
 
 
 def test_a_cancelled_request_leaves_and_the_next_one_is_served() -> None:

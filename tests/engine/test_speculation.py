@@ -8,7 +8,7 @@ import pytest
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
-from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import Failing, Oracle, preempting, speculate, steps_counted

@@ -17,6 +17,7 @@ from localai_shim.testing import ScriptedEngine, connection_error, rate_limit, s
 from tests.conftest import revalidate
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
 from tests.engine.harness import eventually
+from tests.tiny import tiny
 
 
 def test_each_line_is_answered_as_the_request_alone_would_be(client: LocalOpenAI) -> None:
@@ -68,6 +69,18 @@ def test_a_line_fails_alone(client: LocalOpenAI) -> None:
     failed = read(client, done.error_file_id)
     assert [each["response"]["status_code"] for each in failed.values()] == [400, 400, 400]
     assert [each["response"]["body"]["error"]["param"] for each in failed.values()] == ["temperature", "stream", "n"]
+
+
+def test_lines_name_any_of_the_client_s_models_and_one_that_names_no_model_fails_alone() -> None:
+    with LocalOpenAI(models={"a": tiny("qwen3"), "b": tiny("llama")}, keep_alive=0) as client:
+        lines = [line("one", model="a"), line("two", model="b"), line("three", model="c"), line("four", model="a")]
+        done = finished(client, start(client, lines).id)
+        output = read(client, done.output_file_id)
+        ran = {id: each["response"]["body"]["model"] for id, each in output.items()}
+        assert ran == {"one": "tiny-qwen3", "two": "tiny-llama", "four": "tiny-qwen3"}
+        [failed] = read(client, done.error_file_id).values()
+        assert failed["response"]["status_code"] == 404
+        assert failed["response"]["body"]["error"]["code"] == "model_not_found"
 
 
 def test_responses_in_the_background_have_no_place_in_a_batch(client: LocalOpenAI) -> None:
