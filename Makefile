@@ -56,6 +56,10 @@ FILES_dspy := dspy transport
 FILES_crewai := crewai transport
 FILES_llama_index := llama_index transport
 FILES_smolagents := smolagents transport
+FILES_agno := agno transport
+FILES_autogen := autogen transport
+FILES_haystack := haystack transport
+FILES_semantic_kernel := semantic_kernel transport
 PYTEST_AROUND = -m pytest --block-openai -o filterwarnings=default $(CHOSEN) $(patsubst %,tests/frameworks/test_%.py,$(or $(FILES_$*),$*))
 
 test-frameworks: $(EACH_TIME:%=test-frameworks-%)

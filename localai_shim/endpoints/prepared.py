@@ -14,12 +14,14 @@ from .assembler import Assembler
 if TYPE_CHECKING:
     from .responses.background import Run
 
+AnyAssembler = Assembler[BaseModel]
+
 
 @dataclass(slots=True)
 class Prepared:
     """A validated request: the rows to run, and what makes an answer of their tokens."""
 
-    assembler: Assembler[BaseModel]
+    assembler: AnyAssembler
     requests: Sequence[GenerationRequest] = ()
     stream: bool = False
     run: Run | None = None
