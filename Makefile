@@ -91,11 +91,13 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
-# The plots of docs/performance.md, measured here: about five minutes. MACHINE names the files, NOTE stands below.
+# The plots of docs/performance.md, measured here: about five minutes. MACHINE names the
+# files, SIZE is the model's (large is worth measuring on a GPU), NOTE stands below the plots.
 MACHINE ?= cpu
+SIZE ?= small
 figures: $(VENV)/.dev
 	mkdir -p docs/figures
-	$(BIN)/python -m benchmarks --figures --quick --json docs/figures/$(MACHINE).json --note '$(NOTE)'
+	$(BIN)/python -m benchmarks --figures --quick --size $(SIZE) --json docs/figures/$(MACHINE).json --note '$(NOTE)'
 	$(BIN)/python -m benchmarks.plots docs/figures/$(MACHINE).json
 
 # The documentation as a site, in .site. Broken links and anchors are errors.

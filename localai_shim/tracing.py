@@ -177,8 +177,8 @@ def _request(body: Mapping[str, object]) -> Attributes:
     id = conversation.get("id") if isinstance(conversation, Mapping) else conversation
     if isinstance(id, str):
         out["gen_ai.conversation.id"] = id
-    if (kind := _output_type(body)) is not None:
-        out["gen_ai.output.type"] = kind
+    if (output := _output_type(body)) is not None:
+        out["gen_ai.output.type"] = output
     return out
 
 
