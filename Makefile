@@ -56,6 +56,10 @@ FILES_dspy := dspy transport
 FILES_crewai := crewai transport
 FILES_llama_index := llama_index transport
 FILES_smolagents := smolagents transport
+FILES_agno := agno transport
+FILES_autogen := autogen transport
+FILES_haystack := haystack transport
+FILES_semantic_kernel := semantic_kernel transport
 PYTEST_AROUND = -m pytest --block-openai -o filterwarnings=default $(CHOSEN) $(patsubst %,tests/frameworks/test_%.py,$(or $(FILES_$*),$*))
 
 test-frameworks: $(EACH_TIME:%=test-frameworks-%)
@@ -87,11 +91,13 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
-# The plots of docs/performance.md, measured here: about five minutes. MACHINE names the files, NOTE stands below.
+# The plots of docs/performance.md, measured here: about five minutes. MACHINE names the
+# files, SIZE is the model's (large is worth measuring on a GPU), NOTE stands below the plots.
 MACHINE ?= cpu
+SIZE ?= small
 figures: $(VENV)/.dev
 	mkdir -p docs/figures
-	$(BIN)/python -m benchmarks --figures --quick --json docs/figures/$(MACHINE).json --note '$(NOTE)'
+	$(BIN)/python -m benchmarks --figures --quick --size $(SIZE) --json docs/figures/$(MACHINE).json --note '$(NOTE)'
 	$(BIN)/python -m benchmarks.plots docs/figures/$(MACHINE).json
 
 # The documentation as a site, in .site. Broken links and anchors are errors.

@@ -69,8 +69,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     few = options.quick and not options.figures
     options.streams = [int(n) for n in (options.streams or ("1,32" if few else "1,8,32")).split(",")]
     options.repeats = options.repeats or (2 if options.quick else 3)
-    options.only = options.only.split(",") if options.only else [name for name in PARTS if name not in ON_REQUEST]
-    unknown = [name for name in options.only if name not in PARTS]
+    parts = tuning.PARTS if options.figures else PARTS
+    options.only = options.only.split(",") if options.only else [name for name in parts if name not in ON_REQUEST]
+    unknown = [name for name in options.only if name not in parts]
     if unknown:
         parser.error(f"unknown parts: {', '.join(unknown)}")
     return options
@@ -123,8 +124,7 @@ def run_parts(options: argparse.Namespace, stack: ExitStack) -> None:
         profile(bench.bare, bench.ours, bench.prompts, options.new_tokens)
         return
     if options.figures:
-        content = json.dumps({**tuning.measure(bench, options.note), "facts": facts}, indent=1)
-        (options.json or Path("figures.json")).write_text(content + "\n")
+        tuning.measure(bench, options.only, options.note, options.json or Path("figures.json"), facts)
         return
     parts = {"servers": servers.measure} if options.servers else {name: PARTS[name] for name in options.only}
     finish(options, {name: part(bench) for name, part in parts.items()}, facts)

@@ -72,8 +72,8 @@ def speculation(measured: Measured) -> list[Chart]:
     def chart(count: str) -> Chart:
         trials = {_broken(name): each[count] for name, each in measured.items() if count in each}
         series = {
-            'speculation="off"': [_middle(off) for off, _ in trials.values()],
             'speculation="auto"': [_middle(auto) for _, auto in trials.values()],
+            'speculation="off"': [_middle(off) for off, _ in trials.values()],
         }
         return Chart(f"tokens per second, {count} stream{'s' * (count != '1')}", list(trials), series)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -42,21 +44,19 @@ def machine() -> str:
     return f"{cores()}-core CPU"
 
 
-def measure(bench: Bench, note: str) -> dict[str, Any]:
-    """All that is plotted, with where and when it was measured."""
-    parts: dict[str, Callable[[Bench], Any]] = {
-        "streams": by_streams,
-        "prefix_cache": prefix_cache,
-        "kv_bits": kv_bits,
-        "max_stall": max_stalls,
-        "speculation": drafts,
-        "servers": beside_servers,
-    }
-    found: dict[str, Any] = {"machine": machine(), "date": datetime.date.today().isoformat(), "note": note}
-    for name, part in parts.items():
+def measure(bench: Bench, chosen: Sequence[str], note: str, path: Path, facts: dict[str, str]) -> None:
+    """Measure some of `PARTS`, and write each into a file as soon as it is there; what the file has of others stays.
+
+    Args:
+        note: said below the plots.
+        facts: what it was measured with.
+    """
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    found |= {"machine": machine(), "date": datetime.date.today().isoformat(), "note": note, "facts": facts}
+    for name in chosen:
         print(f"== {name}", flush=True)
-        found[name] = part(bench)
-    return found
+        found[name] = PARTS[name](bench)
+        path.write_text(f"{json.dumps(found, indent=1)}\n")
 
 
 def by_streams(bench: Bench) -> Rates:
@@ -155,6 +155,16 @@ def drafts(bench: Bench) -> dict[str, Any]:
 def beside_servers(bench: Bench) -> dict[str, Any]:
     """Tokens per second of whole runs, in turns with each server."""
     return servers.measure(bench).raw
+
+
+PARTS: dict[str, Callable[[Bench], Any]] = {
+    "streams": by_streams,
+    "prefix_cache": prefix_cache,
+    "kv_bits": kv_bits,
+    "max_stall": max_stalls,
+    "speculation": drafts,
+    "servers": beside_servers,
+}
 
 
 def _rounded(values: Any) -> list[float]:

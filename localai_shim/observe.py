@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from .timings import Observer, Served, measure
 from .types import EmbeddingRequest, EngineLike, GenerationRequest, log
 
 if TYPE_CHECKING:
-    from .endpoints.prepared import Prepared
+    from .endpoints.prepared import AnyAssembler, Prepared
 
 
 def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:
@@ -52,16 +52,14 @@ class Observation:
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
         self._requests: Sequence[GenerationRequest] | EmbeddingRequest = ()
-        self._answer_id: str | None = None
-        self._finish_reasons: Callable[[], tuple[str, ...]] = tuple
+        self._assembler: AnyAssembler | None = None
         self._in_background = False
         _late.start()
 
     def prepared(self, engine: EngineLike, prepared: Prepared) -> None:
         """The request was read. From here on it may end in the background."""
         self._engine, self._requests = engine, prepared.work
-        self._answer_id = getattr(prepared.assembler, "id", None)
-        self._finish_reasons = prepared.assembler.finish_reasons
+        self._assembler = prepared.assembler
         if prepared.run is not None:
             self._in_background = True
             prepared.run.ended_with = self.end
@@ -89,8 +87,11 @@ class Observation:
 
     def _served(self, error: BaseException | None) -> Served:
         timings = measure(self._requests, self._started, time.monotonic())
-        timings = replace(timings, finish_reasons=self._finish_reasons() or timings.finish_reasons)
-        return Served(self._method, self._path, self._body, self._engine, self._answer_id, timings, error)
+        answer_id: str | None = getattr(self._assembler, "id", None)
+        if self._assembler is not None:
+            reasons, reasoning = self._assembler.finish_reasons(), self._assembler.reasoning_tokens
+            timings = replace(timings, finish_reasons=reasons or timings.finish_reasons, reasoning_tokens=reasoning)
+        return Served(self._method, self._path, self._body, self._engine, answer_id, timings, error)
 
 
 def _tell(observers: Sequence[Observer], served: Served) -> None:

@@ -15,12 +15,11 @@ import anyio.to_thread
 import openai
 from openai import BaseModel
 
-from .endpoints.assembler import Assembler
+from .endpoints.prepared import AnyAssembler
 from .engine.sinks import AsyncSink, SyncSink
 from .errors import RequestError
 from .types import EmbeddingRequest, EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
 
-AnyAssembler = Assembler[BaseModel]
 Fail = Callable[[BaseException], NoReturn]
 """Raises the SDK's exception for what went wrong."""
 Ended = Callable[[BaseException | None], None]

@@ -35,6 +35,8 @@ class RequestTimings:
     media_tokens: int = 0
     """Those that stand for images, videos and sounds."""
     output_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Those of them that are no part of the content."""
     batch_rows: float | None = None
     """Rows that decoded together: the mean."""
     drafts: DraftCounts = NO_DRAFTS

@@ -169,7 +169,25 @@ def _request(body: Mapping[str, object]) -> Attributes:
         value = body.get(field)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             out[f"gen_ai.request.{name}"] = value
+    stop = body.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop
+    if isinstance(stops, list) and stops and all(isinstance(each, str) for each in stops):
+        out["gen_ai.request.stop_sequences"] = stops
+    conversation = body.get("conversation")
+    id = conversation.get("id") if isinstance(conversation, Mapping) else conversation
+    if isinstance(id, str):
+        out["gen_ai.conversation.id"] = id
+    if (output := _output_type(body)) is not None:
+        out["gen_ai.output.type"] = output
     return out
+
+
+def _output_type(body: Mapping[str, object]) -> str | None:
+    """What is asked for, where the caller says so: `text` or `json`."""
+    text = body.get("text")
+    format = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
+    kind = format.get("type") if isinstance(format, Mapping) else None
+    return {"text": "text", "json_object": "json", "json_schema": "json"}.get(str(kind))
 
 
 def _response(served: Served) -> Attributes:
@@ -190,6 +208,7 @@ def _usage(served: Served) -> Attributes:
     if served.timings.rows:
         usage["gen_ai.usage.output_tokens"] = served.timings.output_tokens
         usage["gen_ai.usage.cache_read.input_tokens"] = served.timings.cached_tokens
+        usage["gen_ai.usage.reasoning.output_tokens"] = served.timings.reasoning_tokens
     return usage
 
 

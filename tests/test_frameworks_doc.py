@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.frameworks import kit
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "frameworks"
 FILES = {path.stem.removeprefix("test_"): path.read_text(encoding="utf-8") for path in FOLDER.glob("test_*.py")}
+DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -25,6 +27,30 @@ def test_each_block_of_the_page_is_run_by_a_test() -> None:
     assert run == set(kit.snippets())
     page = kit.PAGE.read_text(encoding="utf-8")
     assert page.count("```python") == len(kit.snippets())  # none is without a name, and no two have the same
+
+
+def test_each_framework_is_asked_for_the_same_things() -> None:
+    """An answer, its usage, a stream, a tool's round trip, a structured answer, eight calls at once, a real model."""
+    asked = [name for name in vars(kit.Behaviours) if name.startswith("test_")]
+    assert len(asked) == 7
+    says = {"ask", "stream", "use_tool", "fill_in"}
+    frameworks = {name for name, text in FILES.items() if "framework(" in text} - {"lm_eval"}  # which evaluates
+    assert len(frameworks) == 13
+    for name in frameworks:
+        classes = [node for node in ast.walk(ast.parse(FILES[name])) if isinstance(node, ast.ClassDef)]
+        methods = {each.name: {part.name for part in each.body if isinstance(part, DEFS)} for each in classes}
+        first = [each.name for each in classes if any(getattr(base, "id", "") == "Behaviours" for base in each.bases)]
+        assert first and all(says <= methods[each] for each in first), name
+        assert not any(set(asked) & own for own in methods.values()), f"{name} has its own idea of a test"
+        assert not re.search(r"pytest\.skip|mark\.(skip|xfail)", FILES[name]), name
+
+
+def test_clients_that_frameworks_make_are_patched_for_each() -> None:
+    asked = set(re.findall(r"^def ask_(\w+)\(", FILES["transport"], re.MULTILINE))
+    assert {"langchain", "agents", "pydantic_ai", "litellm", "dspy", "crewai", "llama_index", "smolagents"} <= asked
+    assert {"agno", "autogen", "haystack", "semantic_kernel"} <= asked
+    for name in set(words("WEEKLY")) - {"lm_eval", "genai"}:
+        assert "transport" in words(f"FILES_{name}"), name
 
 
 def test_the_page_says_which_versions_were_tested() -> None:

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, rerank
-from localai_shim.testing import cut, scripted
+from localai_shim.testing import cut, reasoning, scripted, tool_call
 from tests.conftest import MESSAGES
 from tests.embedding_models import tiny_classifier, tiny_embedder
 from tests.engine.harness import eventually
@@ -86,6 +86,7 @@ def test_a_span_has_the_request_its_usage_and_what_the_engine_knows(client: Loca
         "gen_ai.usage.input_tokens": made.usage.prompt_tokens,
         "gen_ai.usage.output_tokens": 5,
         "gen_ai.usage.cache_read.input_tokens": made.usage.prompt_tokens_details.cached_tokens,
+        "gen_ai.usage.reasoning.output_tokens": 0,
         "localai_shim.input_tokens": made.usage.prompt_tokens,
         "localai_shim.cached_tokens": made.usage.prompt_tokens_details.cached_tokens,
         "localai_shim.output_tokens": 5,
@@ -108,6 +109,44 @@ def test_choices_are_rows_of_one_span(client: LocalOpenAI, telemetry: Telemetry)
     assert (
         attributes["localai_shim.batch_rows"] == 3 and attributes["gen_ai.response.finish_reasons"] == ("length",) * 3
     )
+
+
+ASKED: list[tuple[dict[str, Any], dict[str, object]]] = [
+    (
+        {"seed": 7, "top_p": 0.5, "stop": "zzz"},
+        {"request.seed": 7, "request.top_p": 0.5, "request.stop_sequences": ("zzz",)},
+    ),
+    ({"stop": ["yyy", "zzz"]}, {"request.stop_sequences": ("yyy", "zzz")}),
+    (
+        {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+        {"request.presence_penalty": 1.0, "request.frequency_penalty": 0.5},
+    ),
+    ({"extra_body": {"top_k": 3}}, {"request.top_k": 3}),
+    ({"response_format": {"type": "json_object"}}, {"output.type": "json"}),
+    ({"response_format": {"type": "text"}}, {"output.type": "text"}),
+]
+
+
+@pytest.mark.parametrize(("asked", "said"), ASKED, ids=lambda value: "-".join(value))
+def test_a_span_has_what_was_asked_for(telemetry: Telemetry, asked: dict[str, Any], said: dict[str, object]) -> None:
+    with scripted("{}") as client:
+        client.chat.completions.create(model="any", messages=MESSAGES, **asked)
+    assert {f"gen_ai.{name}": value for name, value in said.items()}.items() <= telemetry.one()[1].items()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_span_has_the_tokens_of_reasoning_the_conversation_and_how_the_answer_ended(
+    telemetry: Telemetry, stream: bool
+) -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    with scripted([reasoning("one two three"), tool_call("look")]) as client:
+        talk = client.conversations.create()
+        made: Any = client.responses.create(model="any", input="Hi", tools=[tool], conversation=talk.id, stream=stream)
+        usage = (list(made)[-1].response if stream else made).usage
+    _, attributes = telemetry.one()
+    assert attributes["gen_ai.usage.reasoning.output_tokens"] == usage.output_tokens_details.reasoning_tokens > 0
+    assert attributes["gen_ai.conversation.id"] == talk.id
+    assert attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
 
 
 @pytest.mark.parametrize("stream", [False, True])

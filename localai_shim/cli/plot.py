@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .measure import Level
 
-HEIGHT, MARGIN, LEGEND_HEIGHT, LINE = 540, 70, 30, 24
+HEIGHT, MARGIN, LEGEND_HEIGHT, LINE = 460, 70, 30, 24
 BAR_WIDTH, GROUP_GAP = 90, 60
 LEAST_WIDTH = 600  # of a chart, for its legend
 SERIES_COLOURS = ("#2b6cb0", "#cbd5e0", "#dd6b20", "#f6ad55", "#718096")
@@ -62,7 +62,7 @@ def draw(levels: Sequence[Level], path: str) -> None:
 
 
 def draw_charts(charts: Sequence[Chart], path: str, caption: str = "", source: str = "") -> None:
-    """Save charts beside each other as a picture; its format follows from the file's name.
+    """Save charts, one below the other, as a picture; its format follows from the file's name.
 
     Args:
         charts: what is drawn.
@@ -76,26 +76,27 @@ def draw_charts(charts: Sequence[Chart], path: str, caption: str = "", source: s
     from PIL import Image, ImageDraw
     from PIL.PngImagePlugin import PngInfo
 
-    picture = Image.new("RGB", (sum(chart.width for chart in charts), HEIGHT + (LINE if caption else 0)), PAPER)
-    canvas, left = ImageDraw.Draw(picture), 0
-    for chart in charts:
-        _draw_chart(canvas, left, chart)
-        left += chart.width
-    _text(canvas, MARGIN, HEIGHT, caption, "lm")
+    width, height = max(chart.width for chart in charts), HEIGHT * len(charts)
+    picture = Image.new("RGB", (width, height + (2 * LINE if caption else 0)), PAPER)
+    for index, chart in enumerate(charts):
+        drawn = Image.new("RGB", (width, HEIGHT), PAPER)
+        _draw_chart(ImageDraw.Draw(drawn), chart)
+        picture.paste(drawn, (0, index * HEIGHT))
+    _text(ImageDraw.Draw(picture), MARGIN, height + LINE // 2, caption, "lm")
     about = PngInfo()
     about.add_text("Source", source)
     picture.quantize(COLOURS).convert("P" if path.endswith(".png") else "RGB").save(path, pnginfo=about)
 
 
-def _draw_chart(canvas: ImageDraw, left: int, chart: Chart) -> None:
-    _text(canvas, left + MARGIN, LINE + 6, chart.title, "lm")
+def _draw_chart(canvas: ImageDraw, chart: Chart) -> None:
+    _text(canvas, MARGIN, LINE + 6, chart.title, "lm")
     for place, name in enumerate(chart.series):
         at = 2 * LINE + LEGEND_HEIGHT * place
-        canvas.rectangle((left + MARGIN, at, left + MARGIN + 20, at + 20), fill=SERIES_COLOURS[place])
-        _text(canvas, left + MARGIN + 32, at + 10, name, "lm")
+        canvas.rectangle((MARGIN, at, MARGIN + 20, at + 20), fill=SERIES_COLOURS[place])
+        _text(canvas, MARGIN + 32, at + 10, name, "lm")
     most = max((value for values in chart.series.values() for value in values if value is not None), default=0.0)
     for index, group in enumerate(chart.groups):
-        start = left + MARGIN + index * (len(chart.series) * BAR_WIDTH + GROUP_GAP)
+        start = MARGIN + index * (len(chart.series) * BAR_WIDTH + GROUP_GAP)
         for place, values in enumerate(chart.series.values()):
             value = values[index]
             if value is not None:

@@ -54,6 +54,11 @@ class Assembler(Generic[Answer]):
         """How the answer's choices ended, in the words of chat.completions; empty before it has."""
         return ()
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """Output tokens so far that are no part of the content."""
+        return 0
+
     def result(self) -> Answer:
         """The whole answer, once `finished`."""
         raise NotImplementedError

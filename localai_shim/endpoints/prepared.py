@@ -36,12 +36,14 @@ class BackgroundRun(Protocol):
 
     def leave(self, sink: Follower) -> None: ...
 
+AnyAssembler = Assembler[BaseModel]
+
 
 @dataclass(slots=True)
 class Prepared:
     """A validated request: the rows to run, and what makes an answer of their tokens."""
 
-    assembler: Assembler[BaseModel]
+    assembler: AnyAssembler
     requests: Sequence[GenerationRequest] = ()
     stream: bool = False
     run: BackgroundRun | None = None

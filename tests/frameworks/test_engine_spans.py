@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests.embedding_models import tiny_embedder
 from tests.frameworks import instruments
+from tests.frameworks.instruments import usage
 from tests.frameworks.spans import ASKS, check_tool, check_tool_async
 from tests.telemetry import global_telemetry
 
@@ -26,6 +29,21 @@ def test_one_span_of_the_tool_and_one_of_the_engine(tool: str, model_path: Path)
     instrument, sees, says = TOOLS[tool]
     with global_telemetry() as telemetry, LocalOpenAI(model_path) as client:
         check_tool(telemetry, instrument, client, sees, says)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_embeddings_and_failures_have_a_span_of_each_too(tool: str) -> None:
+    instrument = TOOLS[tool][0]
+    with global_telemetry() as telemetry, LocalOpenAI(tiny_embedder()) as client, instrument(telemetry, client):
+        made = client.embeddings.create(model="text-embedding-3-small", input=["one two", "three"])
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="any", messages=[])
+    engine, others = telemetry.engine_spans, [span for span in telemetry.spans if span not in telemetry.engine_spans]
+    assert [dict(span.attributes or {}).get("error.type") for span in engine] == [None, "BadRequestError"]
+    assert (engine[0].attributes or {})["localai_shim.input_tokens"] == made.usage.prompt_tokens
+    for span, other in zip(engine, others, strict=True):
+        assert span.parent is not None and span.parent.span_id == other.context.span_id
+    assert others[1].status.status_code.name == "ERROR" and all(usage(span) is None for span in engine)
 
 
 @pytest.mark.anyio

@@ -239,7 +239,69 @@ def ask_crewai() -> str:
     return str(crewai.LLM(model="gpt-4o", provider="openai", api_key="x").call("Hi"))
 
 
-@pytest.mark.parametrize("ask", [ask_langchain, ask_agents, ask_litellm, ask_litellm_async, ask_dspy, ask_crewai])
+def ask_pydantic_ai() -> str:
+    pydantic_ai, models = pytest.importorskip("pydantic_ai"), pytest.importorskip("pydantic_ai.models.openai")
+    providers = pytest.importorskip("pydantic_ai.providers.openai")
+    model = models.OpenAIChatModel("gpt-4o", provider=providers.OpenAIProvider(api_key="x"))
+    return str(pydantic_ai.Agent(model).run_sync("Hi").output)
+
+
+def ask_llama_index() -> str:
+    llms = pytest.importorskip("llama_index.llms.openai")
+    return str(llms.OpenAI("gpt-4o", api_key="x").complete("Hi").text)
+
+
+def ask_smolagents() -> str:
+    smolagents = pytest.importorskip("smolagents")
+    model = smolagents.OpenAIModel("gpt-4o", api_key="x")
+    return str(model.generate([smolagents.ChatMessage(role="user", content="Hi")]).content)
+
+
+def ask_agno() -> str:
+    agents, models = pytest.importorskip("agno.agent"), pytest.importorskip("agno.models.openai")
+    model = models.OpenAIChat(id="gpt-4o", api_key="x")
+    return str(agents.Agent(model=model, telemetry=False).run("Hi").content)
+
+
+def ask_autogen() -> str:
+    clients, models = pytest.importorskip("autogen_ext.models.openai"), pytest.importorskip("autogen_core.models")
+    client = clients.OpenAIChatCompletionClient(model="gpt-4o", api_key="x")
+    return str(asyncio.run(client.create([models.UserMessage(content="Hi", source="user")])).content)
+
+
+def ask_haystack() -> str:
+    generators = pytest.importorskip("haystack.components.generators.chat")
+    secret, dataclasses = pytest.importorskip("haystack.utils").Secret, pytest.importorskip("haystack.dataclasses")
+    generator = generators.OpenAIChatGenerator(api_key=secret.from_token("x"), model="gpt-4o")
+    return str(generator.run([dataclasses.ChatMessage.from_user("Hi")])["replies"][0].text)
+
+
+def ask_semantic_kernel() -> str:
+    open_ai = pytest.importorskip("semantic_kernel.connectors.ai.open_ai")
+    history = pytest.importorskip("semantic_kernel.contents").ChatHistory()
+    history.add_user_message("Hi")
+    service = open_ai.OpenAIChatCompletion("gpt-4o", api_key="x")
+    return str(asyncio.run(service.get_chat_message_content(history, open_ai.OpenAIChatPromptExecutionSettings())))
+
+
+ASKS = [
+    ask_langchain,
+    ask_agents,
+    ask_pydantic_ai,
+    ask_litellm,
+    ask_litellm_async,
+    ask_dspy,
+    ask_crewai,
+    ask_llama_index,
+    ask_smolagents,
+    ask_agno,
+    ask_autogen,
+    ask_haystack,
+    ask_semantic_kernel,
+]
+
+
+@pytest.mark.parametrize("ask", ASKS)
 def test_clients_that_frameworks_make_are_patched(engine: ScriptedEngine, ask: Any) -> None:
     with patch_openai(LocalOpenAI(engine=engine)):
         assert ask() == "Hello there"

@@ -142,6 +142,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def finish_reasons(self) -> tuple[str, ...]:
         return tuple(choice.finish_reason for choice in self._choices) if self.finished else ()
 
+    @property
+    def reasoning_tokens(self) -> int:
+        return sum(parser.reasoning_tokens for parser in self._parsers)
+
     def result(self) -> ChatCompletion:
         """The whole completion, once `finished`."""
         fields: dict[str, object] = {

@@ -224,6 +224,10 @@ class ResponseAssembler(Assembler[types.Response]):
         called = any(item.kind in _CALL_TYPES for item in self._items)
         return ("length" if self.status == "incomplete" else "tool_calls" if called else "stop",)
 
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._parser.reasoning_tokens
+
     def result(self) -> types.Response:
         """The response as it is now."""
         output = [self._made(item) for item in self._items]
