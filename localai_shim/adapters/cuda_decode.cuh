@@ -1,0 +1,173 @@
+// Attention of one query per row, or a few, to keys that a mask chooses. See cuda_decode.py.
+#pragma once
+
+namespace localai_shim {
+
+// Block (split, group of query heads, row). A key's dimensions lie across LANES lanes, 16 bytes each, so that a warp has
+// TOK keys at once, U times. Scores are powers of two.
+template <typename T, int D, int G, int WARPS, int U, bool SEVERAL, typename M, typename Shape, typename Strides>
+void attend_split(
+    const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape, const Strides& k_strides,
+    const T* v, const Strides& v_strides, const M* mask, const Strides& mask_strides, float scale, float* sums,
+    float* stats) {
+  constexpr int VEC = 16 / sizeof(T);
+  constexpr int USED = D / VEC;
+  constexpr int LANES = USED <= 8 ? 8 : USED <= 16 ? 16 : 32;
+  constexpr int TOK = 32 / LANES;
+  constexpr int STRIDE = WARPS * TOK * U;
+  constexpr unsigned ALL = 0xffffffff;
+  constexpr float LEAST = -1e30f;
+  __shared__ float shared_m[WARPS][G], shared_l[WARPS][G], shared_acc[WARPS][G][D];
+  const int split = blockIdx.x, splits = gridDim.x, row = blockIdx.z;
+  // A head here is a head and a token: all of a head's tokens, then the next head's.
+  const int queries = q_shape[2], heads = int(q_shape[1]) * queries, sharing = heads / int(k_shape[1]);
+  const int groups = gridDim.y / int(k_shape[1]);
+  const int key_head = blockIdx.y / groups, begin = blockIdx.y % groups * G, head0 = key_head * sharing + begin;
+  const int columns = k_shape[2];
+  const int share = (columns + splits - 1) / splits;
+  const int first = split * share, last = min(columns, first + share);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int sub = lane / LANES, part = lane % LANES;
+  const bool active = part < USED;
+  const T* kp = k + row * k_strides[0] + key_head * k_strides[1] + part * VEC;
+  const T* vp = v + row * v_strides[0] + key_head * v_strides[1] + part * VEC;
+  const auto* mp = mask + row * mask_strides[0];
+  float qf[G][VEC], acc[G][VEC], m[G], l[G];
+  int bit[G];
+  #pragma unroll
+  for (int g = 0; g < G; g++) {
+    m[g] = LEAST;
+    l[g] = 0;
+    bit[g] = SEVERAL ? (begin + g) % queries : 0;
+    const bool used = active && begin + g < sharing;
+    const T* qp = q + row * q_strides[0] + (head0 + g) / queries * q_strides[1] + bit[g] * q_strides[2] + part * VEC;
+    #pragma unroll
+    for (int i = 0; i < VEC; i++) {
+      acc[g][i] = 0;
+      qf[g][i] = used ? float(qp[i]) * (scale * 1.44269504f) : 0.0f;
+    }
+  }
+  for (int t0 = first + warp * TOK * U; t0 < last; t0 += STRIDE) {
+    unsigned on[U], any = 0;
+    #pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int t = t0 + u * TOK + sub;
+      on[u] = t < last ? unsigned(mp[t * mask_strides[3]]) : 0;
+      any |= on[u];
+    }
+    if (!__any_sync(ALL, any)) continue;
+    float s[U][G];
+    uint4 raw[U];
+    #pragma unroll
+    for (int u = 0; u < U; u++) {
+      raw[u] = make_uint4(0, 0, 0, 0);
+      if (on[u] && active) raw[u] = *reinterpret_cast<const uint4*>(kp + (t0 + u * TOK + sub) * k_strides[2]);
+    }
+    #pragma unroll
+    for (int u = 0; u < U; u++) {
+      const T* x = reinterpret_cast<const T*>(&raw[u]);
+      #pragma unroll
+      for (int g = 0; g < G; g++) {
+        float dot = 0;
+        #pragma unroll
+        for (int i = 0; i < VEC; i++) dot += qf[g][i] * float(x[i]);
+        #pragma unroll
+        for (int step = LANES / 2; step > 0; step /= 2) dot += __shfl_xor_sync(ALL, dot, step);
+        s[u][g] = on[u] >> bit[g] & 1 ? dot : LEAST;
+      }
+    }
+    #pragma unroll
+    for (int u = 0; u < U; u++) {
+      raw[u] = make_uint4(0, 0, 0, 0);
+      if (on[u] && active) raw[u] = *reinterpret_cast<const uint4*>(vp + (t0 + u * TOK + sub) * v_strides[2]);
+    }
+    #pragma unroll
+    for (int g = 0; g < G; g++) {
+      float top = m[g];
+      #pragma unroll
+      for (int u = 0; u < U; u++) top = max(top, s[u][g]);
+      const float shrink = exp2f(m[g] - top);
+      m[g] = top;
+      l[g] *= shrink;
+      #pragma unroll
+      for (int i = 0; i < VEC; i++) acc[g][i] *= shrink;
+      #pragma unroll
+      for (int u = 0; u < U; u++) {
+        s[u][g] = on[u] >> bit[g] & 1 ? exp2f(s[u][g] - top) : 0.0f;
+        l[g] += s[u][g];
+      }
+    }
+    #pragma unroll
+    for (int u = 0; u < U; u++) {
+      const T* x = reinterpret_cast<const T*>(&raw[u]);
+      #pragma unroll
+      for (int i = 0; i < VEC; i++) {
+        const float y = float(x[i]);
+        #pragma unroll
+        for (int g = 0; g < G; g++) acc[g][i] += s[u][g] * y;
+      }
+    }
+  }
+  #pragma unroll
+  for (int g = 0; g < G; g++) {
+    #pragma unroll
+    for (int step = LANES; step < 32; step *= 2) {
+      const float other_m = __shfl_xor_sync(ALL, m[g], step), other_l = __shfl_xor_sync(ALL, l[g], step);
+      const float top = max(m[g], other_m), a = exp2f(m[g] - top), b = exp2f(other_m - top);
+      #pragma unroll
+      for (int i = 0; i < VEC; i++) acc[g][i] = acc[g][i] * a + __shfl_xor_sync(ALL, acc[g][i], step) * b;
+      l[g] = l[g] * a + other_l * b;
+      m[g] = top;
+    }
+    if (sub == 0 && part == 0) {
+      shared_m[warp][g] = m[g];
+      shared_l[warp][g] = l[g];
+    }
+    if (sub == 0 && active) {
+      #pragma unroll
+      for (int i = 0; i < VEC; i++) shared_acc[warp][g][part * VEC + i] = acc[g][i];
+    }
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < G * D; at += WARPS * 32) {
+    const int g = at / D, d = at % D;
+    if (begin + g >= sharing) break;
+    float top = LEAST, total = 0, weight = 0;
+    #pragma unroll
+    for (int w = 0; w < WARPS; w++) top = max(top, shared_m[w][g]);
+    #pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+      const float factor = exp2f(shared_m[w][g] - top);
+      total += factor * shared_acc[w][g][d];
+      weight += factor * shared_l[w][g];
+    }
+    const int64_t place = (int64_t(row) * heads + head0 + g) * splits + split;
+    sums[place * D + d] = total;
+    if (d == 0) {
+      stats[place * 2] = top;
+      stats[place * 2 + 1] = weight;
+    }
+  }
+}
+
+// Block (row and head): the splits' sums, each with its maximum and its weight.
+template <typename T, int D, bool SINKS, typename Shape>
+void join_splits(const float* sums, const float* stats, const Shape& stats_shape, const float* sinks, T* out) {
+  const int splits = stats_shape[2], d = threadIdx.x;
+  const int64_t place = int64_t(blockIdx.x) * splits;
+  float top = -1e30f, total = 0, weight = 0;
+  for (int s = 0; s < splits; s++) top = max(top, stats[(place + s) * 2]);
+  if constexpr (SINKS) {
+    const float sink = sinks[blockIdx.x % int(stats_shape[1])] * 1.44269504f;
+    top = max(top, sink);
+    weight = exp2f(sink - top);
+  }
+  for (int s = 0; s < splits; s++) {
+    const float factor = exp2f(stats[(place + s) * 2] - top);
+    total += factor * sums[(place + s) * D + d];
+    weight += factor * stats[(place + s) * 2 + 1];
+  }
+  out[int64_t(blockIdx.x) * D + d] = T(total / weight);
+}
+
+}  // namespace localai_shim
