@@ -25,7 +25,7 @@ _swiglu: Callable[[mx.array, mx.array], mx.array] = activations.swiglu
 
 
 def use_cpu_forms(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have mlx-lm's modules that this model is made of call what is here in place of upstream's functions.
+    """Have upstream's modules that this model is made of call what is here in place of upstream's functions.
 
     Models of the same architecture elsewhere in the process do so, too: what comes out is the same but for rounding.
 
@@ -40,33 +40,44 @@ def use_cpu_forms(model: nn.Module, *, enabled: bool | None = None) -> int:
     if not (on_cpu if enabled is None else enabled):
         return 0
     changed = 0
+    forms: dict[object, Attention] = {_attention: scaled_dot_product_attention, _swiglu: swiglu}
+    vision: Attention | None = getattr(sys.modules.get("mlx_vlm.models.base"), "scaled_dot_product_attention", None)
+    if vision is not None and vision not in forms:
+        forms[vision] = _attending(vision)
     for name in {type(module).__module__ for module in model.modules()}:
         module: Any = sys.modules[name]
-        for function, ours in ((_attention, scaled_dot_product_attention), (_swiglu, swiglu)):
-            if getattr(module, ours.__name__, None) is function:
-                setattr(module, ours.__name__, ours)
+        for function in ("scaled_dot_product_attention", "swiglu"):
+            if (form := forms.get(getattr(module, function, None))) is not None:
+                setattr(module, function, form)
                 changed += 1
     return changed
 
 
-def scaled_dot_product_attention(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    cache: Any,
-    scale: float,
-    mask: mx.array | str | None,
-    sinks: mx.array | None = None,
-) -> mx.array:
-    """As upstream's function of this name; what it does not know is left to that."""
-    tokens, columns = queries.shape[2], keys.shape[2] if isinstance(keys, mx.array) else 0
-    scores = queries.shape[0] * queries.shape[1] * tokens * columns
-    known = sinks is None and not hasattr(cache, "bits") and (not isinstance(mask, str) or mask == "causal")
-    if not known or scores < FEWEST_SCORES or queries.dtype != mx.float32:
-        return _attention(queries, keys, values, cache, scale, mask, sinks)
-    if isinstance(mask, str):
-        mask = _causal(tokens, columns) if tokens > 1 else None
-    return _attend(queries, keys, values, scale, mask)
+def _attending(upstream: Attention) -> Attention:
+    """A function like upstream's, to which what is not known here is left."""
+
+    def attend(
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        cache: Any,
+        scale: float,
+        mask: mx.array | str | None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        tokens, columns = queries.shape[2], keys.shape[2] if isinstance(keys, mx.array) else 0
+        scores = queries.shape[0] * queries.shape[1] * tokens * columns
+        known = sinks is None and not hasattr(cache, "bits") and (not isinstance(mask, str) or mask == "causal")
+        if not known or scores < FEWEST_SCORES or queries.dtype != mx.float32:
+            return upstream(queries, keys, values, cache, scale, mask, sinks)
+        if isinstance(mask, str):
+            mask = _causal(tokens, columns) if tokens > 1 else None
+        return _attend(queries, keys, values, scale, mask)
+
+    return attend
+
+
+scaled_dot_product_attention = _attending(lambda *given: _attention(*given))
 
 
 def swiglu(gate: mx.array, x: mx.array) -> mx.array:

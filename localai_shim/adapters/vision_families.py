@@ -12,8 +12,8 @@ from ..media import MediaKind
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError
 from .files import read_json
+from .importing import LOADING
 from .sentence import TOKEN_VECTORS
-from .text import LOADING
 from .vision_processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:

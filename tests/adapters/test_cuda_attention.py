@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.models import base
 from mlx_lm.models.cache import ArraysCache, BatchKVCache, KVCache, RotatingKVCache
 
-from localai_shim.adapters import backend, caches, cuda_attention, cuda_decode
+from localai_shim.adapters import backend, caches, cpu_forms, cuda_attention, cuda_decode
 from localai_shim.adapters.cuda_attention import (
     LENGTHS,
     attend,
@@ -176,12 +176,14 @@ def test_mlx_lm_calls_attention_by_a_name_of_the_model_s_module(tmp_path: Path) 
     """So that it can be replaced there; and with these arguments."""
     import mlx_lm.models.qwen3 as module
 
-    assert module.scaled_dot_product_attention in (base.scaled_dot_product_attention, attend)
     mine, theirs = (list(inspect.signature(f).parameters) for f in (attend, base.scaled_dot_product_attention))
     assert mine == theirs
     make_model(tmp_path, "qwen3")
     model, _ = mlx_lm.load(str(tmp_path))
     before = {name: getattr(mod, "scaled_dot_product_attention", None) for name, mod in modules_of(model).items()}
+    known = base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention
+    assert module.scaled_dot_product_attention in known
+    module.scaled_dot_product_attention = base.scaled_dot_product_attention
     try:
         assert cuda_attention.use_attention(model, enabled=False) == 0
         assert cuda_attention.use_attention(model, enabled=True) == 1
@@ -207,7 +209,8 @@ def test_causal_is_aligned_with_the_last_key() -> None:
 def test_model_modules_take_their_attention_from_base() -> None:
     for name in ("llama", "qwen3_moe", "gemma3_text", "gpt_oss", "qwen3_next"):
         module = importlib.import_module(f"mlx_lm.models.{name}")
-        assert module.scaled_dot_product_attention in (base.scaled_dot_product_attention, attend), name
+        known = base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention
+        assert module.scaled_dot_product_attention in known, name
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------

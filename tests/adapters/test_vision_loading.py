@@ -16,7 +16,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_vlm.generate import generate_step
 
-from localai_shim.adapters import cuda_attention
+from localai_shim.adapters import cpu_forms, cuda_attention
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import TextModel
@@ -166,16 +166,21 @@ def test_a_chat_template_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert model.tokenizer.has_chat_template and model.tokenizer.decode(ids) == "Hi!"
 
 
+def _take_attention_from_base(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """As before any model was loaded; the modules that have attention."""
+    base = importlib.import_module("mlx_vlm.models.base")
+    modules = [sys.modules[name] for name in {type(module).__module__ for module in model._model.modules()}]
+    with_it = [module for module in modules if hasattr(module, "scaled_dot_product_attention")]
+    for module in with_it:
+        monkeypatch.setattr(module, "scaled_dot_product_attention", base.scaled_dot_product_attention)
+    return with_it
+
+
 def test_cuda_s_attention_takes_the_place_of_mlx_vlm_s(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load("llava")
     item = model.text.process(picture(56, 56))
     before = np.array(model.embed(item).rows)
-    modules = {type(module).__module__ for module in model._model.modules()}
-    for name in modules:
-        if hasattr(sys.modules[name], "scaled_dot_product_attention"):
-            monkeypatch.setattr(
-                sys.modules[name], "scaled_dot_product_attention", sys.modules[name].scaled_dot_product_attention
-            )
+    _take_attention_from_base(model, monkeypatch)
     step = StepInput(mx.array([[5, 6, 7, 8]]), model.new_cache())
     logits = np.array(model.forward(step))
     assert cuda_attention.use_attention(model._model, enabled=True) >= 1
@@ -185,11 +190,24 @@ def test_cuda_s_attention_takes_the_place_of_mlx_vlm_s(monkeypatch: pytest.Monke
     np.testing.assert_allclose(np.array(model.embed(item).rows), before, atol=1e-3)
 
 
+def test_the_cpu_s_attention_takes_the_place_of_mlx_vlm_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("llava")
+    modules = _take_attention_from_base(model, monkeypatch)
+    tokens = mx.array([[5, 6, 7, 8] * 20])
+    logits = np.array(model.forward(StepInput(tokens, model.new_cache())))
+    assert cpu_forms.use_cpu_forms(model._model, enabled=True) >= 1
+    functions = [module.scaled_dot_product_attention.__module__ for module in modules]
+    assert functions and set(functions) == {cpu_forms.__name__}
+    again = StepInput(tokens, model.new_cache())
+    np.testing.assert_allclose(np.array(model.forward(again)), logits, atol=1e-3)
+
+
 def test_mlx_vlm_s_models_take_their_attention_from_base() -> None:
     base = importlib.import_module("mlx_vlm.models.base")
     for kind in ("qwen2_vl", "qwen3_vl", "gemma3", "gemma4", "llava"):
         module = importlib.import_module(f"mlx_vlm.models.{kind}.language")
-        assert module.scaled_dot_product_attention is base.scaled_dot_product_attention, kind
+        found = module.scaled_dot_product_attention  # another test's model may have had it replaced
+        assert found is base.scaled_dot_product_attention or found.__module__ == cpu_forms.__name__, kind
 
 
 def test_padding_of_a_pass_is_taken_out_of_mlx_vlm_s_caches() -> None:
