@@ -56,6 +56,11 @@ def test_what_all_tests_run_under_replaces_public_names_only(path: Path) -> None
     assert [name for name in names if name.startswith("_")] == []
 
 
+def test_no_test_file_is_longer_than_five_hundred_lines() -> None:
+    lengths = {named(path): path.read_text(encoding="utf-8").count("\n") for path in FILES}
+    assert [name for name, lines in lengths.items() if lines > 500] == []
+
+
 def test_an_event_loop_that_is_blocked_is_found_out() -> None:
     async def blocks(number: int) -> None:
         for _ in range(8):
