@@ -28,8 +28,8 @@ RESPOND: dict[str, Any] = {"model": "any", "max_output_tokens": 3, "temperature"
 
 @functools.cache
 def large() -> npt.NDArray[np.uint8]:
-    """12 megapixels that no codec finds trivial."""
-    sums = np.add.outer(np.arange(3000), np.arange(4000)).astype(np.uint32)
+    """20 megapixels that no codec finds trivial."""
+    sums = np.add.outer(np.arange(4000), np.arange(5000)).astype(np.uint32)
     return np.stack([sums // 7, sums // 3, sums], -1).astype(np.uint8)
 
 
