@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 
 # Two processes with one BLAS thread each are faster than one with two: most tests wait for Python. Whoever has done
-# its half takes tests of the other.
-TOGETHER := -m pytest -n 2 --dist worksteal -m 'not timed and not exhaustive'
+# its half takes tests of the other. Some wait: `make test WORKERS=3` may be faster, on more cores it is.
+WORKERS ?= 2
+TOGETHER := -m pytest -n $(WORKERS) --dist worksteal -m 'not timed and not exhaustive'
 # Only files that have such tests: collecting all takes longer than running these.
 ALONE := -m pytest -m 'timed and not exhaustive' $(shell grep -rl --include='test_*.py' 'mark\.timed' tests)
-SWEEPS := -m pytest -n 2 --dist worksteal -m exhaustive
+SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m exhaustive
 test test-exhaustive test-openai2: export OPENBLAS_NUM_THREADS = 1
 test test-exhaustive test-openai2: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.

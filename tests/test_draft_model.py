@@ -18,7 +18,7 @@ from tests.drafting import split
 from tests.engine.guessing import speculate
 from tests.tiny import make_model, tiny
 
-ASK: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 40, "extra_body": {"ignore_eos": True}}
+ASK: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 24, "extra_body": {"ignore_eos": True}}
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0},
     {"temperature": 0.8, "top_p": 0.9, "seed": 3, "n": 3},
@@ -122,7 +122,7 @@ def test_another_vocabulary_is_refused_with_the_tokens_that_differ_and_mended_fo
 def test_rounds_of_loading_and_closing_leave_no_memory_behind(pair: tuple[Path, Path]) -> None:
     large, small = pair
     before = mx.get_active_memory()
-    for _ in range(4):
+    for _ in range(3):
         with LocalOpenAI(large, draft_model=small, keep_alive=0) as client:
             client.chat.completions.create(**ASK, n=2)
             stream = client.chat.completions.create(**{**ASK, "max_tokens": 400}, stream=True)

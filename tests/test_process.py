@@ -133,8 +133,7 @@ def test_importing_takes_less_than_a_fifth_longer_than_the_sdk() -> None:
         from localai_shim import LocalOpenAI
         print((time.process_time() - sdk) / (sdk - start))
         """
-    shares = [float(run(code).stdout) for _ in range(3)]
-    assert min(shares) < 0.2, shares
+    assert any(float(run(code).stdout) < 0.2 for _ in range(3))
 
 
 def test_without_a_back_end_the_error_names_the_extra_to_install() -> None:

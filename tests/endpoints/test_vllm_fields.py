@@ -14,6 +14,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, Oracle, refused
 from tests.endpoints.vllm import ENDPOINTS, ask, ids_of, streamed, text_of
+from tests.samples import only
 from tests.tiny import make_model, tiny
 
 # -- wrong types and values -------------------------------------------------------------------------------------------
@@ -239,8 +240,11 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize(("new", "old"), SHAPES, ids=lambda value: next(iter(value)))
+EACH = [(endpoint, *shape) for endpoint in ENDPOINTS for shape in SHAPES]
+EACH_ONCE = [(ENDPOINTS[i % len(ENDPOINTS)], *shape) for i, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize(("endpoint", "new", "old"), only(EACH_ONCE, EACH))
 def test_structured_outputs_do_what_the_older_names_do(
     client: LocalOpenAI, endpoint: str, new: dict[str, Any], old: dict[str, Any]
 ) -> None:

@@ -83,7 +83,9 @@ KINDS: dict[str, tuple[str, MakeCache, bool]] = {
 }
 
 
-QUICK = [name for name in KINDS if not name.startswith("mlx-vlm's")] + ["mlx-vlm's: recurrent and dense"]
+ALIKE = ("experts", "ring")  # the caches are those of "dense", and of "sliding window"
+QUICK = [name for name in KINDS if not name.startswith("mlx-vlm's") and name not in ALIKE]
+QUICK += ["mlx-vlm's: recurrent and dense"]
 """Those of both libraries are held by the same code; slots differ where models read them."""
 
 # Tiny as they are, the models need heads of 32 where keys are quantised in groups of 32.

@@ -21,7 +21,7 @@ from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 
-USUAL = ["afm7", "bitnet", "gemma2", "gemma3n", "llama", "olmo"]
+USUAL = ["bitnet", "gemma3n", "llama", "olmo"]
 """What the ordinary run tries."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 

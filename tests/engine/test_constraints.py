@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from localai_shim.types import Failure, GenerationRequest, RowError, SamplingPar
 from tests.conftest import Oracle
 from tests.engine.constraints import Only, Stepped
 from tests.engine.harness import GREEDY, Running, engine_for, generate, request
+from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
 FREE = [[5 + i, 6, 7 * i + 3] for i in range(8)]
@@ -289,8 +291,13 @@ def test_a_guide_with_fewer_tokens_than_the_model_leaves_the_rest_out(engine: En
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["mask", "accept", "nothing", "beyond"])
-@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.parametrize(
+    ("how", "after"),
+    only(
+        [("mask", 0), ("mask", 3), ("accept", 3), ("nothing", 3), ("beyond", 0)],
+        itertools.product(["mask", "accept", "nothing", "beyond"], [0, 3]),
+    ),
+)
 def test_a_guide_that_fails_ends_its_own_row_only(engine: Engine[TextModel], how: str, after: int) -> None:
     free = [request(p, seeded(i) if i % 2 else GREEDY, max_tokens=30) for i, p in enumerate(FREE)]
     undisturbed = generate(engine, *free, request([9, 9], constraint=Only(some_tokens(2))))

@@ -322,7 +322,7 @@ def test_having_the_plugin_costs_a_suite_next_to_nothing() -> None:
     print((time.process_time() - between) / (between - began))
     """
     env = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYTHONDONTWRITEBYTECODE": ""}
-    assert min(float(python(code, **env)) for _ in range(3)) < 1 / 30
+    assert any(float(python(code, **env)) < 1 / 30 for _ in range(3))
 
 
 def python(code: str, **env: str) -> str:
