@@ -300,9 +300,9 @@ def _find(ids: list[int], core: list[int], start: int) -> int | None:
 
 
 def _picture(media: Media) -> Image:
-    from PIL import Image
+    from .shown import Shown
 
-    picture = Image.fromarray(media.data)
+    picture = Shown(media.data)
     if media.detail == "low":
         picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
     return picture
