@@ -80,6 +80,9 @@ def _attending(upstream: Attention) -> Attention:
 scaled_dot_product_attention = _attending(lambda *given: _attention(*given))
 
 
+setattr(scaled_dot_product_attention, "upstream", _attention)  # noqa: B010  # `cuda_attention` looks for that
+
+
 def swiglu(gate: mx.array, x: mx.array) -> mx.array:
     """As upstream's function of this name: silu(gate) * x."""
     if gate.dtype != mx.float32 or gate.size < FEWEST_GATES:

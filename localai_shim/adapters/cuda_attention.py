@@ -103,6 +103,7 @@ def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
     for name in {type(module).__module__ for module in model.modules()}:
         module: Any = sys.modules[name]
         found = getattr(module, "scaled_dot_product_attention", None)
+        found = getattr(found, "upstream", found)  # in the place of which `cpu_forms` has put its own
         if found is _upstream or found is vision:
             module.scaled_dot_product_attention = attend if found is _upstream else _attending(vision)
             changed += 1

@@ -30,6 +30,8 @@ from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from tests.tiny import make_model
 
+CALLED = (base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention)
+"""What a module of mlx-lm's calls, before and after a model of its was loaded here."""
 ROUNDING = 1e-3 if backend.on_cuda() else 1e-5
 """MLX multiplies float32 in TF32 on CUDA, with 10 bits of mantissa."""
 only_on_cuda = pytest.mark.skipif(not backend.on_cuda(), reason="a kernel for CUDA")
@@ -176,14 +178,12 @@ def test_mlx_lm_calls_attention_by_a_name_of_the_model_s_module(tmp_path: Path) 
     """So that it can be replaced there; and with these arguments."""
     import mlx_lm.models.qwen3 as module
 
+    assert module.scaled_dot_product_attention in CALLED
     mine, theirs = (list(inspect.signature(f).parameters) for f in (attend, base.scaled_dot_product_attention))
     assert mine == theirs
     make_model(tmp_path, "qwen3")
     model, _ = mlx_lm.load(str(tmp_path))
     before = {name: getattr(mod, "scaled_dot_product_attention", None) for name, mod in modules_of(model).items()}
-    known = base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention
-    assert module.scaled_dot_product_attention in known
-    module.scaled_dot_product_attention = base.scaled_dot_product_attention
     try:
         assert cuda_attention.use_attention(model, enabled=False) == 0
         assert cuda_attention.use_attention(model, enabled=True) == 1
@@ -209,8 +209,7 @@ def test_causal_is_aligned_with_the_last_key() -> None:
 def test_model_modules_take_their_attention_from_base() -> None:
     for name in ("llama", "qwen3_moe", "gemma3_text", "gpt_oss", "qwen3_next"):
         module = importlib.import_module(f"mlx_lm.models.{name}")
-        known = base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention
-        assert module.scaled_dot_product_attention in known, name
+        assert module.scaled_dot_product_attention in CALLED, name
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------
