@@ -165,7 +165,7 @@ def _beside(bench: Bench, folder: Path, texts: Sequence[str]) -> Figure:
     own = folder == bench.folder
     shares, embedded = [], []
     with closing_client(bench.folder, folder) as client:
-        for _ in range(bench.repeats):
+        for _ in range(1 if bench.quick else bench.repeats):
             found, rates = asyncio.run(_watch(client, bench, "0" if own else "1", texts))
             shares += found
             embedded += rates

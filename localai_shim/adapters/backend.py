@@ -91,6 +91,13 @@ def on_cuda() -> bool:
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
 
 
+def has_gpu() -> bool:
+    """Whether MLX computes on a GPU."""
+    import mlx.core as mx
+
+    return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
+
+
 def total_memory() -> int:
     """Bytes of the machine's memory."""
     try:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
+from .backend import has_gpu
 from .files import read_json
 from .gelu import use_exact_gelu
 from .pooling import Encoder, Head, Reading
 from .sentence import TOKEN_VECTORS, SentenceFiles, read_sentence_files
-from .text import TextTokenizer, fingerprint, has_gpu
+from .text import TextTokenizer, fingerprint
 
 if TYPE_CHECKING:
     import mlx.core as mx

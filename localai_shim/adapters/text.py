@@ -18,7 +18,7 @@ from ..options import LoadOptions, check_names
 from ..types import VERSION, Json, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
-from .backend import free_memory, is_out_of_memory, total_memory
+from .backend import free_memory, has_gpu, is_out_of_memory, total_memory
 from .contents import Quantised, RowCache, is_trimmable
 from .files import context_length, read_json
 from .hub import fetch
@@ -377,13 +377,6 @@ def _widen(model: nn.Module) -> None:
         return
     model.set_dtype(mx.float32)
     mx.eval(model.parameters())
-
-
-def has_gpu() -> bool:
-    """Whether MLX computes on a GPU."""
-    import mlx.core as mx
-
-    return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
 
 
 def _quantised(options: LoadOptions) -> Quantised | None:

@@ -147,6 +147,24 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) 
     assert shapes == {(1, 32), (4, 32), (8, 64), (32, 64), (40, 64), (80, 64)}
 
 
+def test_pieces_are_filled_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [3 + 11 * i % 53 for i in range(100)]
+    [plain] = encode(load(tiny("qwen3")), [ids])
+    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
+    model, shapes = load(tiny("qwen3")), list[tuple[int, ...]]()
+    inner = type(model._model.model)
+    run = inner.__call__
+    monkeypatch.setattr(
+        inner, "__call__", lambda self, x, *more, **named: shapes.append(x.shape) or run(self, x, *more, **named)
+    )
+    reading = model.begin(ids)
+    shapes.clear()
+    for size in (40, 33, 20, 7):
+        reading.run(size)
+    assert [length for _, length in shapes] == [64, 64, 32, 32]
+    assert np.abs(np.array(reading.result())[0] - plain).max() < 1e-5
+
+
 def test_rows_are_filled_up_by_a_quarter_at_most() -> None:
     rows = [filled_rows(n) for n in range(1, 2049)]
     assert len({*rows}) == 6 + 4 * 6
