@@ -28,7 +28,8 @@ def test_the_wheel_carries_the_package_and_nothing_else(tmp_path: Path) -> None:
         carried = {path for path in wheel.namelist() if not path.endswith("/")}
     version = localai_shim.__version__
     assert {PurePosixPath(path).parts[0] for path in carried} == {"localai_shim", f"localai_shim-{version}.dist-info"}
-    modules = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py")}
+    sources = [path for ending in ("py", "cuh") for path in PACKAGE.rglob(f"*.{ending}")]
+    modules = {path.relative_to(ROOT).as_posix() for path in sources}
     checkpoint = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "builtin" / "checkpoint").iterdir()}
     assert "localai_shim/builtin/checkpoint/model.safetensors" in checkpoint
     ours = {path for path in carried if path.startswith("localai_shim/")}

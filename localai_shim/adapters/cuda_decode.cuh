@@ -3,13 +3,13 @@
 
 namespace localai_shim {
 
-// Block (split, group of query heads, row). A key's dimensions lie across LANES lanes, 16 bytes each, so that a warp has
-// TOK keys at once, U times. Scores are powers of two.
+// Block (split, group of query heads, row). A key's dimensions lie across LANES lanes, 16 bytes each, so that a warp
+// has TOK keys at once, U times. Scores are powers of two.
 template <typename T, int D, int G, int WARPS, int U, bool SEVERAL, typename M, typename Shape, typename Strides>
 void attend_split(
-    const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape, const Strides& k_strides,
-    const T* v, const Strides& v_strides, const M* mask, const Strides& mask_strides, float scale, float* sums,
-    float* stats) {
+    const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape,
+    const Strides& k_strides, const T* v, const Strides& v_strides, const M* mask, const Strides& mask_strides,
+    float scale, float* sums, float* stats) {
   constexpr int VEC = 16 / sizeof(T);
   constexpr int USED = D / VEC;
   constexpr int LANES = USED <= 8 ? 8 : USED <= 16 ? 16 : 32;
