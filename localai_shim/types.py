@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -273,7 +273,7 @@ class Recipient(Protocol):
 RecipientT = TypeVar("RecipientT", bound=Recipient)
 
 
-def deliver_events(events: Iterable[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
+def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
     """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
 
     Args:
@@ -283,23 +283,23 @@ def deliver_events(events: Iterable[tuple[RecipientT, Event]], in_flight: Collec
     Returns:
         The rows whose consumer is gone, those that go on and those that do not.
     """
-    wakers: dict[Waker, list[RecipientT]] = {}
+    wakers: dict[Waker, None] = {}
     lost: set[RecipientT] = set()
     for row, event in events:
+        sink = row.sink
         try:
-            row.sink.put(row.index, event)
+            sink.put(row.index, event)
         except Exception:
             log.exception("a consumer's sink failed; its request ends")
             lost.add(row)
             continue
-        if row.sink.waker is not None:
-            wakers.setdefault(row.sink.waker, []).append(row)
-    for waker, rows in wakers.items():
+        if sink.waker is not None:
+            wakers[sink.waker] = None
+    for waker in wakers:
         try:
             waker.wake()
         except RuntimeError:  # the event loop has ended, and nobody will ever read these
-            lost.update(row for row in in_flight if row.sink.waker is waker)
-            lost.update(rows)
+            lost.update(row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker)
     return lost
 
 

@@ -48,6 +48,7 @@ class TextTokenizer:
     Attributes:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         cuts_anywhere: rows' caches can be cut to any shorter length.
+        is_quick: tokenising is the tokenizers library's.
     """
 
     media_kinds: frozenset[MediaKind] = frozenset()
@@ -55,11 +56,7 @@ class TextTokenizer:
     def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool) -> None:
         self.tokenizer = tokenizer
         self.cuts_anywhere = cuts_anywhere
-
-    @property
-    def is_quick(self) -> bool:
-        """Tokenising is the tokenizers library's."""
-        return is_plain_fast(self.tokenizer._tokenizer)
+        self.is_quick = is_plain_fast(tokenizer._tokenizer)
 
     def process(self, media: Media) -> ProcessedMedia:
         raise ValueError("this model reads text only")

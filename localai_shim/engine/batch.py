@@ -30,6 +30,7 @@ from .verify import MAX_STEP_TOKENS
 
 Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
+_NO_DETAILS: tuple[float | None, Sequence[tuple[int, float]]] = (None, ())
 
 
 @dataclass(slots=True)
@@ -328,7 +329,7 @@ class Batch:
                 self._emit(row, Failure(error))
                 failed.append(row)
                 continue
-            logprob, top = details.get(i, (None, ()))
+            logprob, top = details.get(i, _NO_DETAILS) if details else _NO_DETAILS
             self._emit(row, Token(token_id, logprob, top, reason, is_eos))
             if reason is not None:
                 ended.append(row)

@@ -29,7 +29,6 @@ from ..types import (
     RowError,
     Sink,
     Ticket,
-    Token,
     TooManyRowsError,
     deliver_events,
     release_frames,
@@ -397,10 +396,11 @@ class Loop(Generic[ModelT]):
         for row, event in out:
             if isinstance(event, Failure):
                 self._forget(row)
-            elif event.finish_reason is not None:
+                continue
+            self._meter.generated_tokens += type(row) is Row
+            if event.finish_reason is not None:
                 row.request.timings.finish_reason = event.finish_reason
                 self._forget(row)
-            self._meter.generated_tokens += isinstance(event, Token) and isinstance(row, Row)
         lost = deliver_events(out, self._tickets)
         if lost:
             self._drop(lost)

@@ -49,10 +49,8 @@ class LoopWaker:
         self._loop = weakref.ref(loop)
         self._method = method
         self._dirty: deque[AsyncSink] = deque()
-
-    def note(self, sink: AsyncSink) -> None:
+        self.note: Callable[[AsyncSink], None] = self._dirty.append
         """Note, on the engine thread, that a sink has events."""
-        self._dirty.append(sink)
 
     def wake(self) -> None:
         """Have the loop notify the sinks that have events. Raises RuntimeError when it has ended."""
@@ -76,12 +74,13 @@ class AsyncSink:
         self.pop: Callable[[], tuple[int, Event]] = self.ready.popleft
         """The next event, when `ready`."""
         self._noted = False
+        self._note, self._keep = waker.note, self.ready.append
 
     def put(self, index: int, event: Event) -> None:
-        self.ready.append((index, event))
+        self._keep((index, event))
         if not self._noted:
             self._noted = True
-            self.waker.note(self)
+            self._note(self)
 
     def notify(self) -> None:
         """Wake the reader. Runs on the event loop."""

@@ -53,6 +53,7 @@ class AnswerParser:
         self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are not text
         self._checks = True
         self._tokens = _ContentTokens() if with_tokens else None
+        self._plain, self._hidden = not (stop or with_tokens), rules.hidden
         self._cut = False
         self._has_text = False
         self._invalid: list[str] = []
@@ -67,15 +68,29 @@ class AnswerParser:
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
+        detokenizer = self._detokenizer
+        if self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden:
+            detokenizer.add_token(token.id)
+            text = detokenizer.last_segment
+            kind = self._splitter.prose(text)
+            if kind == "content":
+                self._has_text = True
+                return Delta(text)
+            if kind == "reasoning":
+                self.reasoning_tokens += 1
+                return Delta(reasoning=text)
+            return self._feed(token, text, hides=False)
+        hides, text = self._rules.hides(token, self._splitter.state), ""
+        if not hides:
+            detokenizer.add_token(token.id)
+            text = detokenizer.last_segment
+        return self._feed(token, text, hides=hides)
+
+    def _feed(self, token: Token, text: str, *, hides: bool) -> Delta:
         finished = token.finish_reason is not None
         thinking = self._splitter.state == REASONING
         self._checks = self._unchecked <= 0
-        hides = self._rules.hides(token, self._splitter.state)
         self._unchecked -= not (hides and token.is_eos)
-        text = ""
-        if not hides:
-            self._detokenizer.add_token(token.id)
-            text = self._detokenizer.last_segment
         if finished:
             self._detokenizer.finalize()
             text += self._detokenizer.last_segment

@@ -137,6 +137,13 @@ class ChannelSplitter:
             return [self._piece(_KINDS[self.state], text)]
         return list(self._trimmed(self._split(text)))
 
+    def prose(self, text: str) -> Kind | None:
+        """Take a text that is one piece at first sight, as nearly all are: of what kind. None: it is to be fed."""
+        if not self._is_prose(text):
+            return None
+        self._at += len(text)
+        return _KINDS[self.state]
+
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """What was held back, when no more text comes. `cut`: the answer was ended before the model ended it."""
         out = list(self._trimmed(self._end(cut)))
