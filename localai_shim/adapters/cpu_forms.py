@@ -74,13 +74,11 @@ def _attending(upstream: Attention) -> Attention:
             mask = _causal(tokens, columns) if tokens > 1 else None
         return _attend(queries, keys, values, scale, mask)
 
+    vars(attend)["upstream"] = upstream  # `cuda_attention` looks for it
     return attend
 
 
-scaled_dot_product_attention = _attending(lambda *given: _attention(*given))
-
-
-setattr(scaled_dot_product_attention, "upstream", _attention)  # noqa: B010  # `cuda_attention` looks for that
+scaled_dot_product_attention = _attending(_attention)
 
 
 def swiglu(gate: mx.array, x: mx.array) -> mx.array:
