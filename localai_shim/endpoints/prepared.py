@@ -36,6 +36,7 @@ class BackgroundRun(Protocol):
 
     def leave(self, sink: Follower) -> None: ...
 
+
 AnyAssembler = Assembler[BaseModel]
 
 
