@@ -15,7 +15,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI
-from localai_shim.adapters import backend, text
+from localai_shim.adapters import backend, upstream_import
 from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
@@ -109,7 +109,7 @@ def test_a_process_may_open_no_fewer_files_than_before(
     told: list[tuple[int, tuple[int, int]]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: found)
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: told.append((which, limits)))
-    with text._keeping_file_limits():
+    with upstream_import.keeping_file_limits():
         resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 4096))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     files = [] if expected is None else [(resource.RLIMIT_NOFILE, expected)]

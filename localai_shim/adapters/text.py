@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import resource
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.metadata import version as read_version
 from pathlib import Path
@@ -28,6 +26,7 @@ from .hub import fetch
 from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
+from .upstream_import import keeping_file_limits, without_advice
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 version = cache(read_version)  # parses a file of metadata
 
-_MLX_LM_FILES = (2048, 4096)
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 
 
@@ -328,7 +326,7 @@ def load_as(
     from mlx.utils import tree_flatten
 
     check_names(options)
-    with LOADING, _without_advice(), _keeping_file_limits():
+    with LOADING, without_advice(), keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
 
     from .cpu_forms import use_cpu_forms
@@ -365,43 +363,6 @@ def load_as(
         raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
     loaded.warm_up()
     return loaded
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Keep transformers from advising, at its import, to install PyTorch, which nothing here uses."""
-    name = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-@contextlib.contextmanager
-def _keeping_file_limits() -> Iterator[None]:
-    """Let mlx-lm, at its import, raise the number of files that the process may open, and not lower it.
-
-    It sets 2,048, and 4,096 as the hard limit, which only root could raise again and which fails where that is lower.
-    """
-    set_limit = resource.setrlimit
-
-    def raise_limit(which: int, limits: tuple[int, int]) -> None:
-        soft, hard = resource.getrlimit(which)
-        if which != resource.RLIMIT_NOFILE or limits != _MLX_LM_FILES:
-            set_limit(which, limits)
-        elif soft not in (resource.RLIM_INFINITY, hard) and soft < limits[0]:
-            set_limit(which, (limits[0] if hard == resource.RLIM_INFINITY else min(limits[0], hard), hard))
-
-    resource.setrlimit = raise_limit
-    try:
-        yield
-    finally:
-        resource.setrlimit = set_limit
 
 
 def _widen(model: nn.Module) -> None:

@@ -1,0 +1,47 @@
+"""Keeps imports of mlx-lm and transformers from changing the process in ways that nobody asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+
+_MLX_LM_FILES = (2048, 4096)
+
+
+@contextlib.contextmanager
+def without_advice() -> Iterator[None]:
+    """Keep transformers from advising, at its import, to install PyTorch, which nothing here uses."""
+    name = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def keeping_file_limits() -> Iterator[None]:
+    """Let mlx-lm, at its import, raise the number of files that the process may open, and not lower it.
+
+    It sets 2,048, and 4,096 as the hard limit, which only root could raise again and which fails where that is lower.
+    """
+    set_limit = resource.setrlimit
+
+    def raise_limit(which: int, limits: tuple[int, int]) -> None:
+        soft, hard = resource.getrlimit(which)
+        if which != resource.RLIMIT_NOFILE or limits != _MLX_LM_FILES:
+            set_limit(which, limits)
+        elif soft not in (resource.RLIM_INFINITY, hard) and soft < limits[0]:
+            set_limit(which, (limits[0] if hard == resource.RLIM_INFINITY else min(limits[0], hard), hard))
+
+    resource.setrlimit = raise_limit
+    try:
+        yield
+    finally:
+        resource.setrlimit = set_limit
