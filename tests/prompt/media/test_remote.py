@@ -225,7 +225,7 @@ def test_a_name_that_resolves_to_something_else_later_changes_nothing(
         ("http://public.test:99999/", "ort"),
         ("http://[::1/", "nvalid"),
         ("http://public.test/nothing", "status 404"),
-        ("http://public.test/packed", "compresses"),
+        ("http://public.test/packed", "compressed"),
         ("http://public.test/short", "before the end"),
         ("http://public.test/long", "more than 1 MiB"),
         ("http://public.test/endless", "more than 1 MiB"),
