@@ -11,8 +11,7 @@ import resource
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from importlib.metadata import version as read_version
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,7 +22,7 @@ from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, is_out_of_memory, total_memory
 from .contents import Quantised, RowCache, is_trimmable
-from .files import context_length, read_json
+from .files import context_length, read_json, version
 from .hub import fetch
 from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
-version = cache(read_version)  # parses a file of metadata
 
 _MLX_LM_FILES = (2048, 4096)
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
