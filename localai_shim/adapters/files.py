@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "model_max_length",
 )
+version = cache(importlib.metadata.version)  # which parses a file
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
 
 

@@ -8,8 +8,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from importlib.metadata import version as read_version
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,7 +19,7 @@ from . import caches
 from .attention import batch_attention, takes_ends_for_positions
 from .backend import free_memory, has_gpu, is_out_of_memory, total_memory
 from .contents import Quantised, RowCache, is_trimmable
-from .files import context_length, read_json
+from .files import context_length, read_json, version
 from .hub import fetch
 from .importing import LOADING, keeping_file_limits, without_advice
 from .pooling import Reading, decoder_encoder
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
-version = cache(read_version)  # parses a file of metadata
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 
