@@ -88,6 +88,13 @@ class BareVision:
         times.append(time.perf_counter())
         return Run([StreamTimes(started, times, steps) for _ in rows])
 
+    def whole_rate(self, lengths: Sequence[int], side: int, new_tokens: int, seed: int) -> float:
+        """Tokens per second of rows of these lengths with a picture each, from the patches to the last token."""
+        towers = sum(self.tower_seconds(side, seed + i) for i in range(len(lengths)))
+        start = time.perf_counter()
+        self.decode(lengths, new_tokens)
+        return len(lengths) * new_tokens / (towers + time.perf_counter() - start)
+
     def _step(self, tokens: mx.array, cache: list[Any], starts: Any) -> mx.array:
         """Logits of the last tokens `[rows, 1, vocabulary]`; rows begin at these positions."""
         positions = mx.array((starts[:, None] + np.arange(tokens.shape[1])).astype(np.int32))
@@ -139,7 +146,7 @@ def _measure(folder: Path, size: VisionSize, new_tokens: int, repeats: int) -> S
         _mixed(section, client, bare, pictures, new_tokens, repeats)
         _arrivals(section, client, pictures, tower, repeats)
         _alone(section, client, pictures, new_tokens, repeats)
-        _against_server(section, client, folder, pictures, new_tokens, repeats)
+        _against_server(section, client, bare, folder, pictures, new_tokens, repeats)
     finally:
         asyncio.run(client.close())
     print_figures(section.figures)
@@ -248,17 +255,31 @@ def _arrivals(section: Section, client: AsyncLocalOpenAI, pictures: Pictures, to
 
 
 def _against_server(
-    section: Section, client: AsyncLocalOpenAI, folder: Path, pictures: Pictures, new_tokens: int, repeats: int
+    section: Section,
+    client: AsyncLocalOpenAI,
+    bare: BareVision,
+    folder: Path,
+    pictures: Pictures,
+    new_tokens: int,
+    repeats: int,
 ) -> None:
-    figure = Figure(f"vision: {SERVED} streams with pictures, whole run / mlx_vlm.server", [], SERVER_TARGET)
-    section.figures.append(figure)
+    """Whole runs. The bare model's says what any client can reach: no figure beside the server's is above it."""
+    name = f"vision: {SERVED} streams with pictures, whole run"
+    figure, limit = Figure(f"{name} / mlx_vlm.server", [], SERVER_TARGET), Figure(f"{name} / bare model", [], None)
+    section.figures += [figure, limit]
+    most: list[float] = []
     try:
         with servers.started("mlx_vlm", folder) as server:
             for number in range(repeats + 1):
                 ours = _play(client, pictures.take(SERVED), new_tokens)
                 theirs = server.run(pictures.take(SERVED), [GREEDY] * SERVED, new_tokens)
+                lengths = [stream.prompt_tokens for stream in ours.streams]
+                alone = bare.whole_rate(lengths, pictures.side, new_tokens, seed=10_000 * (number + 1))
                 if number:
                     figure.values.append(ours.whole_rate / theirs.whole_rate)
+                    limit.values.append(ours.whole_rate / alone)
+                    most.append(alone / theirs.whole_rate)
+        figure.note = f"the bare model alone would be at {median(most):.2f}"
     except (servers.ServerError, openai.OpenAIError, RuntimeError) as error:
         figure.target = None
         figure.note = f"not measured: {error}"

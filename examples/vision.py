@@ -2,7 +2,8 @@
 
     python examples/vision.py mlx-community/Qwen2.5-VL-3B-Instruct-4bit
 
-The argument is a hub id or the folder of any checkpoint that mlx-vlm loads.
+The argument is a hub id or the folder of any checkpoint that mlx-vlm loads. None comes with the package: its tests run
+this on a tiny model of random weights, which answers with noise.
 """
 
 import sys

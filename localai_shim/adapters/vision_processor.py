@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import itertools
 import re
 import secrets
@@ -105,6 +106,7 @@ class MediaProcessor:
             return dict(self._processor(videos=[frames], text=[text], **rate))
         extractor = self._processor.feature_extractor
         samples = _resampled(media.data, media.rate, extractor.sampling_rate)
+        _check_length(samples, extractor)
         return dict(self._processor(audio=[samples], text=[text]))
 
     @contextlib.contextmanager
@@ -314,6 +316,18 @@ def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> 
         return samples.astype(np.float32)
     n = max(1, round(len(samples) * wanted / rate))
     return np.asarray(np.fft.irfft(np.fft.rfft(samples), n) * (n / len(samples)), np.float32)
+
+
+def _check_length(samples: npt.NDArray[np.float32], extractor: Any) -> None:
+    """Refuse what the extractor would cut off without a word.
+
+    Raises:
+        ValueError: it is longer than what the model hears.
+    """
+    most = inspect.signature(type(extractor).__call__).parameters.get("max_length")
+    if most is not None and isinstance(most.default, int) and len(samples) > most.default:
+        seconds = [n / extractor.sampling_rate for n in (len(samples), most.default)]
+        raise ValueError(f"it has {seconds[0]:.1f} seconds, and the model hears {seconds[1]:g} at most; cut it")
 
 
 def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:

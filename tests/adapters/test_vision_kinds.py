@@ -91,6 +91,16 @@ def test_an_empty_sound_is_refused() -> None:
         load("gemma4").text.process(Media("audio", np.zeros(0, np.float32), "x", rate=16_000.0))
 
 
+def test_a_sound_that_is_longer_than_the_model_hears_is_refused() -> None:
+    """Its extractor would leave the end out without a word."""
+    text = load("gemma4").text
+    with pytest.raises(ValueError, match=r"it has 30\.5 seconds, and the model hears 30 at most; cut it"):
+        text.process(sound(30.5))
+    with pytest.raises(ValueError, match="it has 31"):
+        text.process(sound(31, rate=1000.0))
+    assert text.process(sound(30, rate=1000.0)).tokens
+
+
 def test_features_are_evaluated() -> None:
     model = load("gemma4")
     features = model.embed(model.text.process(sound(0.3)))

@@ -97,12 +97,7 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: 
             param=f"{path}.type",
             code="unsupported_value",
         )
-    if part.get("file_id") is not None:
-        raise BadRequest(
-            f"Unsupported parameter: '{path}.file_id'. There are no uploaded files here: send the {kind} itself.",
-            param=f"{path}.file_id",
-            code="unsupported_parameter",
-        )
+    _refuse_files(part, path, kind)
     field = next((field for field in fields if part.get(field) is not None), None)
     if field is None:
         raise BadRequest.missing(f"{path}.{fields[0]}")
@@ -118,10 +113,20 @@ def _content(
     value = part[field]
     if not isinstance(value, Mapping):
         return value, path, (part, path.removesuffix(f".{field}"))
+    _refuse_files(value, path, kind)
     inner = next((name for name in _INNER[kind] if value.get(name) is not None), None)
     if inner is None:
         raise BadRequest.missing(f"{path}.{_INNER[kind][0]}")
     return value[inner], f"{path}.{inner}", (value, path)
+
+
+def _refuse_files(holder: Mapping[str, object], path: str, kind: MediaKind) -> None:
+    if holder.get("file_id") is not None:
+        raise BadRequest(
+            f"Unsupported parameter: '{path}.file_id'. There are no uploaded files here: send the {kind} itself.",
+            param=f"{path}.file_id",
+            code="unsupported_parameter",
+        )
 
 
 def _opened(

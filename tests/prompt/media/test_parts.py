@@ -80,6 +80,7 @@ def test_a_path_that_the_program_hands_in_needs_no_rule(tmp_path: Path) -> None:
         ({"type": "image_url", "image_url": {"url": URL, "detail": 3}}, "image_url.detail", "expected a string"),
         ({"type": "input_image", "image_url": URL, "detail": "huge"}, "detail", "'original'"),
         ({"type": "input_image", "detail": "auto", "file_id": "file-1"}, "file_id", "no uploaded files"),
+        ({"type": "image_url", "image_url": {"file_id": "file-1"}}, "image_url.file_id", "no uploaded files"),
         ({"type": "input_audio", "input_audio": {"format": "wav"}}, "input_audio.data", "Missing"),
         ({"type": "input_audio", "input_audio": {"data": RED}}, "input_audio.data", "expected a string"),
         ({"type": "video", "video": []}, "video", "empty array"),
