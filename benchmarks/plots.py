@@ -105,12 +105,11 @@ def draw_all(path: Path, folder: Path) -> list[Path]:
     """Draw what one file has measured; returns the pictures, which say which data they show."""
     data = path.read_bytes()
     content = json.loads(data)
-    caption = ", ".join(filter(None, (content["machine"], content["date"], content["note"])))
     drawn = []
-    for name, charts in PLOTS.items():
-        if content.get(name):
-            drawn.append(folder / f"{path.stem}-{name}.png")
-            draw_charts(charts(content[name]), str(drawn[-1]), caption, digest(data))
+    for name, part in content.items():
+        caption = ", ".join(filter(None, (part["about"][each] for each in ("machine", "date", "note"))))
+        drawn.append(folder / f"{path.stem}-{name}.png")
+        draw_charts(PLOTS[name](part["measured"]), str(drawn[-1]), caption, digest(data))
     return drawn
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import platform
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +30,10 @@ METHODS = (
     throughput.CLIENT_SAMPLED,
     throughput.BATCHER_SAMPLED,
 )
-TURN_LENGTHS = (500, 2_000, 4_000)  # tokens before the turn
-AGENTS, SHARED = 8, 2_000
-ROWS, ROW_LENGTH = 8, 1_000  # of the trial of `kv_bits`
-LONG = 4_000
+TURN_LENGTHS = (250, 1_000, 3_000)  # tokens before the turn
+AGENTS, SHARED = 8, 1_000
+ROWS, ROW_LENGTH = 8, 500  # of the trial of `kv_bits`
+LONG = 2_000
 STALLS = (0.01, 0.05, 0.2)  # seconds
 DRAFT_STREAMS = (1, 8)
 DRAFTS = tuple(name for name in speculation.TARGETS if not name.startswith("oracle"))
@@ -41,7 +43,7 @@ def machine() -> str:
     """What was measured on, in a few words."""
     if mx.default_device() == mx.Device(mx.gpu):
         return str(mx.device_info().get("device_name", "a GPU"))
-    return f"{cores()}-core CPU"
+    return f"{cores()}-core {platform.system()} CPU"
 
 
 def measure(bench: Bench, chosen: Sequence[str], note: str, path: Path, facts: dict[str, str]) -> None:
@@ -52,10 +54,12 @@ def measure(bench: Bench, chosen: Sequence[str], note: str, path: Path, facts: d
         facts: what it was measured with.
     """
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    found |= {"machine": machine(), "date": datetime.date.today().isoformat(), "note": note, "facts": facts}
+    about = {"machine": machine(), "date": datetime.date.today().isoformat(), "note": note, **facts}
     for name in chosen:
         print(f"== {name}", flush=True)
-        found[name] = PARTS[name](bench)
+        began = time.perf_counter()
+        found[name] = {"about": about, "measured": PARTS[name](bench)}
+        print(f"== {name} took {time.perf_counter() - began:.0f} s\n", flush=True)
         path.write_text(f"{json.dumps(found, indent=1)}\n")
 
 
@@ -81,17 +85,17 @@ def prefix_cache(bench: Bench) -> dict[str, Rates]:
     }
     turns: Rates = {name: {str(length): [] for length in TURN_LENGTHS} for name in clients}
     agents: Rates = {name: {str(AGENTS): []} for name in clients}
-    for number in range(bench.repeats + 1):
+    _warm_up(bench, *clients.values())
+    for number in range(bench.repeats):
         for length in TURN_LENGTHS:
             prompts = bench.prompts_of(length, seed=100 * number + 1)
             (prompt,), question = prompts.take(1), prompts.words(40)
             for name, client in clients.items():
-                turns[name][str(length)] += _rounded([asyncio.run(_turn(client, prompt.messages, question))])[:number]
+                turns[name][str(length)] += _rounded([asyncio.run(_turn(client, prompt.messages, question))])
         rules = bench.prompts_of(SHARED, seed=100 * number + 2)
         (prompt,), questions = rules.take(1), [rules.words(12) for _ in range(AGENTS)]
         for name, client in clients.items():
-            seconds = asyncio.run(_agents(client, prompt.text, questions))
-            agents[name][str(AGENTS)] += _rounded([seconds])[:number]
+            agents[name][str(AGENTS)] += _rounded([asyncio.run(_agents(client, prompt.text, questions))])
     for client in clients.values():
         asyncio.run(client.close())
     return {"turns": turns, "agents": agents}
@@ -117,10 +121,11 @@ def kv_bits(bench: Bench) -> dict[str, Any]:
     }
     rates: dict[str, list[float]] = {name: [] for name in clients}
     prompts = bench.prompts_of(ROW_LENGTH, seed=3)
-    for number in range(bench.repeats + 1):
+    _warm_up(bench, *clients.values())
+    for _ in range(bench.repeats):
         for name, client in clients.items():
             run = streams.run(client, "bench", prompts.take(ROWS), [GREEDY] * ROWS, bench.new_tokens)
-            rates[name] += _rounded([run.decode_rate or run.whole_rate])[:number]
+            rates[name] += _rounded([run.decode_rate or run.whole_rate])
     sizes = {name: client.stats().kv_bytes_per_token for name, client in clients.items()}
     for client in clients.values():
         asyncio.run(client.close())
@@ -134,11 +139,12 @@ def max_stalls(bench: Bench) -> dict[str, dict[str, list[float]]]:
     long = bench.prompts_of(LONG, seed=7)
     for value in STALLS:
         client = AsyncLocalOpenAI(model=bench.folder, keep_alive=0, max_stall=value)
-        for number in range(bench.repeats + 1):
+        _warm_up(bench, client)
+        for _ in range(bench.repeats):
             joining = [long.take(1)[0].messages]
             found = asyncio.run(stalls.gaps_beside(client, bench.prompts.take(stalls.STREAMS), joining))
-            gaps[str(value)] += _rounded(found.joining[:1])[:number]
-            firsts[str(value)] += _rounded([found.first_token])[:number]
+            gaps[str(value)] += _rounded(found.joining[:1])
+            firsts[str(value)] += _rounded([found.first_token])
         asyncio.run(client.close())
     return {"longest_gap_seconds": gaps, "first_token_seconds": firsts}
 
@@ -155,6 +161,12 @@ def drafts(bench: Bench) -> dict[str, Any]:
 def beside_servers(bench: Bench) -> dict[str, Any]:
     """Tokens per second of whole runs, in turns with each server."""
     return servers.measure(bench).raw
+
+
+def _warm_up(bench: Bench, *clients: AsyncLocalOpenAI) -> None:
+    """A model is loaded, and runs several rows for the first time, before anything is timed."""
+    for client in clients:
+        streams.run(client, "bench", bench.prompts.take(ROWS), [GREEDY] * ROWS, 8)
 
 
 PARTS: dict[str, Callable[[Bench], Any]] = {

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from localai_shim.builtin import CHECKPOINT
+from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
 from tests.telemetry import no_telemetry
@@ -111,6 +112,27 @@ def test_links_lead_somewhere(name: str) -> None:
         found = (ROOT / name).parent / path if path else ROOT / name
         assert found.exists(), target
         assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+UPSTREAM = {"generate.py", "server.py", "utils.py", "generate/", "server/"}
+"""Of mlx-lm and mlx-vlm, which the page on architecture reads."""
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    text = re.sub(r"^```.*?^```", "", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
+    known = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[!.]*/**/*.py")}
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert len(named) > 10
+    for each in named:
+        upstream = each in UPSTREAM or any(each.startswith(folder) for folder in UPSTREAM)
+        assert upstream or any(f"/{path}".endswith(f"/{each}") for path in known), each
+
+
+def test_the_pages_on_tuning_have_every_option_of_models_and_engines() -> None:
+    options = {*LoadOptions.__annotations__, *RunOptions.__annotations__, "keep_alive"}
+    text = PAGES["docs/performance.md"] + PAGES["docs/memory.md"]
+    assert options - set(re.findall(r"`(\w+)[`=]", text)) == {"adapter_path", "trust_remote_code"}  # which tune nothing
 
 
 def test_every_page_is_in_the_navigation() -> None:
