@@ -22,6 +22,7 @@ from localai_shim.adapters.cuda_quantised import (
     kernel_of,
 )
 from localai_shim.adapters.quantised import batch_quantised_layers
+from tests.samples import exhaustive
 
 only_on_cuda = pytest.mark.skipif(not on_cuda(), reason="a kernel for CUDA")
 INPUTS, OUTPUTS = 512, 96
@@ -187,8 +188,8 @@ def test_the_sources_are_there_and_short() -> None:
 
 @only_on_cuda
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("group_size", [32, 64, 128])
-@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize("group_size", [pytest.param(32, marks=exhaustive), 64, pytest.param(128, marks=exhaustive)])
+@pytest.mark.parametrize("dtype", [mx.bfloat16, pytest.param(mx.float16, marks=exhaustive)], ids=str)
 def test_a_product_is_as_exact_as_its_type(bits: int, group_size: int, dtype: Any) -> None:
     layer = quantised_layer(bits, group_size, dtype, outputs=1_024)
     batch_quantised_layers(layer)
@@ -202,7 +203,7 @@ def test_a_product_is_as_exact_as_its_type(bits: int, group_size: int, dtype: An
 
 @only_on_cuda
 def test_each_row_is_what_it_is_alone() -> None:
-    """A row's neighbours have no part in it."""
+    """Its neighbours have no part in it."""
     layer = quantised_layer(outputs=1_024)
     batch_quantised_layers(layer)
     x = mx.random.normal((40, INPUTS)).astype(mx.bfloat16)
