@@ -128,6 +128,7 @@ def test_a_model_whose_passes_are_filled_up_says_what_it_says_alone(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_model(tmp_path, kind)
+    load_text_model(str(tmp_path), LoadOptions())  # imports what would keep the `on_cuda` of this test
     monkeypatch.setattr(backend, "on_cuda", lambda: True)
     monkeypatch.setattr(cuda_attention, "LENGTHS", (32, 64))
     model = load_text_model(str(tmp_path), LoadOptions())
