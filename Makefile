@@ -39,6 +39,7 @@ WITHOUT_SDK := engine state builtin output grammar prompt adapters testing/test_
 	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
 	endpoints/answer/test_tool_neighbours.py \
 	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \
+	test_figures.py \
 	endpoints/responses/test_legal.py cli/test_bench.py cli/test_cli_doc.py cli/test_doctor.py cli/test_main.py
 
 test-openai2: $(VENV)-openai2/.dev
