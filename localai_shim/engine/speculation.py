@@ -25,6 +25,7 @@ DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighe
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
 BASE_STEPS, SEVERAL_STEPS = 15, 7  # that are kept
 MIN_STEPS = 4  # that have to be run before they count
+STALE_STEPS = 256  # with drafts, after which ordinary ones are measured again: the first ones may have been slow ones
 NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
@@ -104,6 +105,8 @@ class StepCosts:
         """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
         built ahead."""
         self._seen: set[tuple[int, int]] = set()
+        self._since: dict[int, int] = {}
+        """By rows: steps with drafts since an ordinary one was measured."""
         self._refused: dict[int, tuple[int, int]] = {}
         """By `_group`: refusals since the last that had a measurement dropped, and how many the next one takes."""
 
@@ -116,8 +119,12 @@ class StepCosts:
         if tokens == 1:
             base.append(seconds)
             if len(base) >= MIN_STEPS:
-                self._known[rows] = _good(base)
-        elif (rows, size) not in self._seen:
+                self._known[rows], self._since[rows] = _good(base), 0
+            return
+        self._since[rows] = self._since.get(rows, 0) + (size >= 0)
+        if self._since[rows] == STALE_STEPS:
+            base.clear()
+        if (rows, size) not in self._seen:
             self._seen.add((rows, size))
         elif usual := _good(base) if base else self.seconds(rows):
             measured = self._several.setdefault((_group(rows), size), deque(maxlen=SEVERAL_STEPS))
@@ -149,7 +156,7 @@ class StepCosts:
         A few steps make a measurement. What nobody has measured is taken to cost half as much more as its tokens are
         more.
         """
-        if self.seconds(rows) is None:
+        if self._is_stale(rows) or self.seconds(rows) is None:
             return None
         group, size = _group(rows), _size(tokens)
         known = {
@@ -164,6 +171,8 @@ class StepCosts:
 
     def refuse(self, rows: int) -> None:
         """Take note that drafts were not worth their cost: that is measured anew, soon at first and then ever later."""
+        if self._is_stale(rows):
+            return
         refused, most = self._refused.get(_group(rows), (0, FORGET_EVERY))
         if refused + 1 >= most:
             refused, most = -1, min(2 * most, MAX_FORGET_EVERY)
@@ -171,6 +180,9 @@ class StepCosts:
                 if group == _group(rows) and size >= 0 and measured:
                     measured.popleft()
         self._refused[_group(rows)] = refused + 1, most
+
+    def _is_stale(self, rows: int) -> bool:
+        return self._since.get(rows, 0) >= STALE_STEPS
 
 
 def _good(measured: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from localai_shim.engine.speculation import (
     FORGET_EVERY,
     IDLE_TOKENS,
     MIN_STEPS,
+    STALE_STEPS,
     SURE_IDLE_TOKENS,
     Speculation,
     StepCosts,
@@ -166,6 +167,24 @@ def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
         refused.append(speculation.drafts([one]) is None)
         one.advance(7, frozenset())
     assert FORGET_EVERY < len(refused) < 20 * FORGET_EVERY
+
+
+def test_ordinary_steps_are_measured_again_while_drafts_go_on() -> None:
+    """The first ones of an engine may have been slow: drafts would seem to pay for ever."""
+    speculation, rows = Speculation([Says(0.9, (7,) * 4)], costs=measured(1, {2: 1.0, 3: 1.0, 5: 1.0})), [row([5, 6])]
+    for _ in range(STALE_STEPS - 3):  # three have been measured already
+        assert speculation.drafts(rows)
+        speculation.costs.note(1, 5, 1.0)
+    for _ in range(MIN_STEPS):
+        assert speculation.drafts(rows) is None
+        speculation.costs.note(1, 0, 0.3)  # not built ahead: no measurement
+        assert speculation.drafts(rows) is None
+        speculation.costs.note(1, 1, 0.25)
+    for _ in range(2 * MIN_STEPS):
+        if speculation.drafts(rows):
+            speculation.costs.note(1, 5, 1.0)
+    assert speculation.drafts(rows) is None, "five tokens in four ordinary steps"
+    assert speculation.costs.relative(1, 5) == 4.0
 
 
 def test_drafts_end_where_the_row_does() -> None:
