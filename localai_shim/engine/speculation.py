@@ -121,9 +121,10 @@ class StepCosts:
             if len(base) >= MIN_STEPS:
                 self._known[rows], self._since[rows] = _good(base), 0
             return
-        self._since[rows] = self._since.get(rows, 0) + (size >= 0)
-        if self._since[rows] == STALE_STEPS:
-            base.clear()
+        if tokens:
+            self._since[rows] = self._since.get(rows, 0) + 1
+            if self._since[rows] == STALE_STEPS:
+                base.clear()
         if (rows, size) not in self._seen:
             self._seen.add((rows, size))
         elif usual := _good(base) if base else self.seconds(rows):

@@ -14,6 +14,7 @@ from localai_shim.engine.speculation import (
     FORGET_EVERY,
     IDLE_TOKENS,
     MIN_STEPS,
+    SEVERAL_STEPS,
     STALE_STEPS,
     SURE_IDLE_TOKENS,
     Speculation,
@@ -180,11 +181,12 @@ def test_ordinary_steps_are_measured_again_while_drafts_go_on() -> None:
         speculation.costs.note(1, 0, 0.3)  # not built ahead: no measurement
         assert speculation.drafts(rows) is None
         speculation.costs.note(1, 1, 0.25)
-    for _ in range(2 * MIN_STEPS):
-        if speculation.drafts(rows):
-            speculation.costs.note(1, 5, 1.0)
-    assert speculation.drafts(rows) is None, "five tokens in four ordinary steps"
+    for _ in range(SEVERAL_STEPS - 1):
+        assert speculation.drafts([row([5, 6])])
+        speculation.costs.note(1, 5, 1.0)
     assert speculation.costs.relative(1, 5) == 4.0
+    chosen = speculation.drafts([row([5, 6])])
+    assert chosen is None or len(chosen[0]) < 4, "five tokens in four ordinary steps"
 
 
 def test_drafts_end_where_the_row_does() -> None:
