@@ -6,8 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import overload
 
-import numpy as np
-
 FEWEST_TOKENS, MOST_TOKENS = 2, 4  # of the answer's end by which the place in the prediction is found again
 MAX_REPLACED_TOKENS = 4  # in a row that are taken to stand for as many of the prediction, until the place is found
 NEAR_TOKENS = 8  # behind an edit, and since it, within which one token tells the place: edits are mostly short
@@ -23,6 +21,8 @@ class Prediction(Sequence[int]):
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
+        import numpy as np  # scripts without a prediction do without
+
         self._tokens = tuple(tokens)
         self._ids = np.array(self._tokens, dtype=np.int64)
         pairs = (self._ids[:-1] << 32) | self._ids[1:]
@@ -61,7 +61,7 @@ class Prediction(Sequence[int]):
             if not len(longer):
                 break
             ends = longer
-        return int(ends[min(int(np.searchsorted(ends, start)), len(ends) - 1)])
+        return int(ends[min(int(ends.searchsorted(start)), len(ends) - 1)])
 
 
 class Follower:

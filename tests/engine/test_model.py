@@ -59,5 +59,5 @@ def test_rows_that_are_padded_get_the_logits_that_they_get_alone() -> None:
 def test_a_text_model_refuses_what_it_would_ignore(more: dict[str, Any]) -> None:
     model = load()
     for run in (model.forward, model.prefill):
-        with pytest.raises(ValueError, match="a model of text"):
+        with pytest.raises(ValueError, match="a text model"):
             run(StepInput(mx.array([[5]]), model.new_cache(), **more))

@@ -88,7 +88,7 @@ def test_a_real_model_reads_these_texts_with_its_own_tokenizer() -> None:
         made = client.embeddings.create(model="text-embedding-ada-002", input=[HELLO, BYE])
         assert made.data == client.embeddings.create(model="m", input=["Hello", "Bye"]).data
         assert made.data != client.embeddings.create(model="m", input=[HELLO, BYE]).data  # the model's own
-        with refused("input.1", "invalid_value", "no token ids of cl100k_base"):
+        with refused("input.1", "invalid_value", "not token ids of cl100k_base"):
             client.embeddings.create(model="text-embedding-ada-002", input=[HELLO, [5000]])
         with refused("input.1[0]", "invalid_type", "expected an integer"):
             client.embeddings.create(model="text-embedding-ada-002", input=[HELLO, [True]])
