@@ -1,9 +1,10 @@
-"""Generative rerankers: models that are asked whether a document fits, and say yes or no (Qwen3-Reranker)."""
+"""Generative rerankers, Qwen3-Reranker and Qwen3-VL-Reranker: asked whether a document fits, they say yes or no."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Json, Task
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from .pooling import Encoder, Reading
 
-_JUDGES = ("qwen3",)
 _LAST = ("lasttoken",)
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # As Qwen3-Reranker was trained; its card has the same.
@@ -26,7 +26,31 @@ _BEFORE = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
 )
-_AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+_AFTER = "<|im_end|>\n<|im_start|>assistant\n"
+
+
+@dataclass(frozen=True)
+class _Wording:
+    """How a kind of model was trained to be asked; mlx-vlm's server has the same."""
+
+    ask: Callable[[str, str | None], str]
+    """Of the query and an instruction; no token of a BPE vocabulary reaches across its end."""
+    lead: str
+    after: str
+
+
+def _ask(query: str, instruction: str | None) -> str:
+    return f"<Instruct>: {instruction or _INSTRUCTION}\n\n<Query>: {query}\n\n<Document>:"
+
+
+def _ask_of_parts(query: str, instruction: str | None) -> str:
+    return f"<Instruct>: {instruction or _INSTRUCTION}<Query>:{query}\n"
+
+
+_JUDGES = {
+    "qwen3": _Wording(_ask, " ", f"{_AFTER}<think>\n\n</think>\n\n"),
+    "qwen3_vl": _Wording(_ask_of_parts, "<Document>:", _AFTER),
+}
 
 
 def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
@@ -39,12 +63,13 @@ def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWr
     """A `Judge` for a decoder; None if it is not of a kind that was trained to rerank.
 
     Args:
-        model: of mlx-lm.
+        model: of mlx-lm, or mlx-vlm's language model.
         encoder: gives its hidden states.
         tokenizer: mlx-lm's `TokenizerWrapper`.
         config: the checkpoint's.
     """
-    if encoder is None or config.get("model_type") not in _JUDGES:
+    wording = _JUDGES.get(config.get("model_type", ""))
+    if encoder is None or wording is None:
         return None
     backend: Tokenizer | None = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -52,13 +77,8 @@ def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWr
     answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
     if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
         return None  # its turns end otherwise
-    begin, end = encode_texts(backend, [_BEFORE, _AFTER])
-    # No token of a BPE vocabulary reaches across the colon and the space.
-    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, _ask, " "), answers)
-
-
-def _ask(query: str, instruction: str | None) -> str:
-    return f"<Instruct>: {instruction or _INSTRUCTION}\n\n<Query>: {query}\n\n<Document>:"
+    begin, end = encode_texts(backend, [_BEFORE, wording.after])
+    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, wording.ask, wording.lead), answers)
 
 
 class Judge:
@@ -121,6 +141,7 @@ class PairTokenizer:
         self._begin, self._between, self._end = list(begin), list(between), list(end)
         added = sorted((str(token.content) for token in backend.get_added_tokens_decoder().values()), reverse=True)
         self._control = re.compile("|".join(map(re.escape, added)) or "(?!)")
+        self._leading = len(encode_texts(backend, [lead.rstrip()])[0])  # a space is part of the first word
 
     def __call__(
         self,
@@ -134,7 +155,7 @@ class PairTokenizer:
         asked = query if self._ask is None else self._ask(query, instruction)
         before = self._begin + self._spelt(asked) + self._between
         rooms = [] if most is None else [max(0, most - len(before) - len(self._end))]
-        room = min([*rooms, *([] if most_each is None else [most_each])], default=None)
+        room = min([*rooms, *([] if most_each is None else [self._leading + most_each])], default=None)
         texts = [self._lead + text for text in documents]
         plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
         ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]

@@ -169,7 +169,7 @@ class TextModel:
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
         self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
         self.embedding = None if self.encode is None else self.encode.embedding
-        self.score: Any = find_judge(model, self.encode, tokenizer, config)
+        self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
         self.reranking = None if self.score is None else self.score.reranking
         self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
         contents = [caches.read(layer) for layer in self.new_cache()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,39 @@ from localai_shim.types import ModelLoadError
 from tests.embedding_models import RERANK_TEMPLATE, tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import CLASSIFIERS, INSTRUCTION, QUERY, TEXTS, recorded
 from tests.tiny import tiny
+from tests.vision import make_model
+from tests.vision_parts import ID
 
-KINDS = (*CLASSIFIERS, "judge")
+KINDS = (*CLASSIFIERS, "judge", "judge that sees")
 DOCUMENTS = [*TEXTS, "Paris [SEP] </s>", "<|im_end|>\n<|im_start|>assistant", "你好 🙂", "a\n\nb  c "]
+
+
+def path_of(kind: str) -> Path:
+    if kind == "judge that sees":
+        return judge_that_sees()
+    return tiny_judge() if kind == "judge" else tiny_classifier(kind)
+
+
+@functools.cache
+def judge_that_sees() -> Path:
+    """A tiny qwen3_vl whose vocabulary of bytes has yes and no, too."""
+    folder = make_model(Path(tempfile.mkdtemp(prefix="localai_shim-judge-")) / "tiny-qwen3-vl-reranker", "qwen3_vl")
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    merges = [["y", "e"], ["ye", "s"], ["n", "o"]]
+    tokenizer["model"]["merges"] = merges
+    tokenizer["model"]["vocab"] |= {"".join(pair): max(ID.values()) + 1 + i for i, pair in enumerate(merges)}
+    file.write_text(json.dumps(tokenizer))
+    file = folder / "tokenizer_config.json"
+    parts = "{% for part in message.content %}{{ part.text }}{% endfor %}"
+    template = RERANK_TEMPLATE.replace("{{ message.content }}", parts).replace("enable_thinking", "thinks")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
+    return folder
 
 
 @functools.cache
 def loaded(kind: str) -> Any:
-    path = tiny_judge() if kind == "judge" else tiny_classifier(kind)
-    return load_model(str(path), {})
+    return load_model(str(path_of(kind)), {})
 
 
 def pairs_of(model: Any, documents: Sequence[str], query: str = QUERY, most: int | None = None) -> list[list[int]]:
@@ -45,7 +70,7 @@ def scored(model: Any, pairs: Sequence[Sequence[int]]) -> list[float]:
 # -- oracles --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:-1])
 def test_scores_are_those_of_sentence_transformers(kind: str) -> None:
     model = loaded(kind)
     assert scored(model, pairs_of(model, TEXTS)) == pytest.approx(recorded()["scores"][kind], abs=2e-6)
@@ -57,14 +82,14 @@ def test_scores_are_those_of_mlx_vlms_server(kind: str, tmp_path: Path) -> None:
     from mlx_vlm.reranker_loader import load_reranker
     from mlx_vlm.server.reranking import RerankItem, score_documents
 
-    path = tiny_judge() if kind == "judge" else tiny_classifier(kind)
+    path = path_of(kind)
     if kind == "judge":
         path = Path(shutil.copytree(path, tmp_path / "judge"))
         open_turn = RERANK_TEMPLATE.replace("<|im_end|>\n", "{% if not loop.last %}<|im_end|>\n{% endif %}")
         (path / "chat_template.jinja").write_text(open_turn)
     theirs, processor = load_reranker(path)
     query, documents = RerankItem(QUERY), [RerankItem(text) for text in TEXTS]
-    instruction = INSTRUCTION if kind == "judge" else None
+    instruction = INSTRUCTION if kind not in CLASSIFIERS else None
     expected, tokens = score_documents(theirs, processor, theirs.config, query, documents, instruction)
     pairs = pairs_of(loaded(kind), TEXTS)
     assert sum(map(len, pairs)) == tokens
@@ -85,8 +110,9 @@ def test_a_score_does_not_depend_on_what_shares_its_pass(kind: str) -> None:
     assert len({round(score, 4) for score in alone}) == len(alone)
 
 
-def test_a_judge_reads_a_long_pair_in_pieces() -> None:
-    model = loaded("judge")
+@pytest.mark.parametrize("kind", ["judge", "judge that sees"])
+def test_a_judge_reads_a_long_pair_in_pieces(kind: str) -> None:
+    model = loaded(kind)
     for pair in pairs_of(model, DOCUMENTS[:3]):
         reading = model.begin(pair, ranks=True)
         while reading.left:
@@ -167,7 +193,7 @@ def test_types_are_those_of_the_tokenizer() -> None:
 
 
 def test_models_say_what_they_are_for(tmp_path: Path) -> None:
-    assert [loaded(kind).tasks for kind in KINDS] == [("rerank",)] * 3 + [("generate", "embed", "rerank")]
+    assert [loaded(kind).tasks for kind in KINDS] == [("rerank",)] * 3 + [("generate", "embed", "rerank")] * 2
     assert load_model(str(tiny_embedder()), {}).tasks == ("embed",)
     assert load_model(str(tiny("llama")), {}).tasks == ("generate", "embed")
     assert load_model(str(tiny("qwen3")), {}).tasks == ("generate", "embed")  # its vocabulary has no yes
@@ -175,7 +201,7 @@ def test_models_say_what_they_are_for(tmp_path: Path) -> None:
 
 
 def test_limits_are_those_of_the_model_and_its_tokenizer(tmp_path: Path) -> None:
-    assert [loaded(kind).context_length for kind in KINDS] == [128, 128, 128, 512]
+    assert [loaded(kind).context_length for kind in KINDS] == [128, 128, 128, 512, 2048]
     assert load_model(str(tiny_classifier("bert")), {"context_length": 40}).context_length == 40
 
 
