@@ -205,7 +205,8 @@ def test_drafts_change_nothing_while_rows_join_leave_and_are_preempted(
                 leaving.read(2 + i)
                 leaving.cancel()
             assert [run.finish()[0] for run in going] == want
-        assert any(drafted)
+        ran = sum(counts.drafted for counts in engine.stats().drafts.values())
+        assert drafted and (ran > 0) is not engine.model.one_token, "these take a token at a time"
 
 
 @families
