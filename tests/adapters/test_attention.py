@@ -132,7 +132,7 @@ def positions(model: Any, layers: list[Any], rows: int, k: int) -> dict[str, Any
 def test_models_of_mlx_vlm_that_misread_a_batch_read_it_by_rows_then(
     name: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step, "MASKED_COLUMNS_CPU", 64)  # more than the rows have, as on GPUs
+    monkeypatch.setattr(step, "_masked_columns", lambda: 64)  # more than the rows have, as on GPUs
     model = vlm_architectures.make(name, **changes)
     alone = decode_in_slots(model, together=False)
     with contextlib.suppress(ValueError):  # or shapes do not fit, and it raises
