@@ -20,10 +20,10 @@ from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests
 from .grammar import TooComplexError
 from .lazy_request import make_request
-from .observe import observe
 from .routes import Generation, find
 from .runtime import Runtime, is_described
 from .state.errors import StoreError
+from .telemetry.observe import observe
 from .types import (
     EngineClosedError,
     EngineError,

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .endpoints.readings import Readings
-from .logs import follow_environment
 from .media import NO_SOURCES, MediaRules
 from .options import KEEP_ALIVE_SECONDS, LocalOptions, ModelPath, check_number, media_rules, model_options
 from .sources import Source, resolve_path
+from .telemetry.logs import follow_environment
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
 if TYPE_CHECKING:

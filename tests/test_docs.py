@@ -16,7 +16,7 @@ from localai_shim.builtin import CHECKPOINT
 from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
-from tests.telemetry import no_telemetry
+from tests.otel import no_telemetry
 from tests.vision import tiny_vision
 
 pytest_plugins = ["pytester"]

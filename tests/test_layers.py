@@ -33,11 +33,8 @@ MAY = {
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
-    "call": "endpoints endpoints.responses errors grammar lazy_request observe routes runtime sdk state types",
-    "observe": "endpoints request_log timings tracing types",
-    "tracing": "stats timings types",
-    "request_log": "timings types",
-    "timings": "stats types",
+    "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state telemetry types",
+    "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
     "content": "media",
@@ -49,8 +46,8 @@ MAY = {
         "state types"
     ),
     "runtime": (
-        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept logs media options output prompt "
-        "sources state types"
+        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
+        "sources state telemetry types"
     ),
     "sources": "builtin options types",
     "kept": "endpoints.batches endpoints.responses state",
@@ -82,7 +79,6 @@ MAY = {
     "options": "media types",
     "state": "types",
     "errors": "types",
-    "logs": "types",
     "types": "media stats vectors",
     "vectors": "",
     "stats": "",
@@ -94,7 +90,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
-    "tracing": "opentelemetry",
+    "telemetry": "opentelemetry",
     "lm_eval": "lm_eval openai tqdm",
     "lines": "openai",
     "transport": "httpx2 openai",

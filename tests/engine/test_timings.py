@@ -12,7 +12,7 @@ from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.prefill import PrefillJob
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
-from localai_shim.timings import measure
+from localai_shim.telemetry.timings import measure
 from localai_shim.types import GenerationRequest, Prompt, SamplingParams
 from tests.engine.counting import tokens
 from tests.engine.guessing import Oracle, speculate

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.telemetry import ReadableSpan, Telemetry
+from tests.otel import ReadableSpan, Telemetry
 
 Instrument = Callable[[Telemetry, Any], contextlib.AbstractContextManager[None]]
 """(where spans go, a client) -> the tool is on."""

@@ -7,7 +7,7 @@ from typing import Any
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import MESSAGES
 from tests.frameworks.instruments import Instrument, usage
-from tests.telemetry import Telemetry
+from tests.otel import Telemetry
 
 Ask = tuple[str, bool]
 """(API, whether the answer is streamed)."""

@@ -12,7 +12,7 @@ from tests.embedding_models import tiny_embedder
 from tests.frameworks import instruments
 from tests.frameworks.instruments import usage
 from tests.frameworks.spans import ASKS, check_tool, check_tool_async
-from tests.telemetry import global_telemetry
+from tests.otel import global_telemetry
 
 ALL, CHAT = {*ASKS}, {("chat", False), ("chat", True)}
 WHOLE_RESPONSES = ("responses", False)

@@ -11,7 +11,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.frameworks import instruments
 from tests.frameworks.spans import ASKS, ask, check_tool, check_tool_async
-from tests.telemetry import global_telemetry
+from tests.otel import global_telemetry
 
 
 @pytest.mark.anyio

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..types import EmbeddingRequest, EngineLike, GenerationRequest, log
 from . import request_log
 from .timings import Observer, Served, measure
-from .types import EmbeddingRequest, EngineLike, GenerationRequest, log
 
 if TYPE_CHECKING:
-    from .endpoints.prepared import AnyAssembler, Prepared
+    from ..endpoints.prepared import AnyAssembler, Prepared
 
 
 def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .stats import NO_DRAFTS, DraftCounts, RowTimings
-from .types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
+from ..stats import NO_DRAFTS, DraftCounts, RowTimings
+from ..types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from .types import log
+from ..types import log
 
 VARIABLE = "LOCALAI_SHIM_LOG"
 LEVELS = ("debug", "info", "warning", "error")

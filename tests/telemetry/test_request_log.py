@@ -11,12 +11,13 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, logs
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.telemetry import logs
 from localai_shim.testing import content_filter, cut, scripted, tool_call, truncated
 from localai_shim.types import log
 from tests.engine.harness import eventually
+from tests.otel import no_telemetry
 from tests.scripts import run
-from tests.telemetry import no_telemetry
 from tests.tiny import tiny
 
 SECRET = "opensesame"
@@ -206,7 +207,7 @@ def test_requests_at_once_have_a_line_each(client: LocalOpenAI, caplog: pytest.L
 def test_nobody_counts_tokens_where_nobody_wants_to_see_the_line(
     client: LocalOpenAI, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localai_shim.observe.Observation", None)
+    monkeypatch.setattr("localai_shim.telemetry.observe.Observation", None)
     caplog.set_level(logging.WARNING, "localai_shim")
     with no_telemetry():  # other tests' tools have set it up
         client.chat.completions.create(**ASK)

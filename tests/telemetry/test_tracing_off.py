@@ -9,8 +9,8 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from tests.conftest import MESSAGES
+from tests.otel import Telemetry, context, global_telemetry, no_telemetry
 from tests.scripts import run
-from tests.telemetry import Telemetry, context, global_telemetry, no_telemetry
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES, "max_tokens": 5, "temperature": 0}
 
@@ -24,7 +24,7 @@ def telemetry() -> Iterator[Telemetry]:
 def test_nothing_is_observed_where_nobody_has_set_up_an_sdk(
     client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localai_shim.observe.Observation", None)
+    monkeypatch.setattr("localai_shim.telemetry.observe.Observation", None)
     with no_telemetry():
         assert client.chat.completions.create(**ASK).choices
 

@@ -20,14 +20,14 @@ from localai_shim.testing import cut, reasoning, scripted, tool_call
 from tests.conftest import MESSAGES
 from tests.embedding_models import tiny_classifier, tiny_embedder
 from tests.engine.harness import eventually
-from tests.scripts import run
-from tests.telemetry import (
+from tests.otel import (
     ReadableSpan,
     SpanProcessor,
     Telemetry,
     global_telemetry,
     trace,
 )
+from tests.scripts import run
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {
@@ -469,7 +469,7 @@ def test_metrics_of_a_server(client: LocalOpenAI, telemetry: Telemetry) -> None:
 
 
 def test_the_page_names_what_there_is(client: LocalOpenAI, telemetry: Telemetry) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "tracing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text(encoding="utf-8")
     client.chat.completions.create(**ASK)
     found = telemetry.metrics()
     span, attributes = telemetry.one()

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from .stats import EngineStats
+from ..stats import EngineStats
+from ..types import VERSION, EngineError, EngineLike
 from .timings import Observer, Served
-from .types import VERSION, EngineError, EngineLike
 
 NAME = "localai_shim"
 PROVIDER = "mlx"

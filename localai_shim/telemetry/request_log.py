@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..types import log
 from .timings import Served
-from .types import log
 
 Fields = dict[str, str | int | float]
 """Of a line, by name: seconds, counts, words."""
