@@ -15,6 +15,7 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
+from localai_shim.adapters.checkpoint import Checkpoint
 from localai_shim.adapters.cuda_attention import use_attention
 from localai_shim.adapters.quantised import batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, TextModel
@@ -133,7 +134,7 @@ def _ours(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits
     ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
     batch_quantised_layers(ours)
     use_attention(ours)
-    return TextModel("bench", ours, tokenizer, config, folder, LoadOptions())
+    return TextModel(Checkpoint("bench", ours, tokenizer, config, folder, LoadOptions()))
 
 
 def _decode(section: Section, under: _Test, prompts: Prompts, new_tokens: int, repeats: int) -> None:

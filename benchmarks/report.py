@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 
 from localai_shim.adapters.backend import blas
 
-from .figures import Figure, print_table, spread
+from .figures import Figure, print_table, ratios, spread
 from .grammars import GRAMMAR_STREAMS, GrammarCost
 from .overhead import TINY, ChunkCost, Overhead
 from .profiler import StackSampler
@@ -174,7 +174,7 @@ def decode_figures(comparisons: Sequence[Comparison], vocabulary: int) -> list[F
 
 def print_values(costs: dict[str, ValuesCost]) -> None:
     print("New sampling values: every stream with a never-used setting of its own, whole runs, first use included")
-    rows = [[n, spread(c.shared), spread(c.new), spread(c.ratios)] for n, c in costs.items()]
+    rows = [[n, spread(shared), spread(new), spread(ratios(new, shared))] for n, (shared, new) in costs.items()]
     print_table(["", "one shared setting, s", "new settings, s", "ratio"], rows)
 
 

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from . import batch_generator
 from .throughput import Method, client_method
 from .workload import Prompts, Setting, settings, with_filters
 
-
-@dataclass(slots=True)
-class ValuesCost:
-    """Seconds of whole runs, first use of the values included."""
-
-    shared: list[float] = field(default_factory=list)
-    """All streams share one setting, which was used before."""
-    new: list[float] = field(default_factory=list)
-    """Each stream has a setting that nobody has used before."""
-
-    @property
-    def ratios(self) -> list[float]:
-        return [new / shared for new, shared in zip(self.new, self.shared, strict=True)]
+ValuesCost = tuple[list[float], list[float]]
+"""Seconds of whole runs, first use of the values included: where all streams share one setting, which was used before,
+and where each has a setting that nobody has used before.
+"""
 
 
 def client_cost(client: Any, prompts: Prompts, new_tokens: int, count: int, repeats: int) -> ValuesCost:
@@ -49,8 +40,8 @@ def _cost(method: Any, prompts: Prompts, new_tokens: int, count: int, repeats: i
     (one,) = with_filters(settings(1, random.Random(0)), random.Random(0))
     shared = [replace(one, seed=seed) for seed in range(count)]
     method(shared)(prompts.take(count), 8)
-    out = ValuesCost()
+    out: ValuesCost = ([], [])
     for _ in range(repeats):
-        out.shared.append(method(shared)(prompts.take(count), new_tokens).seconds)
-        out.new.append(method(with_filters(settings(count, fresh), fresh))(prompts.take(count), new_tokens).seconds)
+        out[0].append(method(shared)(prompts.take(count), new_tokens).seconds)
+        out[1].append(method(with_filters(settings(count, fresh), fresh))(prompts.take(count), new_tokens).seconds)
     return out

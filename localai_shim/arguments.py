@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from openai._provider import _Provider
     from openai.auth import WorkloadIdentity, X509WorkloadIdentity
 
-InitT = TypeVar("InitT", bound=Callable[..., None])
+ClientT = TypeVar("ClientT")
 
 
 class _SharedArguments(LocalOptions, total=False):
@@ -122,14 +122,16 @@ def _stock(base: type) -> frozenset[str]:
 # -- what people and tools read -------------------------------------------------------------------------------------
 
 
-def with_signature(arguments: type) -> Callable[[InitT], InitT]:
-    """Spell out a constructor's arguments beside the SDK's, for `help` and whoever inspects it.
+def described(base: str, arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
+    """Give a client its docstring, and spell out its own arguments, for `help` and whoever inspects it.
 
     Args:
-        arguments: the types of all that it takes.
+        base: the SDK's client.
+        arguments: the types of all that the constructor takes.
     """
 
-    def spell_out(init: InitT) -> InitT:
+    def describe(client: type[ClientT]) -> type[ClientT]:
+        init = vars(client)["__init__"]
         found = inspect.signature(init)
         self, model, more = found.parameters.values()
         own = {name: (option.default, TYPES[name]) for name, option in OWN.items()}
@@ -138,20 +140,16 @@ def with_signature(arguments: type) -> Callable[[InitT], InitT]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for name, (default, annotation) in own.items()
         ]
-        init.__dict__["__signature__"] = found.replace(parameters=[self, model, *spelt, more])
-        return init
+        init.__signature__ = found.replace(parameters=[self, model, *spelt, more])
+        client.__doc__ = _DOC.format(base=base, own=_described(), example=_EXAMPLES[base])
+        return client
 
-    return spell_out
+    return describe
 
 
 def own_rows() -> str:
     """The rows of docs/parameters.md for the clients' own arguments."""
     return "".join(f"| `{name}` | honoured | {option.doc} |\n" for name, option in _DOCUMENTED.items())
-
-
-def docstring(base: str) -> str:
-    """The docstring of a client."""
-    return _DOC.format(base=base, own=_described(), example=_EXAMPLES[base])
 
 
 def options_docstring(base: str) -> str:

@@ -36,9 +36,9 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
+    from .endpoints.served import ServedModel
 
 _SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
 

@@ -22,10 +22,9 @@ from .arguments import (
     check_arguments,
     check_options,
     copy_arguments,
-    docstring,
+    described,
     options_docstring,
     stock_arguments,
-    with_signature,
 )
 from .call import Call, preparing
 from .options import LocalOptions, ModelPath
@@ -136,10 +135,8 @@ def _is_cached(value: object) -> bool:
     return type(value).__name__ == "cached_property"
 
 
+@described("OpenAI", ClientArguments)
 class LocalOpenAI(_LocalClient, openai.OpenAI):
-    __doc__ = docstring("OpenAI")
-
-    @with_signature(ClientArguments)
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
@@ -184,10 +181,8 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
             return self._process_response(response=response, **how)
 
 
+@described("AsyncOpenAI", AsyncClientArguments)
 class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
-    __doc__ = docstring("AsyncOpenAI")
-
-    @with_signature(AsyncClientArguments)
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
@@ -256,20 +251,14 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
 
 
 def http_client(
-    model: ModelPath | None = None,
-    *,
-    timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT,
-    **options: Unpack[LocalOptions],
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalHttpClient:
     check_options("http_client", options)
     return _http_client(make_runtime(model, options), timeout)
 
 
 def async_http_client(
-    model: ModelPath | None = None,
-    *,
-    timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT,
-    **options: Unpack[LocalOptions],
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalAsyncHttpClient:
     check_options("async_http_client", options)
     return _async_http_client(make_runtime(model, options), timeout)

@@ -88,10 +88,10 @@ class BadRequest(RequestError):
         return cls(f"Invalid '{param}': {text}", param=param, code="array_above_max_length")
 
     @classmethod
-    def long_string(cls, param: str, most: int, got: int) -> BadRequest:
+    def long_string(cls, param: str, most: int, got: int, what: str = "string") -> BadRequest:
         """A string with more characters than are allowed."""
         text = f"Expected a string with maximum length {most}, but got a string with length {got} instead."
-        return cls(f"Invalid '{param}': string too long. {text}", param=param, code="string_above_max_length")
+        return cls(f"Invalid '{param}': {what} too long. {text}", param=param, code="string_above_max_length")
 
     @classmethod
     def unsupported(cls, param: str, why: str) -> BadRequest:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
-import openai
 from openai import BaseModel
 
+Posted = TypeVar("Posted", covariant=True)
 Document = str | Mapping[str, object]
 """A text, or an object that has it as its `text`, or in the fields that `rank_fields` names."""
 
@@ -42,9 +42,14 @@ class RerankResponse(BaseModel):
     """Cohere's form of the usage."""
 
 
-@overload
+class Posts(Protocol[Posted]):
+    """A client of the SDK: `openai.OpenAI`, or `openai.AsyncOpenAI`, whose answers are awaited."""
+
+    def post(self, path: str, /, *, cast_to: type[RerankResponse], body: object) -> Posted: ...
+
+
 def rerank(
-    client: openai.OpenAI,
+    client: Posts[Posted],
     query: str,
     documents: Sequence[Document],
     *,
@@ -55,38 +60,7 @@ def rerank(
     truncate: bool = False,
     max_tokens_per_doc: int | None = None,
     rank_fields: Sequence[str] | None = None,
-) -> RerankResponse: ...
-
-
-@overload
-def rerank(
-    client: openai.AsyncOpenAI,
-    query: str,
-    documents: Sequence[Document],
-    *,
-    model: str | None = None,
-    top_n: int | None = None,
-    return_documents: bool = False,
-    instruction: str | None = None,
-    truncate: bool = False,
-    max_tokens_per_doc: int | None = None,
-    rank_fields: Sequence[str] | None = None,
-) -> Awaitable[RerankResponse]: ...
-
-
-def rerank(
-    client: openai.OpenAI | openai.AsyncOpenAI,
-    query: str,
-    documents: Sequence[Document],
-    *,
-    model: str | None = None,
-    top_n: int | None = None,
-    return_documents: bool = False,
-    instruction: str | None = None,
-    truncate: bool = False,
-    max_tokens_per_doc: int | None = None,
-    rank_fields: Sequence[str] | None = None,
-) -> RerankResponse | Awaitable[RerankResponse]:
+) -> Posted:
     """Order documents by their relevance to a query: `rerank(client, ...)`, or `await rerank(async_client, ...)`.
 
     Args:

@@ -13,7 +13,7 @@ from .types import Task
 
 if TYPE_CHECKING:
     from .endpoints.prepared import Prepared
-    from .endpoints.request_fields import ServedModel
+    from .endpoints.served import ServedModel
     from .state.store import Store
 
 JsonObject = Mapping[str, object]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .adapters.loading import Servable
     from .endpoints.batches.runner import Batches
     from .endpoints.models import Listed
-    from .endpoints.request_fields import ServedModel
     from .endpoints.responses.background import Background
+    from .endpoints.served import ServedModel
     from .engine.engine import Engine
     from .kept import Kept, MakeBatches
     from .state.store import Store
@@ -364,7 +364,7 @@ class Runtime:
 
 def _describe(model: LoadedModel) -> ServedModel:
     from .adapters.markup import added_tokens, describe
-    from .endpoints.request_fields import ServedModel
+    from .endpoints.served import ServedModel
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
     from .output.channels import markers_of

@@ -65,14 +65,9 @@ class LocalTransport(_Transport, httpx.BaseTransport):
         request.read()
         call = self._call(request)
         try:
-            response = self._respond(call)
+            return _sent(self._respond(call), request)
         except BaseException as error:
             return _failed(call, error)
-        if isinstance(response, sdk.LocalStreamResponse):
-            assert isinstance(response.stream, httpx.SyncByteStream)
-            response.stream = _Body(response.stream, request)
-            return response
-        return _sent(response, request)
 
 
 class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
@@ -88,18 +83,19 @@ class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
         await request.aread()
         call = self._call(request)
         try:
-            response = await self._respond(call)
+            return _sent(await self._respond(call), request)
         except BaseException as error:
             return _failed(call, error)
-        if isinstance(response, sdk.LocalStreamResponse):
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _AsyncBody(response.stream, request)
-            return response
-        return _sent(response, request)
 
 
 def _sent(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     """A response as a transport returns it: its body is still to be read."""
+    if isinstance(response, sdk.LocalStreamResponse):
+        events = response.stream
+        response.stream = (
+            _Body(events, request) if isinstance(events, httpx.SyncByteStream) else _AsyncBody(events, request)
+        )
+        return response
     stream = httpx.ByteStream(response.content)
     return httpx.Response(response.status_code, headers=response.headers, stream=stream, request=request)
 

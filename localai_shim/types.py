@@ -312,38 +312,17 @@ class Ticket:
 class LoadedModel(Protocol):
     """What clients need of an engine's model; may be read on any thread."""
 
-    @property
-    def name(self) -> str:
-        """What `response.model` says."""
-        ...
-
-    @property
-    def created(self) -> int:
-        """Seconds since 1970; 0 where nobody knows."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with whatever its answers, and the contents of a row's cache, depend on."""
-        ...
-
-    @property
-    def context_length(self) -> int | None:
-        """Most tokens of prompt and output together; None when the model does not say."""
-        ...
-
-    @property
-    def eos_token_ids(self) -> frozenset[int]: ...
-
-    @property
-    def generation_defaults(self) -> Mapping[str, Any]:
-        """The checkpoint's generation_config.json."""
-        ...
-
-    @property
-    def tokenizer(self) -> Any:
-        """mlx-lm's `TokenizerWrapper`, or what plays one."""
-        ...
+    name: str
+    """What `response.model` says."""
+    created: int
+    """Seconds since 1970; 0 where nobody knows."""
+    fingerprint: str
+    """Changes with whatever its answers, and the contents of a row's cache, depend on."""
+    context_length: int | None
+    """Most tokens of prompt and output together; None when the model does not say."""
+    eos_token_ids: frozenset[int]
+    tokenizer: Any
+    """mlx-lm's `TokenizerWrapper`, or what plays one."""
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -358,6 +337,11 @@ class LoadedModel(Protocol):
     @property
     def reranking(self) -> Reranking | None:
         """How it scores documents; None: it does not."""
+        ...
+
+    @property
+    def generation_defaults(self) -> Mapping[str, Any]:
+        """The checkpoint's generation_config.json."""
         ...
 
     @property

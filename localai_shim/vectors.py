@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +22,26 @@ class Embedding:
     """The prompt's tokens are pooled with the text's."""
 
 
-class EncodePairs(Protocol):
-    """Makes a reranker's texts; may be called on any thread."""
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Documents that are to be scored by their relevance to a query."""
 
-    def __call__(
-        self,
-        query: str,
-        documents: Sequence[str],
-        instruction: str | None,
-        most: int | None,
-        most_each: int | None = None,
-    ) -> Sequence[Sequence[int]]:
-        """Token ids of the query with each document.
-
-        Args:
-            instruction: what makes a document relevant; None: the model's own.
-            most: documents are cut so that a pair has no more tokens, where the query leaves that many.
-            most_each: documents are cut to so many tokens of their own; None: they are not.
-        """
-        ...
+    query: str
+    documents: Sequence[str]
+    instruction: str | None = None
+    """What makes a document relevant; None: the model's own."""
+    most: int | None = None
+    """Documents are cut so that a pair has no more tokens, where the query leaves that many; None: they are not."""
+    most_each: int | None = None
+    """Documents are cut to so many tokens of their own; None: they are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
     """How a model scores documents."""
 
-    encode: EncodePairs
+    encode: Callable[[Ranking], Sequence[Sequence[int]]]
+    """Token ids of the query with each document; may be called on any thread."""
     max_tokens: int | None = None
     """Most tokens of a query and a document together; None: it has no limit."""
     takes_instruction: bool = False

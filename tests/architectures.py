@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from localai_shim.adapters.checkpoint import Checkpoint
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -425,7 +426,8 @@ def tokenizer(template: str = TEMPLATE) -> Any:
 def text_model(name: str, kv: Quantised | None = None, template: str = TEMPLATE, **changes: Any) -> TextModel:
     """As a checkpoint would be loaded. To be called on the engine's thread."""
     config = config_of(name, **changes)
-    return TextModel(name, make(name, **changes), tokenizer(template), config, tiny("qwen3"), quantised_by(kv))
+    checkpoint = Checkpoint(name, make(name, **changes), tokenizer(template), config, tiny("qwen3"), quantised_by(kv))
+    return TextModel(checkpoint)
 
 
 def engine_of(

@@ -14,7 +14,7 @@ from PIL import Image
 
 from localai_shim import image, input_image
 from localai_shim.media import MediaRules
-from localai_shim.prompt.media.parts import read_media
+from localai_shim.prompt.media.parts import open_media
 
 PICTURE = Image.new("RGB", (3, 2), "red")
 
@@ -74,7 +74,7 @@ def test_objects_pass_through_the_sdk(kind: str, tmp_path: Path) -> None:
             arrived = found["messages" if kind == "chat" else "input"][0]["content"][0]
             inner = arrived["image_url"]["url"] if kind == "chat" else arrived["image_url"]
             assert inner is source
-            media = read_media(arrived, "input", MediaRules(), frozenset(("image",)))
+            media = open_media(arrived, "input", MediaRules(), frozenset(("image",))).decode()
             assert (media.data == np.asarray(PICTURE)).all()
             assert media.detail == "low"
 

@@ -251,17 +251,17 @@ def test_clients_of_one_model_share_its_failure(path: str, loads: list[str]) -> 
 
 
 def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.adapters import text as adapter
+    from localai_shim.adapters import checkpoint
 
-    widen, failing = adapter._widen, [True]
+    widen, failing = checkpoint._widen, [True]
 
     def exhausted(model: Any) -> None:
         if failing:
             raise RuntimeError("[malloc] Unable to allocate 5000 bytes.")
         widen(model)
 
-    monkeypatch.setattr(adapter, "_widen", exhausted)
-    monkeypatch.setattr(adapter, "has_gpu", lambda: False)
+    monkeypatch.setattr(checkpoint, "_widen", exhausted)
+    monkeypatch.setattr(checkpoint, "has_gpu", lambda: False)
     before = mx.get_active_memory()
     with LocalOpenAI(path, keep_alive=0) as client:
         for _ in range(2):
@@ -274,16 +274,16 @@ def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkey
 
 def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may be importing transformers, which then shows half-made modules."""
-    from localai_shim.adapters import text as adapter
+    from localai_shim.adapters import checkpoint
 
-    fetch, failing = adapter.fetch, [True]
+    fetch, failing = checkpoint.fetch, [True]
 
     def interrupted(path_or_id: str, progress: bool | None) -> Path:
         if failing:
             raise ImportError("cannot import name 'AutoTokenizer' from 'transformers'")
         return fetch(path_or_id, progress)
 
-    monkeypatch.setattr(adapter, "fetch", interrupted)
+    monkeypatch.setattr(checkpoint, "fetch", interrupted)
     with LocalOpenAI(path, keep_alive=0) as client:
         assert "AutoTokenizer" in fails(client)
         failing.clear()

@@ -13,19 +13,6 @@ from typing import Any
 
 import openai
 import pytest
-from openai.resources.batches import AsyncBatches, Batches
-from openai.resources.chat.completions import AsyncCompletions as AsyncChatCompletions
-from openai.resources.chat.completions import Completions as ChatCompletions
-from openai.resources.chat.completions.messages import AsyncMessages, Messages
-from openai.resources.completions import AsyncCompletions, Completions
-from openai.resources.conversations import AsyncConversations, Conversations
-from openai.resources.conversations.items import AsyncItems, Items
-from openai.resources.embeddings import AsyncEmbeddings, Embeddings
-from openai.resources.files import AsyncFiles, Files
-from openai.resources.models import AsyncModels, Models
-from openai.resources.responses import AsyncResponses, Responses
-from openai.resources.responses.input_items import AsyncInputItems, InputItems
-from openai.resources.responses.input_tokens import AsyncInputTokens, InputTokens
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.arguments import own_rows
@@ -39,23 +26,24 @@ READ = (3, 54)
 """The SDK whose signatures were read. What a later one adds is refused as unknown until it gets its row."""
 NEWEST = VERSION == READ
 
-RESOURCES: dict[str, tuple[type, type, str]] = {
-    "chat.completions": (ChatCompletions, AsyncChatCompletions, "create retrieve list update delete"),
-    "chat.completions.messages": (Messages, AsyncMessages, "list"),
-    "completions": (Completions, AsyncCompletions, "create"),
-    "embeddings": (Embeddings, AsyncEmbeddings, "create"),
-    "responses": (Responses, AsyncResponses, "create retrieve delete cancel compact"),
-    "responses.input_items": (InputItems, AsyncInputItems, "list"),
-    "responses.input_tokens": (InputTokens, AsyncInputTokens, "count"),
-    "conversations": (Conversations, AsyncConversations, "create retrieve update delete"),
-    "conversations.items": (Items, AsyncItems, "create list retrieve delete"),
-    "files": (Files, AsyncFiles, "create retrieve content list delete"),
-    "batches": (Batches, AsyncBatches, "create retrieve list cancel"),
-    "models": (Models, AsyncModels, "list retrieve"),
+RESOURCES = {
+    "chat.completions": "create retrieve list update delete",
+    "chat.completions.messages": "list",
+    "completions": "create",
+    "embeddings": "create",
+    "responses": "create retrieve delete cancel compact",
+    "responses.input_items": "list",
+    "responses.input_tokens": "count",
+    "conversations": "create retrieve update delete",
+    "conversations.items": "create list retrieve delete",
+    "files": "create retrieve content list delete",
+    "batches": "create retrieve list cancel",
+    "models": "list retrieve",
 }
-METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    f"{resource}.{name}": (getattr(sync, name), getattr(asynchronous, name))
-    for resource, (sync, asynchronous, names) in RESOURCES.items()
+CLIENTS: tuple[Any, ...] = (openai.OpenAI(api_key="unused"), openai.AsyncOpenAI(api_key="unused"))
+METHODS: dict[str, tuple[Callable[..., Any], ...]] = {
+    f"{resource}.{name}": tuple(getattr(type(operator.attrgetter(resource)(client)), name) for client in CLIENTS)
+    for resource, names in RESOURCES.items()
     for name in names.split()
 }
 CREATING = ("chat.completions.create", "completions.create", "responses.create")

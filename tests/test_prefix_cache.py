@@ -14,7 +14,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
 from tests.agent_loop import KINDS, THINKING, client_of
 from tests.conftest import refused
-from tests.endpoints.scripting import TEXT, function
+from tests.endpoints.functions import TEXT, function
 from tests.engine.harness import engine_for
 from tests.samples import exhaustive, only
 

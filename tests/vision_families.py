@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from tests.vision_parts import (
+    DEEPSEEK,
+    EXPERTS,
+    GEMMA_EDGES,
+    GEMMA_WINDOW,
     ID,
     PIXTRAL,
     QWEN_IDS,
@@ -58,14 +62,7 @@ def _qwen3_5() -> Family:
 
 
 def _gemma3() -> Family:
-    text = {
-        **TEXT,
-        "model_type": "gemma3_text",
-        "sliding_window": 16,
-        "sliding_window_pattern": 2,
-        "query_pre_attn_scalar": 8,
-        "mm_tokens_per_image": 4,
-    }
+    text = {**TEXT, **GEMMA_WINDOW, "model_type": "gemma3_text", "query_pre_attn_scalar": 8, "mm_tokens_per_image": 4}
     config = {
         "model_type": "gemma3",
         "text_config": text,
@@ -83,11 +80,7 @@ def _gemma3() -> Family:
         {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}, "image_seq_length": 4},
         {"image_seq_length": 4, "processor_class": "Gemma3Processor"},
         "<start_of_image>",
-        specials={
-            "image_token": "<image_soft_token>",
-            "boi_token": "<start_of_image>",
-            "eoi_token": "<end_of_image>",
-        },
+        specials={"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"},
     )
 
 
@@ -99,8 +92,7 @@ def _gemma4(bidirectional: bool) -> Family:
         "vocab_size_per_layer_input": VOCABULARY,
         "hidden_size_per_layer_input": 8,
         "num_kv_shared_layers": 0,
-        "sliding_window": 16,
-        "sliding_window_pattern": 2,
+        **GEMMA_WINDOW,
         "tie_word_embeddings": True,
         **({"use_bidirectional_attention": "vision"} if bidirectional else {}),
     }
@@ -150,15 +142,7 @@ def _gemma4(bidirectional: bool) -> Family:
         "<|image|>",
         "<|video|>",
         "<|audio|>",
-        specials={
-            "image_token": "<|image|>",
-            "audio_token": "<|audio|>",
-            "video_token": "<|video|>",
-            "boi_token": "<boi>",
-            "eoi_token": "<eoi>",
-            "boa_token": "<boa>",
-            "eoa_token": "<eoa>",
-        },
+        specials={**{f"{kind}_token": f"<|{kind}|>" for kind in ("image", "audio", "video")}, **GEMMA_EDGES},
     )
 
 
@@ -301,15 +285,12 @@ def _glm4v_moe() -> Family:
     like = _glm4v()
     text = {
         **TEXT,
+        **EXPERTS,
         "model_type": "glm4v_moe_text",
-        "moe_intermediate_size": 16,
         "norm_topk_prob": True,
         "n_group": 1,
         "topk_group": 1,
-        "n_shared_experts": 1,
-        "n_routed_experts": 4,
         "routed_scaling_factor": 1.0,
-        "num_experts_per_tok": 2,
         "first_k_dense_replace": 1,
         "use_qk_norm": False,
         "attention_bias": False,
@@ -339,26 +320,9 @@ def _paddleocr() -> Family:
 
 
 def _kimi() -> Family:
-    text = {
-        **TEXT,
-        "model_type": "deepseek_v3",
-        "moe_intermediate_size": 16,
-        "num_key_value_heads": 4,
-        "n_shared_experts": 1,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "n_group": 1,
-        "topk_group": 1,
-        "kv_lora_rank": 16,
-        "q_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "v_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "first_k_dense_replace": 1,
-    }
     config = {
         "model_type": "kimi_vl",
-        "text_config": text,
+        "text_config": {**DEEPSEEK, "model_type": "deepseek_v3", "n_group": 1, "topk_group": 1},
         "vision_config": {
             **QWEN_TOWER,
             "model_type": "moonvit",

@@ -12,29 +12,14 @@ from unittest import mock
 import pytest
 from mlx import nn
 
-from tests.vision_parts import ID, TEMPLATE, TEXT, VOCABULARY, Family
+from tests.vision_parts import DEEPSEEK, GEMMA_EDGES, GEMMA_WINDOW, ID, TEMPLATE, TEXT, VOCABULARY, Family
 
 
 def deepseek_vl_v2() -> Family:
-    text = {
-        **TEXT,
-        "model_type": "deepseek_v2",
-        "moe_intermediate_size": 16,
-        "num_key_value_heads": 4,
-        "n_shared_experts": 1,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "kv_lora_rank": 16,
-        "q_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "v_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "first_k_dense_replace": 1,
-    }
     vision = {"model_type": "vision", "layers": 1, "width": 32, "intermediate_size": 48, "num_attention_heads": 2}
     config = {
         "model_type": "deepseek_vl_v2",
-        "text_config": text,
+        "text_config": {**DEEPSEEK, "model_type": "deepseek_v2"},
         "vision_config": {**vision, "image_size": 56, "patch_size": 14},
         "projector_config": {"input_dim": 32, "n_embed": 32},
         "image_token_index": ID["<image>"],
@@ -114,8 +99,7 @@ def gemma3n() -> Family:
         "hidden_size_per_layer_input": 8,
         "laurel_rank": 4,
         "altup_num_inputs": 2,
-        "sliding_window": 16,
-        "sliding_window_pattern": 2,
+        **GEMMA_WINDOW,
         "layer_types": ["sliding_attention", "full_attention"],
         "num_kv_shared_layers": 0,
         "activation_sparsity_pattern": [0.0, 0.0],
@@ -149,14 +133,7 @@ def gemma3n() -> Family:
         {"processor_class": "Gemma3nProcessor", "audio_seq_length": 8, "image_seq_length": 4},
         "<|image|>",
         audio="<|audio|>",
-        specials={
-            "image_token": "<|image|>",
-            "audio_token": "<|audio|>",
-            "boi_token": "<boi>",
-            "eoi_token": "<eoi>",
-            "boa_token": "<boa>",
-            "eoa_token": "<eoa>",
-        },
+        specials={"image_token": "<|image|>", "audio_token": "<|audio|>", **GEMMA_EDGES},
     )
 
 

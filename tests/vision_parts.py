@@ -54,6 +54,11 @@ TEXT: dict[str, Any] = {
     "head_dim": 8,
     "tie_word_embeddings": False,
 }
+EXPERTS = {"moe_intermediate_size": 16, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2}
+_LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8, "qk_nope_head_dim": 8}
+DEEPSEEK: dict[str, Any] = {**TEXT, **EXPERTS, **_LATENT, "num_key_value_heads": 4, "first_k_dense_replace": 1}
+GEMMA_WINDOW = {"sliding_window": 16, "sliding_window_pattern": 2}
+GEMMA_EDGES = {f"{edge}_token": f"<{edge}>" for edge in ("boi", "eoi", "boa", "eoa")}
 QWEN_TOWER: dict[str, Any] = {
     "depth": 2,
     "hidden_size": 32,

@@ -17,6 +17,7 @@ from mlx import nn
 from mlx_vlm.models.cache import make_prompt_cache
 
 from localai_shim.adapters.attention import batch_attention
+from localai_shim.adapters.checkpoint import Checkpoint
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -284,7 +285,7 @@ def text_model(name: str, kv: Quantised | None = None, **changes: Any) -> Vision
     """As a checkpoint would be loaded with `text_only`. To be called on the engine's thread."""
     config = {"model_type": name, "max_position_embeddings": 1024, **changes}
     options = LoadOptions(**quantised_by(kv), text_only=True)
-    return VisionModel(name, make(name, **changes), tokenizer(), config, tiny("qwen3"), options)
+    return VisionModel(Checkpoint(name, make(name, **changes), tokenizer(), config, tiny("qwen3"), options))
 
 
 def engine_of(name: str, options: EngineOptions | None = None, **changes: Any) -> Engine[VisionModel]:

@@ -12,6 +12,7 @@ from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
 from ..vectors import Reranking
 from .backend import on_cuda
+from .checkpoint import Checkpoint
 from .embedding import EncoderModel, encoder_module
 from .files import read_json
 from .pooling import pad
@@ -40,14 +41,12 @@ class ClassifierModel(EncoderModel):
     tasks: Sequence[Task] = ("rerank",)
     embedding = None
 
-    def __init__(
-        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
-    ) -> None:
-        longest = getattr(tokenizer._tokenizer, "model_max_length", _UNLIMITED)
-        files = SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None)
-        super().__init__(name, model, tokenizer, config, path, options, files)
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        tokenizer = checkpoint.tokenizer._tokenizer
+        longest = getattr(tokenizer, "model_max_length", _UNLIMITED)
+        super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None))
         self._fills = on_cuda()
-        pairs, self._separator = _pair_tokenizer(tokenizer._tokenizer.backend_tokenizer)
+        pairs, self._separator = _pair_tokenizer(tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
 
     @staticmethod

@@ -7,64 +7,43 @@ step of 16 tokens for each of 8 rows spends more than half of its time in these 
 
 from __future__ import annotations
 
+import functools
 import math
 import platform
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import activations, base
 
+from .forms import Array, Function, Mask, upstream_attention, use_forms
+
 FEWEST_SCORES, FEWEST_GATES = 4_096, 1_024  # numbers below which the operations themselves cost more
 
-Attention = Callable[..., mx.array]
-_attention: Attention = base.scaled_dot_product_attention
-_swiglu: Callable[[mx.array, mx.array], mx.array] = activations.swiglu
+_swiglu: Function = activations.swiglu
 
 
 def use_cpu_forms(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have upstream's modules that this model is made of call what is here in place of upstream's functions.
-
-    Models of the same architecture elsewhere in the process do so, too: what comes out is the same but for rounding.
+    """Have a model's code call what is here; returns how many functions changed, see `use_forms`.
 
     Args:
-        model: mlx-lm's or mlx-vlm's.
         enabled: whether to do it; None does it on an x86 CPU and nowhere else.
-
-    Returns:
-        how many functions changed.
     """
     on_cpu = mx.default_device() == mx.Device(mx.cpu) and platform.machine() in ("x86_64", "AMD64")
     if not (on_cpu if enabled is None else enabled):
         return 0
-    changed = 0
-    forms: dict[object, Attention] = {_attention: scaled_dot_product_attention, _swiglu: swiglu}
-    vision: Attention | None = getattr(sys.modules.get("mlx_vlm.models.base"), "scaled_dot_product_attention", None)
-    if vision is not None and vision not in forms:
-        forms[vision] = _attending(vision)
-    for name in {type(module).__module__ for module in model.modules()}:
-        module: Any = sys.modules[name]
-        for function in ("scaled_dot_product_attention", "swiglu"):
-            if (form := forms.get(getattr(module, function, None))) is not None:
-                setattr(module, function, form)
-                changed += 1
-    return changed
+    return use_forms(
+        model, {_swiglu: swiglu, **{attention: _attending(attention) for attention in upstream_attention()}}
+    )
 
 
-def _attending(upstream: Attention) -> Attention:
+@functools.cache
+def _attending(upstream: Function) -> Function:
     """A function like upstream's, to which what is not known here is left."""
 
     def attend(
-        queries: mx.array,
-        keys: mx.array,
-        values: mx.array,
-        cache: Any,
-        scale: float,
-        mask: mx.array | str | None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
+        queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
+    ) -> Array:
         tokens, columns = queries.shape[2], keys.shape[2] if isinstance(keys, mx.array) else 0
         scores = queries.shape[0] * queries.shape[1] * tokens * columns
         known = sinks is None and not hasattr(cache, "bits") and (not isinstance(mask, str) or mask == "causal")
@@ -78,7 +57,7 @@ def _attending(upstream: Attention) -> Attention:
     return attend
 
 
-scaled_dot_product_attention = _attending(_attention)
+scaled_dot_product_attention = _attending(base.scaled_dot_product_attention)
 
 
 def swiglu(gate: mx.array, x: mx.array) -> mx.array:

@@ -10,8 +10,8 @@ What MLX 0.32.4 does there, measured on an H100 with a model of the shape of 8B 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +21,7 @@ from mlx_lm.models import base
 from . import cuda_decode
 from .backend import on_cuda
 from .contents import UPSTREAMS
+from .forms import Array, Function, Mask, upstream_attention, use_forms
 
 LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
 """Tokens that a pass is filled up to; beyond them, multiples of `_grain`."""
@@ -31,8 +32,6 @@ FEW_QUERIES = cuda_decode.MOST_QUERIES
 _PLANNED_DIM = 128  # cuDNN is used for heads up to this size, in half precision
 _HALF = (mx.bfloat16, mx.float16)
 _ROWS = (1, 2, 4, 8, 16, 32)
-
-Attention = Callable[..., mx.array]
 
 
 def filled(tokens: int) -> int:
@@ -85,81 +84,44 @@ def _forgets(layer: Any, tokens: int) -> bool:
 
 
 def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have upstream's modules that this model is made of call `attend` in place of upstream's own function.
-
-    Models of the same architecture elsewhere in the process do so, too: what comes out is the same but for rounding.
+    """Have a model's code call `attend` in place of upstream's function; returns how many changed, see `use_forms`.
 
     Args:
-        model: mlx-lm's or mlx-vlm's.
         enabled: whether to do it; None does it on a CUDA GPU and nowhere else.
-
-    Returns:
-        how many Python modules changed.
     """
     if not (on_cuda() if enabled is None else enabled):
         return 0
-    changed = 0
-    vision = getattr(sys.modules.get("mlx_vlm.models.base"), "scaled_dot_product_attention", _upstream)
-    for name in {type(module).__module__ for module in model.modules()}:
-        module: Any = sys.modules[name]
-        found = getattr(module, "scaled_dot_product_attention", None)
-        found = getattr(found, "upstream", found)  # in the place of which `cpu_forms` has put its own
-        if found is _upstream or found is vision:
-            module.scaled_dot_product_attention = attend if found is _upstream else _attending(vision)
-            changed += 1
-    return changed
+    return use_forms(model, {attention: _attending(attention) for attention in upstream_attention()})
 
 
-_upstream: Attention = base.scaled_dot_product_attention
-
-
-def _attending(upstream: Attention) -> Attention:
+@functools.cache
+def _attending(upstream: Function) -> Function:
     """Upstream's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
     Batches in upstream's own caches, which are padded on the left, are left to it: they are somebody else's.
     """
 
     def attend(
-        queries: mx.array,
-        keys: mx.array,
-        values: mx.array,
-        cache: Any,
-        scale: float,
-        mask: mx.array | str | None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
-        fast = _attend(queries, keys, values, cache, scale, mask, sinks)
-        return upstream(queries, keys, values, cache, scale, mask, sinks) if fast is None else fast
+        queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
+    ) -> Array:
+        array = mask if isinstance(mask, mx.array) else None
+        known = array is mask if queries.shape[2] == 1 else array is not None or mask == "causal"
+        theirs = array is not None and (array.dtype != mx.bool_ or getattr(cache, "left_padding", None) is not None)
+        if known and not theirs and not hasattr(cache, "bits"):
+            if cuda_decode.fits(queries, keys, values):
+                return cuda_decode.attend(queries, keys, values, array, scale, sinks)
+            if _has_plan(queries, values):
+                if queries.shape[2] <= FEW_QUERIES:
+                    return attend_few(queries, keys, values, scale, array, sinks)
+                if array is not None:
+                    return attend_masked(queries, keys, values, scale, array, sinks)
+                return attend_filled(queries, keys, values, scale, sinks)
+        return upstream(queries, keys, values, cache, scale, mask, sinks)
 
     return attend
 
 
-attend = _attending(lambda *given: _upstream(*given))
-
-
-def _attend(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    cache: Any,
-    scale: float,
-    mask: mx.array | str | None,
-    sinks: mx.array | None,
-) -> mx.array | None:
-    """Attention in a form that is fast on CUDA; None where there is none."""
-    array = mask if isinstance(mask, mx.array) else None
-    theirs = array is not None and (array.dtype != mx.bool_ or getattr(cache, "left_padding", None) is not None)
-    if not hasattr(cache, "bits") and not theirs:
-        known = array is mask if queries.shape[2] == 1 else array is not None or mask == "causal"
-        if known and cuda_decode.fits(queries, keys, values):
-            return cuda_decode.attend(queries, keys, values, array, scale, sinks)
-        if known and 1 < queries.shape[2] <= FEW_QUERIES and _has_plan(queries, values):
-            return attend_few(queries, keys, values, scale, array, sinks)
-        if array is not None and _has_plan(queries, values):
-            return attend_masked(queries, keys, values, scale, array, sinks)
-        if array is None and mask == "causal" and _has_plan(queries, values):
-            return attend_filled(queries, keys, values, scale, sinks)
-    return None
+attend = _attending(base.scaled_dot_product_attention)
 
 
 def attend_filled(

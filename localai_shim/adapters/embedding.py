@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
 from .backend import has_gpu
+from .checkpoint import Checkpoint
 from .files import read_json
 from .gelu import use_exact_gelu
 from .pooling import Encoder, Head, Reading
@@ -69,19 +70,10 @@ class EncoderModel:
     libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
     eos_token_ids: frozenset[int] = frozenset()
 
-    def __init__(
-        self,
-        name: str,
-        model: nn.Module,
-        tokenizer: TokenizerWrapper,
-        config: Json,
-        path: Path,
-        options: LoadOptions,
-        files: SentenceFiles,
-        more: Sequence[mx.array] = (),
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:
         from mlx.utils import tree_flatten
 
+        name, model, tokenizer, config, path, options = checkpoint
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
         self.name, self.tokenizer, self._model = name, tokenizer, model
         self._padding = padding if isinstance(padding, int) else 0
@@ -99,6 +91,9 @@ class EncoderModel:
         """Nothing: attention looks in both directions."""
         return None
 
+    def check(self) -> None:
+        """No option is refused so late."""
+
     def warm_up(self) -> None:
         """Nothing is prepared before it is needed."""
 
@@ -109,14 +104,13 @@ class EmbeddingModel(EncoderModel):
     tasks: Sequence[Task] = ("embed",)
     reranking = None
 
-    def __init__(
-        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
-    ) -> None:
-        usual = _USUAL_MODES.get(encoder_module(path, config) or "", "mean")
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        path = checkpoint.path
+        usual = _USUAL_MODES.get(encoder_module(path, checkpoint.config) or "", "mean")
         files = read_sentence_files(path) or SentenceFiles((usual,))
-        self._own: Sequence[nn.Module] | None = getattr(model, "dense", None)
+        self._own: Sequence[nn.Module] | None = getattr(checkpoint.model, "dense", None)
         head = Head(files, self._own)
-        super().__init__(name, model, tokenizer, config, path, options, files, head.parameters)
+        super().__init__(checkpoint, files, head.parameters)
         self.encode = Encoder(self._hidden, head, self._padding)
         self.embedding = self.encode.embedding
 

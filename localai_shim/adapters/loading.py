@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError, Task
+from .checkpoint import load_as
 from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
-from .text import TextModel, load_as
+from .text import TextModel
 
 Servable = TextModel | EmbeddingModel | ClassifierModel
 

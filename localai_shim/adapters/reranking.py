@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Json, Task
-from ..vectors import Reranking
+from ..vectors import Ranking, Reranking
 from .pooling import Pooling
 
 if TYPE_CHECKING:
@@ -143,20 +143,15 @@ class PairTokenizer:
         self._control = re.compile("|".join(map(re.escape, added)) or "(?!)")
         self._leading = len(encode_texts(backend, [lead.rstrip()])[0])  # a space is part of the first word
 
-    def __call__(
-        self,
-        query: str,
-        documents: Sequence[str],
-        instruction: str | None,
-        most: int | None,
-        most_each: int | None = None,
-    ) -> list[list[int]]:
+    def __call__(self, ranking: Ranking) -> list[list[int]]:
         """See `Reranking.encode`. The query is tokenised once."""
-        asked = query if self._ask is None else self._ask(query, instruction)
+        asked = ranking.query if self._ask is None else self._ask(ranking.query, ranking.instruction)
         before = self._begin + self._spelt(asked) + self._between
-        rooms = [] if most is None else [max(0, most - len(before) - len(self._end))]
-        room = min([*rooms, *([] if most_each is None else [self._leading + most_each])], default=None)
-        texts = [self._lead + text for text in documents]
+        rooms = [] if ranking.most is None else [max(0, ranking.most - len(before) - len(self._end))]
+        if ranking.most_each is not None:
+            rooms.append(self._leading + ranking.most_each)
+        room = min(rooms, default=None)
+        texts = [self._lead + text for text in ranking.documents]
         plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
         ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]
         return [before + each[:room] + self._end for each in ids]

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
-from ..options import LoadOptions, check_names
+from ..options import LoadOptions
 from ..types import VERSION, Json, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
-from .backend import free_memory, has_gpu, is_out_of_memory, total_memory
+from .backend import has_gpu
+from .checkpoint import Checkpoint, load_as
 from .contents import Quantised, RowCache, is_trimmable
 from .files import context_length, read_json, version
-from .hub import fetch
-from .importing import LOADING, keeping_file_limits, without_advice
 from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
-log = logging.getLogger("localai_shim")
-
-_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
+Tools = list[Json] | None
+Restore = Callable[[str], str] | None
 
 
 class TextTokenizer:
@@ -66,14 +63,22 @@ class TextTokenizer:
         self,
         messages: list[Json],
         variables: Json,
-        tools: list[Json] | None = None,
+        tools: Tools = None,
         add_generation_prompt: bool = True,
-        restore: Callable[[str], str] | None = None,
+        restore: Restore = None,
         media: Sequence[ProcessedMedia] = (),
     ) -> list[int]:
         """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        if media:
+            messages, variables, tools, restore = self._with_media(media, messages, variables, tools, restore)
         text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
         return self.encode(text if restore is None else restore(text), add_special_tokens=False)
+
+    def _with_media(
+        self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
+    ) -> tuple[list[Json], Json, Tools, Restore]:
+        """What the template reads of a conversation with media, and what changes the text that it makes."""
+        raise ValueError("this model reads text only")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text.
@@ -97,11 +102,7 @@ class TextTokenizer:
 
 
 def render(
-    tokenizer: TokenizerWrapper,
-    messages: list[Json],
-    variables: Json,
-    tools: list[Json] | None,
-    add_generation_prompt: bool,
+    tokenizer: TokenizerWrapper, messages: list[Json], variables: Json, tools: Tools, add_generation_prompt: bool
 ) -> str:
     """The text of a conversation; `tokenizer` is mlx-lm's `TokenizerWrapper`.
 
@@ -143,14 +144,13 @@ class TextModel:
     _decoder: nn.Module | None = None
     """What gives logits of tokens, where that is a part of the model."""
 
-    def __init__(
-        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         import mlx.core as mx
         from mlx.utils import tree_flatten
 
         from .backend import on_cuda
 
+        name, model, tokenizer, config, path, options = checkpoint
         self.name = name
         self._mx = mx
         batch_attention(model)
@@ -194,10 +194,10 @@ class TextModel:
         )
         return model, tokenizer, config
 
-    @property
-    def packs(self) -> bool:
-        """Keys and values are to be kept in few bits."""
-        return self._kv is not None
+    def check(self) -> None:
+        """Refuse options that could have no effect."""
+        if self._kv is not None and not any(map(caches.is_packed, self.new_cache())):
+            raise ModelLoadError(f"kv_bits: '{self.name}' has no layers whose keys and values could be quantised.")
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
@@ -271,107 +271,11 @@ def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
-class Loadable(Protocol):
-    """What a checkpoint is loaded as: `TextModel` says what each does."""
-
-    def __init__(
-        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
-    ) -> None: ...
-
-    @staticmethod
-    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]: ...
-
-    def warm_up(self) -> None: ...
-
-
-LoadableT = TypeVar("LoadableT", bound=Loadable)
-
-
 def load_text_model(
     path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
 ) -> TextModel:
     """As `loading.load_model`, always through mlx-lm's own loader."""
     return load_as(lambda path: TextModel, path_or_id, options, name, progress)
-
-
-def load_as(
-    kind: Callable[[Path], type[LoadableT]],
-    path_or_id: str,
-    options: LoadOptions,
-    name: str | None = None,
-    progress: bool | None = None,
-) -> LoadableT:
-    """Load a folder or a hub id; a bar shows how far that is.
-
-    Args:
-        kind: what to load a folder as.
-        path_or_id: the folder, or the hub id.
-        options: see `LoadOptions`.
-        name: what `response.model` will say; the folder's name or the hub id by default.
-        progress: whether a bar is shown; None: on a terminal.
-
-    Raises:
-        ModelLoadError: no such model, or it is broken.
-    """
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
-    check_names(options)
-    with LOADING, without_advice(), keeping_file_limits():
-        import mlx_lm.utils  # noqa: F401
-
-    from .cpu_forms import use_cpu_forms
-    from .cuda_attention import use_attention
-    from .progress import announce, read_weights
-    from .quantised import batch_quantised_layers
-
-    announce(name or Path(path_or_id).name, path_or_id, progress)
-    path = fetch(path_or_id, progress)
-    if not options.get("trust_remote_code") and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
-        raise ModelLoadError(
-            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
-            "tokenizer's files from the checkpoint that it was made of."
-        )
-    read_as = kind(path)
-    try:
-        model, tokenizer, config = read_as.read(path, options)
-        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
-    except Exception as error:
-        raise ModelLoadError(
-            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
-            transient=is_out_of_memory(error)
-            or isinstance(error, ImportError)
-            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
-        ) from error
-    if not has_gpu():
-        _widen(model)
-    batch_quantised_layers(model)
-    use_attention(model)
-    use_cpu_forms(model)
-    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
-    loaded = read_as(name, model, tokenizer, config, path, options)
-    if isinstance(loaded, TextModel) and loaded.packs and not any(map(caches.is_packed, loaded.new_cache())):
-        raise ModelLoadError(f"kv_bits: '{name}' has no layers whose keys and values could be quantised.")
-    loaded.warm_up()
-    return loaded
-
-
-def _widen(model: nn.Module) -> None:
-    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
-    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
-    if not narrow:
-        return
-    free = free_memory()
-    if free is None:
-        free = total_memory() - mx.get_active_memory()
-    if 2 * narrow > 0.6 * free:
-        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
-        return
-    model.set_dtype(mx.float32)
-    mx.eval(model.parameters())
 
 
 def _quantised(options: LoadOptions) -> Quantised | None:

@@ -13,6 +13,7 @@ import numpy as np
 from ..media import MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..types import Json, Prompt
+from .checkpoint import Checkpoint
 from .contents import RowCache
 from .step_input import Features, StepInput
 from .text import TextModel
@@ -50,12 +51,11 @@ class VisionModel(TextModel):
     libraries = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
     text: VisionTokenizer  # or TextTokenizer, without a processor
 
-    def __init__(
-        self, name: str, model: nn.Module, tokenizer: TokenizerWrapper, config: Json, path: Path, options: LoadOptions
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        _, model, tokenizer, config, path, options = checkpoint
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
-        super().__init__(name, model, tokenizer, config, path, options)
+        super().__init__(checkpoint)
         family = config.get("model_type")
         self._negative, self._unscaled = family in NEGATIVE_IDS, family in UNSCALED
         sees = (self._language is not model or self._negative) and not options.get("text_only")

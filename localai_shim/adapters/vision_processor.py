@@ -9,7 +9,7 @@ import itertools
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
 from ..types import Json
 from .numpy_processor import without_mlx
-from .text import TextTokenizer, render
+from .text import Restore, TextTokenizer, Tools
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -204,24 +204,16 @@ class VisionTokenizer(TextTokenizer):
             start = at + len(core)
         return found
 
-    def apply_chat_template(
-        self,
-        messages: list[Json],
-        variables: Json,
-        tools: list[Json] | None = None,
-        add_generation_prompt: bool = True,
-        restore: Callable[[str], str] | None = None,
-        media: Sequence[ProcessedMedia] = (),
-    ) -> list[int]:
-        if not media:
-            return super().apply_chat_template(messages, variables, tools, add_generation_prompt, restore)
+    def _with_media(
+        self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
+    ) -> tuple[list[Json], Json, Tools, Restore]:
+        def fill(text: str) -> str:
+            text = self._numbered(text, media)
+            text = text if restore is None else restore(text)
+            return _PLACE.sub(lambda found: media[int(found[1])].expansion, text).replace(_GUARD, "")
+
         messages = [self._formed(self._guarded(message)) for message in messages]
-        variables, tools = self._guarded(variables), self._guarded(tools)
-        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
-        text = self._numbered(text, media)
-        text = text if restore is None else restore(text)
-        text = _PLACE.sub(lambda found: media[int(found[1])].expansion, text)
-        return self.encode(text.replace(_GUARD, ""), add_special_tokens=False)
+        return messages, self._guarded(variables), self._guarded(tools), fill
 
     def _guarded(self, value: Any) -> Any:
         """The same JSON value, in whose strings nothing passes for a placeholder."""

@@ -18,7 +18,8 @@ from .assembler import Assembler
 from .fields import Fields
 from .foreign_tokens import as_texts
 from .prepared import Prepared
-from .request_fields import ServedModel, read_priority
+from .request_fields import read_priority
+from .served import ServedModel
 from .token_fields import token_id
 
 if TYPE_CHECKING:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from secrets import randbits
 
 from ..errors import BadRequest
-from ..grammar.compile import GrammarCompiler
-from ..media import NO_SOURCES, MediaRules, media_keys
 from ..output.channels import ChannelSplitter
-from ..output.markup import Markup
 from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
-from ..prompt.history import Message
 from ..prompt.messages import encodable
-from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
-from ..prompt.template import ChatTokenizer
-from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams, Task
-from ..vectors import Embedding, Reranking
+from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields
 from .predictions import Drafting, read_drafting
-from .readings import Readings
+from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
 
 _INT64 = 2**63
@@ -32,50 +25,6 @@ _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choice
 
 VERBOSITIES = ("low", "medium", "high")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """What an endpoint knows about the model that serves a request."""
-
-    name: str
-    tokenizer: ChatTokenizer
-    context_length: int | None
-    eos_token_ids: frozenset[int]
-    fingerprint: str
-    created: int
-    markup: Markup
-    grammars: GrammarCompiler
-    generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
-    """The model's generation_config.json."""
-    hidden_ids: frozenset[int] = frozenset()
-    """Special tokens that are not text of an answer: all but the model's markers."""
-    media_rules: MediaRules = NO_SOURCES
-    """Where this client's requests may take media from."""
-    media: MediaCache = field(default_factory=MediaCache)
-    """What the model's processor made of the media that came last, for all clients."""
-    tasks: Sequence[Task] = ("generate",)
-    """What it is for."""
-    embedding: Embedding | None = None
-    """How it embeds texts; None: it does not."""
-    reranking: Reranking | None = None
-    """How it scores documents; None: it does not."""
-    is_quick: bool = False
-    """Tokenising a short text takes some tenths of a millisecond."""
-    readings: Readings = field(default_factory=Readings)
-    """What was read of the last requests, for all clients."""
-
-    def media_reader(self) -> ReadPart:
-        """What reads the media of one request."""
-        if not self.tokenizer.media_kinds:
-            return no_media
-        return MediaReader(self.tokenizer, self.media_rules, self.media)
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The most output tokens by the model's own defaults; None: they have no limit."""
-        given = self.generation_defaults.get("max_new_tokens")
-        return given if isinstance(given, int) and given > 0 else None
 
 
 def read_accepted(fields: Fields) -> None:
@@ -239,12 +188,7 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
         read[encodable(key, "metadata")] = encodable(value, f"metadata.{key}")
         for what, text, most in (("key", key, 64), ("value", value, 512)):
             if len(text) > most:
-                raise BadRequest(
-                    f"Invalid 'metadata': {what} of '{key[:64]}' is too long. Expected a string with maximum "
-                    f"length {most}, but got a string with length {len(text)} instead.",
-                    param="metadata",
-                    code="string_above_max_length",
-                )
+                raise BadRequest.long_string("metadata", most, len(text), f"{what} of '{key[:64]}' is")
     return read
 
 
@@ -399,39 +343,6 @@ def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], Row
         return made[0]
 
     return make
-
-
-def make_prompt(
-    tokens: Sequence[int],
-    messages: list[Message],
-    model: ServedModel,
-    *,
-    boundaries: Sequence[int],
-    salt: str | None,
-    top_logprobs: int | None = None,
-) -> Prompt:
-    """What the engine reads of a conversation.
-
-    Args:
-        tokens: what was rendered of the messages.
-        boundaries: see `Prompt`; one within an item moves to where that begins.
-        salt, top_logprobs: see `Prompt`.
-
-    Raises:
-        BadRequest: the template leaves media out.
-    """
-    spans = model.tokenizer.spans(tokens, messages)
-    if not spans:
-        return Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=top_logprobs)
-    moved = {next((span.start for span in spans if span.start < at < span.stop), at) for at in boundaries}
-    return Prompt(
-        tokens,
-        keys=media_keys(tokens, spans),
-        boundaries=sorted(moved - {0}),
-        salt=salt,
-        top_logprobs=top_logprobs,
-        media=spans,
-    )
 
 
 def new_id(prefix: str) -> str:

@@ -9,10 +9,12 @@ from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..reranking import RerankResponse, RerankResult, RerankUsage
 from ..types import EmbeddingRequest, Json, Token
+from ..vectors import Ranking
 from .assembler import Assembler
 from .fields import Fields
 from .prepared import Prepared
-from .request_fields import ServedModel, new_id, read_priority
+from .request_fields import new_id, read_priority
+from .served import ServedModel
 
 if TYPE_CHECKING:
     from ..state.store import Store
@@ -45,7 +47,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     priority = read_priority(fields)
     fields.finish()
     most = reranking.max_tokens or model.context_length
-    pairs = reranking.encode(query, texts, instruction, most if cut else None, most_each)
+    pairs = reranking.encode(Ranking(query, texts, instruction, most if cut else None, most_each))
     if most is not None:
         _check_lengths(pairs, most, cut=cut)
     request = EmbeddingRequest(pairs, priority=priority, ranks=True)

@@ -52,20 +52,12 @@ class Encoder(LoadedModel, Protocol):
 class Model(Encoder, Protocol):
     """A model that generates text. It may read images, videos and sounds as well."""
 
-    @property
-    def samples_on_device(self) -> bool:
-        """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
-        ...
-
-    @property
-    def one_row(self) -> bool:
-        """Rows never share a pass, whatever a trial with short ones says."""
-        ...
-
-    @property
-    def one_token(self) -> bool:
-        """Rows that decode take one token per step, whatever a trial with text says."""
-        ...
+    samples_on_device: bool
+    """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
+    one_row: bool
+    """Rows never share a pass, whatever a trial with short ones says."""
+    one_token: bool
+    """Rows that decode take one token per step, whatever a trial with text says."""
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""

@@ -16,9 +16,9 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def stream_key(seed: int, choice: int = 0) -> int:
-    """A 64-bit key for one row; rows with equal seed and choice share their uniforms."""
-    return _mix((_mix((seed + _GOLDEN) & _MASK) + choice * _GOLDEN) & _MASK)
+def stream_key(seed: int) -> int:
+    """A 64-bit key for one row; rows with equal seeds share their uniforms."""
+    return _mix(_mix((seed + _GOLDEN) & _MASK))
 
 
 def uniforms(keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:

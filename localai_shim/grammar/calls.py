@@ -80,7 +80,6 @@ def answer_with_calls(
     *,
     mode: Literal["auto", "required"],
     parallel: bool,
-    closed: bool = True,
     follow: bool = False,
 ) -> str:
     """The source of the grammar of an answer.
@@ -94,7 +93,6 @@ def answer_with_calls(
             are any JSON object (any parameters of the tool's, where a format writes parameters one by one).
         parallel: there may be several calls; otherwise nothing comes after the first. Harmony ends an answer with
             its first call in any case.
-        closed: objects that list their properties and say nothing of others have no others.
         follow: calls of every tool follow its schema, in mode "auto", too.
 
     Raises:
@@ -111,7 +109,7 @@ def answer_with_calls(
         try:
             if not re.fullmatch(shape.name, tool.name):
                 raise GrammarError(f"'{format}' cannot write this name: use letters, digits and '_'.")
-            call = call_of(tool, required=follow or mode == "required", closed=closed)
+            call = call_of(tool, required=follow or mode == "required")
             calls.append(rules.rule(shape.call(call, rules)))
         except GrammarError as error:
             raise GrammarError(f"Tool '{tool.name}': {error}") from error

@@ -95,7 +95,7 @@ class Call:
         return self.schema if self.schema is not None else {"type": "object", "additionalProperties": False}
 
 
-def call_of(tool: Tool, *, required: bool, closed: bool) -> Call:
+def call_of(tool: Tool, *, required: bool) -> Call:
     """What a call of a tool has to look like; see `answer_with_calls`."""
     if tool.custom is not None:
         text = {"type": "string"}
@@ -108,18 +108,18 @@ def call_of(tool: Tool, *, required: bool, closed: bool) -> Call:
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
     try:
-        return Call(tool.name, _parameters(tool, tool.parameters, follows, closed), follows, not tool.strict)
+        return Call(tool.name, _parameters(tool, tool.parameters, follows), follows, not tool.strict)
     except RecursionError:
         raise TooComplexError("The schema is nested too deeply.") from None
 
 
-def _parameters(tool: Tool, schema: Schema, follows: bool, closed: bool) -> Schema:
+def _parameters(tool: Tool, schema: Schema, follows: bool) -> Schema:
     if not follows:
         return schema
     if not tool.strict:
-        return relaxed(schema, closed=closed)
+        return relaxed(schema)
     check_cost(schema)
-    return close_objects(schema) if closed else schema
+    return close_objects(schema)
 
 
 def json_arguments(call: Call) -> str:

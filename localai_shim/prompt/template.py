@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -34,6 +35,24 @@ _HEAD = ("system", "developer")
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _WORD = "pencil"
 PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a prompt is rendered from.
+
+    Attributes:
+        messages: as `template_messages` makes them.
+        variables: what else the template reads.
+        tools: what the template tells the model that it may call.
+        special: special tokens that the caller's strings spell become such tokens; otherwise all of what a caller sends
+            is tokenised as text.
+    """
+
+    messages: list[Message]
+    variables: dict[str, object] = field(default_factory=dict[str, object])
+    tools: Tools = None
+    special: bool = False
 
 
 class Tokenizing(Protocol):
@@ -236,7 +255,7 @@ class ChatTokenizer:
 
     def _renders(self, variables: dict[str, object]) -> bool:
         try:
-            self._apply([{"role": "user", "content": _OTHER}], variables, None)
+            self._apply(Conversation([{"role": "user", "content": _OTHER}], variables))
         except BadRequest:
             return False
         return True
@@ -259,23 +278,10 @@ class ChatTokenizer:
                     code="unknown_parameter",
                 )
 
-    def render(
-        self,
-        messages: list[Message],
-        variables: dict[str, object],
-        tools: Tools = None,
-        allow_special_tokens: bool = False,
-        *,
-        generation_prompt: bool = True,
-    ) -> list[int]:
+    def render(self, conversation: Conversation, *, generation_prompt: bool = True) -> list[int]:
         """Prompt tokens for a conversation, up to the assistant's turn.
 
         Args:
-            messages: as `template_messages` makes them.
-            variables: what else the template reads.
-            tools: what the template tells the model that it may call.
-            allow_special_tokens: special tokens that the caller's strings spell become such tokens; otherwise all of
-                what a caller sends is tokenised as text.
             generation_prompt: end with what opens the assistant's turn.
 
         Raises:
@@ -288,53 +294,39 @@ class ChatTokenizer:
                 param="messages",
                 code="unsupported_value",
             )
-        if tools and not self.knows("tools"):
+        if conversation.tools and not self.knows("tools"):
             raise BadRequest(
                 "Unsupported value: this model's chat template has no place for tools. Use a model that was trained to "
                 "call them.",
                 param="tools",
                 code="unsupported_value",
             )
-        return self._apply(messages, variables, tools, generation_prompt, allow_special_tokens)
+        return self._apply(conversation, generation_prompt)
 
-    def boundaries(
-        self,
-        prompt: Sequence[int],
-        messages: list[Message],
-        variables: dict[str, object],
-        tools: Tools = None,
-        allow_special_tokens: bool = False,
-    ) -> list[int]:
+    def boundaries(self, prompt: Sequence[int], conversation: Conversation) -> list[int]:
         """Where other prompts are likely to diverge from this one: after system prompt and tools, and before the
         assistant's turn. None for models that do not need to know, see `types.Prompt`.
 
         Args:
-            prompt: what `render` made of the rest.
+            prompt: what `render` made of the conversation.
         """
         if self._model.cuts_anywhere:
             return []
         found: set[int] = set()
-        raw = allow_special_tokens
         with contextlib.suppress(BadRequest):
-            found.add(common_length(prompt, self._apply(messages, variables, tools, False, raw)))
-        head = list(itertools.takewhile(lambda message: message["role"] in _HEAD, messages))
-        if head or tools:
+            found.add(common_length(prompt, self._apply(conversation, False)))
+        head = list(itertools.takewhile(lambda message: message["role"] in _HEAD, conversation.messages))
+        if head or conversation.tools:
+            other = replace(conversation, messages=[*head, {"role": "user", "content": _OTHER}])
             with contextlib.suppress(BadRequest):
-                other = self._apply([*head, {"role": "user", "content": _OTHER}], variables, tools, False, raw)
-                found.add(common_length(prompt, other))
+                found.add(common_length(prompt, self._apply(other, False)))
         return sorted(at for at in found if 0 < at < len(prompt))
 
-    def _apply(
-        self,
-        messages: list[Message],
-        variables: dict[str, object],
-        tools: Tools,
-        generation_prompt: bool = True,
-        raw: bool = False,
-    ) -> list[int]:
+    def _apply(self, conversation: Conversation, generation_prompt: bool = True) -> list[int]:
         """The first rendering that the template allows."""
+        messages, variables, tools = conversation.messages, conversation.variables, conversation.tools
         caller: CallerText | None = None
-        if not raw and self.control_tokens.occur_in(messages, variables, tools):
+        if not conversation.special and self.control_tokens.occur_in(messages, variables, tools):
             caller = CallerText(self.control_tokens)
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import openai
 
@@ -205,6 +205,16 @@ class Scripted:
             raise IncompleteScript("\n".join(problems))
 
 
+ArgumentsT = TypeVar("ArgumentsT", ClientArguments, AsyncClientArguments)
+
+
+def _on_stage(arguments: ArgumentsT, kind: type) -> ArgumentsT:
+    """A client's arguments, with a stage of its own unless they bring one, by themselves or with an http client."""
+    if not isinstance(arguments.get("http_client"), kind) and arguments.get("engine") is None:
+        arguments["engine"] = Stage()
+    return arguments
+
+
 def _delay(client: sdk.Client, stage: Stage, options: RequestOptions, taken: int, error: openai.APIError) -> float:
     """Seconds after which the SDK would try again. Raises the error where it would not, or nothing was scripted."""
     cause = error.__cause__
@@ -234,9 +244,7 @@ class ScriptedOpenAI(Scripted, LocalOpenAI):
     """
 
     def __init__(self, **options: Unpack[ClientArguments]) -> None:
-        if not isinstance(options.get("http_client"), sdk.LocalHttpClient) and options.get("engine") is None:
-            options["engine"] = Stage()
-        super().__init__(None, **options)
+        super().__init__(None, **_on_stage(options, sdk.LocalHttpClient))
 
     if not TYPE_CHECKING:
 
@@ -265,9 +273,7 @@ class AsyncScriptedOpenAI(Scripted, AsyncLocalOpenAI):
     """
 
     def __init__(self, **options: Unpack[AsyncClientArguments]) -> None:
-        if not isinstance(options.get("http_client"), sdk.LocalAsyncHttpClient) and options.get("engine") is None:
-            options["engine"] = Stage()
-        super().__init__(None, **options)
+        super().__init__(None, **_on_stage(options, sdk.LocalAsyncHttpClient))
 
     if not TYPE_CHECKING:
 

@@ -22,7 +22,7 @@ from ..types import (
     Token,
     TokenScore,
 )
-from ..vectors import Embedding, Reranking
+from ..vectors import Embedding, Ranking, Reranking
 from . import pictures
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
@@ -97,18 +97,13 @@ class ScriptedModel:
         """Token ids of a text."""
         return self.tokenizer.encode(text, add_special_tokens)
 
-    def _encode_pairs(
-        self,
-        query: str,
-        documents: Sequence[str],
-        instruction: str | None,
-        most: int | None,
-        most_each: int | None = None,
-    ) -> list[Pair]:
+    def _encode_pairs(self, ranking: Ranking) -> list[Pair]:
         """The query, an end of sequence, and the document; an instruction changes no score."""
+        query, most = ranking.query, ranking.most
         before = [*query.encode(), self.tokenizer.eos_token_id]
         end = None if most is None else max(most, len(before) + 1)
-        return [Pair(query, text, [*before, *text.encode()[:most_each]][:end]) for text in documents]
+        documents = [(text, text.encode()[: ranking.most_each]) for text in ranking.documents]
+        return [Pair(query, text, [*before, *tokens][:end]) for text, tokens in documents]
 
     media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
     decodes_media = False

@@ -239,10 +239,10 @@ def describe(criteria: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={_shown(value)}" for name, value in criteria.items())
 
 
-def shorten(value: object, most: int = 80) -> str:
-    """An object's repr, on one line of limited length."""
+def shorten(value: object) -> str:
+    """An object's repr, on one line of at most 80 characters."""
     text = repr(value).replace("\n", " ")
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _found(wanted: object, text: str) -> bool:

@@ -104,9 +104,9 @@ def test_a_mask_to_add_says_what_the_bool_mask_said(tokens: int, columns: int, r
     assert distance(attend_masked(q, k, v, 0.25, each), expected) < ROUNDING
 
 
-def test_float32_quantised_caches_and_batches_of_mlx_lm_are_left_to_mlx_lm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_quantised_caches_and_batches_of_mlx_lm_are_left_to_mlx_lm() -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(cuda_attention, "_upstream", lambda *a: calls.append(a))
+    attend = cuda_attention._attending(lambda *a: calls.append(a))  # type: ignore[arg-type,return-value]
     attend(*inputs(3, 9), KVCache(), 0.25, "causal")
     attend(*inputs(1, 9), KVCache(), 0.25, None)
     half = [array.astype(mx.float16) for array in inputs(3, 9)]

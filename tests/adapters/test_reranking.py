@@ -17,6 +17,7 @@ import pytest
 from localai_shim.adapters.cuda_attention import LENGTHS
 from localai_shim.adapters.loading import load_model
 from localai_shim.types import ModelLoadError
+from localai_shim.vectors import Ranking
 from tests.embedding_models import RERANK_TEMPLATE, tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import CLASSIFIERS, INSTRUCTION, QUERY, TEXTS, recorded
 from tests.tiny import tiny
@@ -57,7 +58,7 @@ def loaded(kind: str) -> Any:
 
 def pairs_of(model: Any, documents: Sequence[str], query: str = QUERY, most: int | None = None) -> list[list[int]]:
     instruction = INSTRUCTION if model.reranking.takes_instruction else None
-    made: list[list[int]] = model.reranking.encode(query, documents, instruction, most)
+    made: list[list[int]] = model.reranking.encode(Ranking(query, documents, instruction, most))
     return made
 
 
@@ -168,7 +169,11 @@ def test_documents_are_cut_at_their_ends(kind: str) -> None:
 def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
     model = loaded(kind)
     [least] = pairs_of(model, ["fox"])
-    encode = functools.partial(model.reranking.encode, "y", ["fox " * 9, "fox"], None)
+
+    def encode(*most: int | None) -> list[list[int]]:
+        made: list[list[int]] = model.reranking.encode(Ranking("y", ["fox " * 9, "fox"], None, *most))
+        return made
+
     whole, short, room = encode(None), encode(None, 3), encode(len(encode(None, 3)[0]) - 1, 3)
     assert len(whole[0]) > len(short[0]) == len(encode(None, 2)[0]) + 1 and short[1] == whole[1]
     assert len(room[0]) == len(short[0]) - 1, "the shorter of both limits"

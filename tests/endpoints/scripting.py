@@ -26,26 +26,6 @@ def ask(client: Any, **more: Any) -> Any:
     return client.chat.completions.create(**{"model": "any", "messages": MESSAGES, **more})
 
 
-def function(name: str, strict: bool | None = None, **properties: Any) -> Any:
-    """A function that needs all of its properties."""
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    made = {"name": name, "description": f"Does {name}.", "parameters": parameters}
-    if strict is not None:
-        made |= {"strict": strict, "parameters": {**parameters, "additionalProperties": False}}
-    return {"type": "function", "function": made}
-
-
-TEXT = {"type": "string"}
-WEATHER = function("get_weather", city=TEXT, days={"type": "integer"})
-PING = function("ping")
-TOOLS = [WEATHER, PING, function("write_file", path=TEXT, content=TEXT)]
-
-
-def call(name: str, arguments: Any) -> str:
-    """A call as Hermes and Qwen write it."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
-
-
 # -- one script, asked for in three ways ----------------------------------------------------------------------------
 
 
@@ -254,11 +234,6 @@ def token_id(folder: Path, marker: str) -> str:
     """The id of a special token, as `logit_bias` takes it."""
     added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
     return str(next(token["id"] for token in added if token["content"] == marker))
-
-
-PARIS = {"city": "Paris", "days": 2}
-CALL = call("get_weather", PARIS)
-SHELL: Any = {"type": "custom", "custom": {"name": "shell", "description": "Runs a command."}}
 
 
 def forbidden(text: Any, match: str, **more: Any) -> None:

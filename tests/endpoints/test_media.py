@@ -13,23 +13,13 @@ import pytest
 from openai.types.completion_usage import PromptTokensDetails
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.endpoints.request_fields import make_prompt
+from localai_shim.endpoints.served import make_prompt
 from localai_shim.prompt.messages import template_messages
+from localai_shim.prompt.template import Conversation
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
-from tests.endpoints.pictures import (
-    BLUE,
-    GREEN,
-    RED,
-    SeeingModel,
-    data_url,
-    image_url,
-    input_image,
-    png,
-    seeing,
-    user,
-    user_item,
-)
+from tests.endpoints.pictures import BLUE, GREEN, RED, data_url, image_url, input_image, png, user, user_item
+from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
 from tests.tiny import tiny
 
@@ -173,7 +163,7 @@ def test_boundaries_do_not_fall_into_an_image(seen: Seen) -> None:
     client, engine, _ = seen
     served = client._runtime.served(engine)
     messages = template_messages([user("x", image_url(data_url(RED)), "y")], read_part=served.media_reader())
-    tokens = served.tokenizer.render(messages, {})
+    tokens = served.tokenizer.render(Conversation(messages))
     [span] = served.tokenizer.spans(tokens, messages)
     at = span.start
 

@@ -20,20 +20,8 @@ import localai_shim
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
-from tests.endpoints.pictures import (
-    BLUE,
-    GREEN,
-    RED,
-    SeeingModel,
-    data_url,
-    image_url,
-    input_image,
-    picture,
-    png,
-    seeing,
-    user,
-    user_item,
-)
+from tests.endpoints.pictures import BLUE, GREEN, RED, data_url, image_url, input_image, picture, png, user, user_item
+from tests.endpoints.seeing import SeeingModel, seeing
 
 Seen = tuple[LocalOpenAI, ScriptedEngine, SeeingModel]
 KINDS = ["PIL", "array", "floats", "bytes", "bytearray", "path"]

@@ -168,6 +168,12 @@ class Gate:
     def open(self) -> None:
         self._opened.set()
 
+    def close(self, engine: Engine[Any]) -> None:
+        """Close an engine while its thread stands there, which it leaves then."""
+        self.wait()
+        engine.close(wait=False)
+        self.open()
+
 
 @contextmanager
 def held(engine: Engine[TextModel]) -> Iterator[None]:

@@ -167,9 +167,7 @@ def test_what_is_in_flight_fails_when_the_engine_closes(kind: str) -> None:
         encode = engine.model.encode
         engine.model.encode = lambda *args: (gate(), encode(*args))[1]
         asked = [Asked(engine, [[9] * 30] * 50) for _ in range(3)]
-        gate.wait()
-        engine.close(wait=False)
-        gate.open()
+        gate.close(engine)
         for each in asked:
             with pytest.raises(EngineClosedError):
                 each.vectors()

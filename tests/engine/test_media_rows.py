@@ -232,9 +232,7 @@ def test_an_engine_that_closes_while_the_tower_runs_fails_what_waits_for_it() ->
     gate = Gate(lambda: True)
     engine.model.before_item = lambda digest: gate()
     running = [Running(engine, request(prompt)) for prompt in mixed()[1:3]]
-    gate.wait()
-    engine.close(wait=False)
-    gate.open()
+    gate.close(engine)
     for run in running:
         with pytest.raises(EngineClosedError):
             run.finish()

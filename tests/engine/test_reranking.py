@@ -12,6 +12,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
 from localai_shim.adapters.loading import load_model
 from localai_shim.engine.engine import Engine
+from localai_shim.vectors import Ranking
 from tests.embedding_models import tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import INSTRUCTION, QUERY, TEXTS, recorded
 from tests.threads import in_threads
@@ -89,7 +90,7 @@ def test_a_pass_that_fails_fails_its_own_request_only() -> None:
     with LocalOpenAI(engine=engine) as client:
         model: Any = engine.model
         score = model.score
-        [marked] = model.reranking.encode(QUERY, ["fox"], None, None)
+        [marked] = model.reranking.encode(Ranking(QUERY, ["fox"]))
 
         def fails(pairs: Any) -> Any:
             if marked in [list(pair) for pair in pairs]:

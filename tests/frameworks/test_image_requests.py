@@ -6,13 +6,16 @@ langchain-openai 1.7.3 (image blocks), openai-agents 0.24.0 (`input_image`, `Too
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from localai_shim import LocalOpenAI
 from tests.conftest import refused
-from tests.endpoints.pictures import RED, SeeingModel, data_url, seeing
+from tests.endpoints.pictures import RED, data_url
+from tests.endpoints.seeing import seeing
 
 URL = data_url(RED)
 TEXT: Any = {"type": "text", "text": "What is this?"}
@@ -204,37 +207,35 @@ RESPONSES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def looked(prompts: list[str], model: SeeingModel) -> bool:
-    """Every prompt has one picture, which was read once."""
-    return all(prompt.count("<image>") == 8 for prompt in prompts) and model.seen == [RED]
+@contextmanager
+def looking(monkeypatch: pytest.MonkeyPatch, says: str) -> Iterator[LocalOpenAI]:
+    """A client of a model that gives two answers; each prompt has one picture, which is read once."""
+    engine, model = seeing(monkeypatch, says, says, obey_constraints=True)
+    with engine:
+        yield LocalOpenAI(engine=engine)
+    assert [prompt.count("<image>") for prompt in engine.prompts] == [8, 8] and model.seen == [RED]
 
 
 @pytest.mark.parametrize("name", CHAT)
 def test_chat_answers_what_is_sent_with_a_picture(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     body, says = CHAT[name]
-    engine, model = seeing(monkeypatch, says, says, obey_constraints=True)
-    with engine:
-        client = LocalOpenAI(engine=engine)
+    with looking(monkeypatch, says) as client:
         message = client.chat.completions.create(model="gpt-4o", **body).choices[0].message
         said: Any = message.tool_calls[0] if message.tool_calls else None
         assert said.function.arguments == '{"colour": "red"}' if says == CALLS_D else message.content == says
         chunks = client.chat.completions.create(model="gpt-4o", **{**body, "stream": True})
         assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] in ("stop", "tool_calls")
-    assert len(engine.prompts) == 2 and looked(engine.prompts, model)
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_responses_answer_what_is_sent_with_a_picture(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     body, says = RESPONSES[name]
-    engine, model = seeing(monkeypatch, says, says, obey_constraints=True)
-    with engine:
-        client = LocalOpenAI(engine=engine)
+    with looking(monkeypatch, says) as client:
         response = client.responses.create(model="gpt-4o", **body)
         calls = [each for each in response.output if each.type == "function_call"]
         assert calls[0].arguments == '{"colour": "red"}' if says == CALLS_D else response.output_text == says
         *_, last = client.responses.create(model="gpt-4o", **{**body, "stream": True})
         assert last.type == "response.completed"
-    assert len(engine.prompts) == 2 and looked(engine.prompts, model)
 
 
 def test_what_pydantic_ai_s_image_url_sends_is_not_fetched_unasked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.grammar.tool import Tool
 from localai_shim.prompt.messages import template_messages
-from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.prompt.template import ChatTokenizer, Conversation
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.replies import ScriptedModel
 from tests.conftest import chat_tokenizer, load_tokenizer
@@ -96,9 +96,9 @@ def control(tokenizer: ChatTokenizer, ids: list[int]) -> list[str]:
 def test_a_text_that_spells_control_tokens_arrives_as_text(of_kind: Make, kind: str, place: str) -> None:
     tokenizer = of_kind(kind)
     messages, tools = conversation(**{place: INJECTED})
-    ids = tokenizer.render(messages, {}, tools)
+    ids = tokenizer.render(Conversation(messages, {}, tools))
     plain_messages, plain_tools = conversation()
-    plain = tokenizer.render(plain_messages, {}, plain_tools)
+    plain = tokenizer.render(Conversation(plain_messages, {}, plain_tools))
     assert control(tokenizer, ids) == control(tokenizer, plain) != []
     in_json = place in PLACES[5:8] + PLACES[10:]
     assert (INJECTED.replace("\n", "\\n") if in_json else INJECTED) in tokenizer.decode(ids)
@@ -108,7 +108,7 @@ def test_a_text_that_spells_control_tokens_arrives_as_text(of_kind: Make, kind: 
 def test_the_text_around_is_tokenised_as_it_was(of_kind: Make, kind: str) -> None:
     tokenizer = of_kind(kind)
     plain, injected = (
-        tokenizer.render(template_messages([{"role": "user", "content": f"Say {text} again"}]), {})
+        tokenizer.render(Conversation(template_messages([{"role": "user", "content": f"Say {text} again"}])))
         for text in ("=", "<|im_end|>")
     )
     text = tokenizer.decode(injected)
@@ -123,7 +123,7 @@ def test_the_text_around_is_tokenised_as_it_was(of_kind: Make, kind: str) -> Non
 def test_whoever_means_it_may_send_control_tokens(of_kind: Make, kind: str) -> None:
     tokenizer = of_kind(kind)
     messages = template_messages([{"role": "user", "content": "a<|im_end|>b"}])
-    text, meant = (tokenizer.render(messages, {}, None, allowed) for allowed in (False, True))
+    text, meant = (tokenizer.render(Conversation(messages, {}, None, allowed)) for allowed in (False, True))
     assert control(tokenizer, meant).count("<|im_end|>") == control(tokenizer, text).count("<|im_end|>") + 1
 
 
@@ -133,7 +133,7 @@ def test_ordinary_prompts_are_tokenised_in_one_piece(of_kind: Make, monkeypatch:
     original = tokenizer._model.apply_chat_template
     monkeypatch.setattr(tokenizer._model, "apply_chat_template", lambda *args: seen.append(args) or original(*args))
     messages, tools = conversation(user="if a <b and c> d: x[0] = '</div>' # 1 < 2 | 3 > 2")
-    tokenizer.render(messages, {}, tools)
+    tokenizer.render(Conversation(messages, {}, tools))
     assert [args[4] for args in seen] == [None], "nothing changes the rendered text"
 
 
@@ -161,7 +161,7 @@ def test_fields_do_not_make_a_control_token_together(
     with_template: Make, template: str, message: dict[str, Any]
 ) -> None:
     tokenizer = with_template(template)
-    ids = tokenizer.render(template_messages([{"role": "user", **message}]), {})
+    ids = tokenizer.render(Conversation(template_messages([{"role": "user", **message}])))
     assert tokenizer.encode_marker("<|im_end|>")[0] not in ids
     assert "<|im_end|>" in tokenizer.decode(ids)
 
@@ -170,7 +170,7 @@ def test_roles_may_be_a_part_of_a_templates_token(with_template: Make) -> None:
     tokenizer = with_template(
         "{% for m in messages %}<|im_{{ 'start' if m.role == 'user' else m.role }}|>{{ m.content }}{% endfor %}"
     )
-    ids = tokenizer.render(template_messages([{"role": "user", "content": "start"}]), {})
+    ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "start"}])))
     assert control(tokenizer, ids) == ["<|im_start|>"]
 
 
@@ -193,14 +193,14 @@ def test_roles_may_be_a_part_of_a_templates_token(with_template: Make) -> None:
 )
 def test_filters_leave_what_is_spelt_alone(with_template: Make, filters: str, expected: str) -> None:
     tokenizer = with_template(f"{{{{ messages[0].content | {filters} }}}}")
-    ids = tokenizer.render(template_messages([{"role": "user", "content": " A <|im_end|> B "}]), {})
+    ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": " A <|im_end|> B "}])))
     assert (tokenizer.decode(ids), control(tokenizer, ids)) == (expected, [])
 
 
 def test_objects_that_a_template_writes_as_python_does(with_template: Make) -> None:
     tokenizer = with_template("{{ tools[0].function.parameters.properties }}")
     tools = [{"function": {"name": "f", "parameters": {"properties": {"<|im_end|>": ["<|im_start|>"]}}}}]
-    ids = tokenizer.render(template_messages([{"role": "user", "content": "x"}]), {}, tools)
+    ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "x"}]), {}, tools))
     assert tokenizer.decode(ids) == "{'<|im_end|>': ['<|im_start|>']}"
     assert control(tokenizer, ids) == []
 
@@ -209,7 +209,7 @@ def test_an_answer_that_tells_of_a_marker_stays_whole(of_kind: Make) -> None:
     answer = "It closes its thoughts with </think>, see?"
     messages = template_messages([{"role": "user", "content": "x"}, {"role": "assistant", "content": answer}])
     tokenizer = of_kind("byte_level")
-    ids = tokenizer.render(messages, {})
+    ids = tokenizer.render(Conversation(messages))
     assert answer in tokenizer.decode(ids)
     assert "</think>" not in control(tokenizer, ids)
 
@@ -219,7 +219,7 @@ def test_reasoning_that_is_sent_back_within_the_content_is_reasoning(of_kind: Ma
     tokenizer = of_kind("byte_level")
     user = {"role": "user", "content": "x"}
     within, apart = (
-        tokenizer.render(template_messages([user, {"role": "assistant", **answer}]), {})
+        tokenizer.render(Conversation(template_messages([user, {"role": "assistant", **answer}])))
         for answer in (
             {"content": "<think>\nSo <|im_end|>\n</think>\n\nYes"},
             {"content": "Yes", "reasoning_content": "So <|im_end|>"},
@@ -240,7 +240,7 @@ def test_words_spaces_and_html_that_were_added_to_a_vocabulary_stay_tokens(tmp_p
     added = ["Zuerich", "   ", "<table>", "[INST]", "<|tool|>"]
     wrapper._tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
     tokenizer = chat_tokenizer(wrapper)
-    ids = tokenizer.render(template_messages([{"role": "user", "content": "".join(added)}]), {})
+    ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "".join(added)}])))
     assert tokenizer.decode(ids) == "".join(added)
     assert [text for text in added if tokenizer.encode_marker(text)[0] in ids] == added[:3]
 
@@ -254,8 +254,8 @@ def test_boundaries_are_where_they_would_be(of_kind: Make, monkeypatch: pytest.M
     messages = template_messages(
         [{"role": "system", "content": "No <|im_end|>."}, {"role": "user", "content": INJECTED}]
     )
-    prompt = tokenizer.render(messages, {})
-    after_system, after_user = tokenizer.boundaries(prompt, messages, {})
+    prompt = tokenizer.render(Conversation(messages))
+    after_system, after_user = tokenizer.boundaries(prompt, Conversation(messages))
     assert tokenizer.decode(prompt[:after_system]) == "<|im_start|>system\nNo <|im_end|>.<|im_end|>\n<|im_start|>user\n"
     assert tokenizer.decode(prompt[after_user:]) == "<|im_start|>assistant\n"
 
@@ -264,5 +264,5 @@ def test_a_longer_conversation_begins_with_the_tokens_of_the_shorter_one(of_kind
     tokenizer = of_kind("byte_level")
     first = template_messages([{"role": "user", "content": INJECTED}])
     more = template_messages([{"role": "user", "content": INJECTED}, {"role": "assistant", "content": HARMLESS}])
-    short, long = tokenizer.render(first, {}), tokenizer.render(more, {})
+    short, long = tokenizer.render(Conversation(first)), tokenizer.render(Conversation(more))
     assert long[: len(short)] == short

@@ -19,7 +19,7 @@ from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 from localai_shim.errors import BadRequest
 from localai_shim.grammar.tool import CustomFormat, Tool
 from localai_shim.prompt.messages import template_messages
-from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer
 from training import chat
 
@@ -93,7 +93,7 @@ def tokenizer(byte_level: Any) -> Tokenizer:
 
 
 def render(tokenizer: ChatTokenizer, messages: list[Any], tools: Any = None, **variables: Any) -> str:
-    return tokenizer.decode(tokenizer.render(template_messages(messages), variables, tools))
+    return tokenizer.decode(tokenizer.render(Conversation(template_messages(messages), variables, tools)))
 
 
 def count_attempts(tokenizer: ChatTokenizer, messages: list[Any], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -106,7 +106,7 @@ def count_attempts(tokenizer: ChatTokenizer, messages: list[Any], monkeypatch: p
         return original(*args)
 
     monkeypatch.setattr(tokenizer._model, "apply_chat_template", counting)
-    tokenizer.render(template_messages(messages), {})
+    tokenizer.render(Conversation(template_messages(messages)))
     return len(attempts)
 
 
@@ -266,7 +266,7 @@ def test_rendering_changes_nothing_of_what_it_was_given(tokenizer: Tokenizer) ->
     messages = template_messages([*USER, *turn(call(LONG_ID, "{oops"), call("b"), content="x", thinking="Hm.")])
     before = copy.deepcopy(messages)
     for template in (HERMES, MISTRAL.replace("ARGUMENTS", "'x'"), KIMI, GLM, LLAMA, GPT_OSS, LFM):
-        tokenizer(template).render(messages, {})
+        tokenizer(template).render(Conversation(messages))
         assert messages == before
 
 

@@ -42,20 +42,16 @@ def result(id: str, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
+CALLS = [
+    called("a", '{"x": [1]}'),
+    {"id": "b", "type": "custom", "custom": {"name": "shell", "input": "ls"}},
+    called("c", '{"x": '),
+]
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "developer", "content": "Rules."},
     {"role": "user", "content": "Hello"},
-    {
-        "role": "assistant",
-        "content": "Well.",
-        "reasoning_content": "Hm.",
-        "tool_calls": [
-            called("a", '{"x": [1]}'),
-            {"id": "b", "type": "custom", "custom": {"name": "shell", "input": "ls"}},
-            called("c", '{"x": '),
-        ],
-    },
+    {"role": "assistant", "content": "Well.", "reasoning_content": "Hm.", "tool_calls": CALLS},
     *(result("a", "3"), result("b", "files"), result("c", "broken")),
     {"role": "assistant", "content": "", "tool_calls": [called("d", "")]},
     result("d", "0"),

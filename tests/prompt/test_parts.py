@@ -18,7 +18,7 @@ from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts
-from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.tiny import TEMPLATE, make_tokenizer
 
@@ -177,7 +177,7 @@ def test_a_template_that_looks_for_parts_gets_them(tmp_path: Path, template: str
     tokenizer = chat_tokenizer(load_tokenizer(tmp_path))
     tokenizer._model.media_kinds = frozenset({"image"})  # type: ignore[misc]
     messages = template_messages([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
-    assert text in ChatTokenizer(tokenizer._model).decode(tokenizer.render(messages, {}))
+    assert text in ChatTokenizer(tokenizer._model).decode(tokenizer.render(Conversation(messages)))
 
 
 def test_files_are_refused_by_every_model() -> None:

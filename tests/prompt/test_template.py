@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localai_shim.errors import BadRequest
-from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.tiny import TEMPLATE, make_tokenizer
 
@@ -32,7 +32,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def rendered(tokenizer: ChatTokenizer, variables: dict[str, Any] | None = None) -> str:
-    return tokenizer.decode(tokenizer.render(MESSAGES, variables or {}))
+    return tokenizer.decode(tokenizer.render(Conversation(MESSAGES, variables or {})))
 
 
 def test_a_conversation_is_rendered_up_to_where_the_assistant_speaks(make: Make) -> None:
@@ -111,9 +111,9 @@ def test_encoding_and_decoding_are_inverse(make: Make) -> None:
 def test_several_threads_may_render_at_once(make: Make) -> None:
     tokenizer = make(TEMPLATE)
     conversations = [[{"role": "user", "content": f"{i} " * (i % 7 + 1)}] for i in range(200)]
-    alone = [tokenizer.render(conversation, {}) for conversation in conversations]
+    alone = [tokenizer.render(Conversation(conversation)) for conversation in conversations]
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda conversation: tokenizer.render(conversation, {}), conversations))
+        together = list(pool.map(lambda conversation: tokenizer.render(Conversation(conversation)), conversations))
     assert together == alone
 
 

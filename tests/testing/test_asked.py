@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from localai_shim.testing import IncompleteScript, ScriptedOpenAI, UnexpectedRequest, timed, tool_call
 from tests.testing.asking import CHAT_TOOLS, chat, said
-
-
-@pytest.fixture
-def client() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as made:
-        yield made
 
 
 def test_requests_are_remembered_as_they_were_sent_whatever_becomes_of_the_objects(client: ScriptedOpenAI) -> None:

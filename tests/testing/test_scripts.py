@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -29,13 +28,6 @@ from localai_shim.testing import (
 )
 from tests.conftest import revalidate
 from tests.testing.asking import CHAT_TOOLS, FLAT_TOOLS, chat, contents, said
-
-
-@pytest.fixture
-def client() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as made:
-        yield made
-
 
 # -- replies in order ---------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -31,12 +30,6 @@ from localai_shim.testing import (
 )
 from localai_shim.testing.stage import Stage
 from tests.engine.harness import eventually
-
-
-@pytest.fixture
-def client() -> Iterator[ScriptedOpenAI]:
-    with ScriptedOpenAI() as made:
-        yield made
 
 
 def embed(client: Any, input: Any = "Paris", **more: Any) -> list[list[float]]:

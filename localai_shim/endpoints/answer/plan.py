@@ -17,7 +17,8 @@ from ...output.markup import NORMAL
 from ...output.row_text import RowText
 from ...output.text import TextParser
 from ...types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from ..request_fields import Generation, Limits, ServedModel, make_requests
+from ..request_fields import Generation, Limits, make_requests
+from ..served import ServedModel
 from .format import AnswerFormat
 from .thinking import ThinkingPlan, follow_thinking
 from .tools import Mode, ToolPlan

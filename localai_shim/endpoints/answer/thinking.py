@@ -11,7 +11,7 @@ from ...errors import BadRequest
 from ...grammar.constraint import Thinking
 from ...output.row_text import RowText
 from ..fields import Fields
-from ..request_fields import ServedModel
+from ..served import ServedModel
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _OFF = ("none", "minimal")

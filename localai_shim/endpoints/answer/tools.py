@@ -13,7 +13,7 @@ from ...grammar.calls import SUPPORTED, answer_with_calls
 from ...grammar.tool import Tool
 from ...output.tool_calls import OfferedTools
 from ..fields import Fields
-from ..request_fields import ServedModel
+from ..served import ServedModel
 from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
 
 Mode = Literal["auto", "required"]

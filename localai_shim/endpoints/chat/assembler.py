@@ -19,7 +19,8 @@ from ...types import Prompt, Token
 from ..assembler import Assembler
 from ..extras import Extras
 from ..predictions import PredictionCounts
-from ..request_fields import ServedModel, new_id, now
+from ..request_fields import new_id, now
+from ..served import ServedModel
 from ..usage import usage_fields
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]

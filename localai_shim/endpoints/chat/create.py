@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ...prompt.history import Message
 from ...prompt.messages import template_messages
 from ...prompt.objects import with_data_urls
 from ...prompt.parts import media_parts
-from ...prompt.template import Tools
+from ...prompt.template import Conversation
 from ...types import Prompt
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -30,14 +30,13 @@ from ..request_fields import (
     SERVICE_TIERS,
     VERBOSITIES,
     Generation,
-    ServedModel,
-    make_prompt,
     read_allow_special_tokens,
     read_generation,
     read_max_tokens,
     read_metadata,
     read_template_variables,
 )
+from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from .assembler import ChatAssembler
 
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 
     from ...state.store import Store
 
-_Rendered = tuple[list[Message], dict[str, object], Tools, bool]
-"""What a prompt is rendered from: the arguments of `ChatTokenizer.render`."""
 MAX_LIGHT_MESSAGES, MAX_LIGHT_CHARACTERS = 16, 2_000  # that an event loop may prepare itself: 0.3 ms
 _REFUSED = {
     "audio": "Local models answer in text only.",
@@ -134,25 +131,25 @@ class _Asked:
         generation, variables = self.generation, self.thinking.variables
         if self.continues:
             variables = {**variables, "continue_final_message": True}
-        rendered = (messages, variables, self.tools.rendered, self.special)
-        whole = model.tokenizer.render(*rendered, generation_prompt=self.opens_turn)
+        conversation = Conversation(messages, variables, self.tools.rendered, self.special)
+        whole = model.tokenizer.render(conversation, generation_prompt=self.opens_turn)
         tokens = truncated(whole, self.truncation, model.context_length, generation.limits.max_tokens)
         if tokens is not whole and media_parts(messages):
-            rendered, tokens = self._without_oldest(model, rendered)
+            conversation, tokens = self._without_oldest(model, conversation)
             whole = tokens
-        boundaries = model.tokenizer.boundaries(tokens, *rendered) if tokens is whole else ()
-        top = self.extras.prompt_logprobs
-        return make_prompt(tokens, rendered[0], model, boundaries=boundaries, salt=generation.salt, top_logprobs=top)
+        boundaries = model.tokenizer.boundaries(tokens, conversation) if tokens is whole else ()
+        top, messages = self.extras.prompt_logprobs, conversation.messages
+        return make_prompt(tokens, messages, model, boundaries=boundaries, salt=generation.salt, top_logprobs=top)
 
-    def _without_oldest(self, model: ServedModel, rendered: _Rendered) -> tuple[_Rendered, list[int]]:
+    def _without_oldest(self, model: ServedModel, conversation: Conversation) -> tuple[Conversation, list[int]]:
         """A truncated conversation with media, in which nothing may be cut in two: whole turns are left out."""
-        messages, *rest = rendered
+        messages = conversation.messages
         most = most_tokens(self.truncation, model.context_length, self.generation.limits.max_tokens)
         head = list(itertools.takewhile(lambda message: message["role"] in ("system", "developer"), messages))
 
-        def make(start: int) -> tuple[_Rendered, list[int]]:
-            left: _Rendered = ([*head, *messages[start:]], *rest)  # type: ignore[assignment]
-            return left, model.tokenizer.render(*left, generation_prompt=self.opens_turn)
+        def make(start: int) -> tuple[Conversation, list[int]]:
+            left = replace(conversation, messages=[*head, *messages[start:]])
+            return left, model.tokenizer.render(left, generation_prompt=self.opens_turn)
 
         starts = [i for i in range(len(head) + 1, len(messages)) if messages[i]["role"] == "user"]
         found = without_oldest(starts, make, lambda made: most is None or len(made[1]) <= most)

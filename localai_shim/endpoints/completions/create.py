@@ -32,7 +32,6 @@ from ..prepared import Prepared
 from ..request_fields import (
     Generation,
     Limits,
-    ServedModel,
     make_requests,
     new_id,
     now,
@@ -40,6 +39,7 @@ from ..request_fields import (
     read_generation,
     read_max_tokens,
 )
+from ..served import ServedModel
 from ..token_fields import read_truncation, token_id, truncated
 from ..usage import make_usage
 from .echo import Echo, by_text, make_echo

@@ -114,19 +114,18 @@ def delete_item(
 # -- also for responses that go on from a conversation --------------------------------------------------------------
 
 
-def check_conversation_id(conversation_id: str, param: str = "conversation_id") -> None:
+def check_conversation_id(conversation_id: str) -> None:
     """Refuse what cannot be the id of a conversation.
 
     Raises:
         BadRequest: it has another form.
     """
     if not conversation_id.startswith("conv_"):
-        raise BadRequest.invalid(
-            param, f"Invalid '{param}': '{conversation_id}'. Expected an ID that begins with 'conv_'."
-        )
+        text = f"Invalid 'conversation_id': '{conversation_id}'. Expected an ID that begins with 'conv_'."
+        raise BadRequest.invalid("conversation_id", text)
 
 
-def conversation(store: Store, conversation_id: str, param: str = "conversation_id") -> dict[str, object]:
+def conversation(store: Store, conversation_id: str) -> dict[str, object]:
     """The conversation of this id.
 
     Raises:
@@ -134,7 +133,7 @@ def conversation(store: Store, conversation_id: str, param: str = "conversation_
     """
     body = store.get(_KIND, conversation_id)
     if body is None:
-        raise unknown_conversation(conversation_id, param)
+        raise unknown_conversation(conversation_id)
     return body
 
 

@@ -20,7 +20,8 @@ from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..items.reasoning import seal
 from ..items.resources import new_item_id
-from ..request_fields import ServedModel, now
+from ..request_fields import now
+from ..served import ServedModel
 from ..usage import by_kind, make_usage
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

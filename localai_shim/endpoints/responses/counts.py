@@ -14,7 +14,8 @@ from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
 from ..prepared import Prepared
-from ..request_fields import SERVICE_TIERS, ServedModel, now, read_generation
+from ..request_fields import SERVICE_TIERS, now, read_generation
+from ..served import ServedModel
 from .assembler import new_response_id, response_usage
 from .create import plan_answer, read_plan, render
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
-from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
+from ...prompt.template import Conversation
 from ...types import Prompt
 from ..answer.format import GUIDED, AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -26,8 +26,6 @@ from ..prepared import Prepared
 from ..request_fields import (
     SERVICE_TIERS,
     VERBOSITIES,
-    ServedModel,
-    make_prompt,
     read_allow_special_tokens,
     read_generation,
     read_max_tokens,
@@ -35,6 +33,7 @@ from ..request_fields import (
     read_template_variables,
     stream_options,
 )
+from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from .assembler import ResponseAssembler
 from .background import Run
@@ -50,8 +49,6 @@ _REFUSED = {
     "access_programs": "It applies to models that OpenAI hosts.",
 }
 SUMMARIES = ("auto", "concise", "detailed")
-Rendered = tuple[list[Message], dict[str, object], list[dict[str, object]] | None, bool]
-"""What a prompt is rendered from: the arguments of `ChatTokenizer.render`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +151,14 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
 
 def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
     """The prompt, see `render`, and what the answer to it will look like."""
-    tokens, rendered = render(plan, model, reserve)
-    boundaries = model.tokenizer.boundaries(tokens, *rendered)
-    prompt = make_prompt(tokens, rendered[0], model, boundaries=boundaries, salt=salt)
+    tokens, conversation = render(plan, model, reserve)
+    boundaries = model.tokenizer.boundaries(tokens, conversation)
+    prompt = make_prompt(tokens, conversation.messages, model, boundaries=boundaries, salt=salt)
     end = model.tokenizer.prompt_end(tokens)
     return prompt, AnswerPlan(model, plan.tools, plan.format, plan.thinking, end)
 
 
-def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Rendered]:
+def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
     """The prompt's tokens, and what they were rendered from.
 
     Args:
@@ -180,15 +177,15 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Ren
     return shorter or made
 
 
-def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Rendered]:
+def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Conversation]:
     """The same for some items, of which the first ones were stored."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
         items, plan.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
     )
-    rendered: Rendered = (messages, plan.thinking.variables, plan.tools.rendered, plan.special)
+    conversation = Conversation(messages, plan.thinking.variables, plan.tools.rendered, plan.special)
     try:
-        return model.tokenizer.render(*rendered), rendered
+        return model.tokenizer.render(conversation), conversation
     except BadRequest as error:
         if error.param != "messages":
             raise

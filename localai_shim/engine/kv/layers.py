@@ -104,6 +104,18 @@ def layer_slots(like: Contents, current: Current) -> LayerSlots:
     return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)
 
 
+def _buffer(which: int) -> property:
+    """A buffer itself, None where there is none yet. A few models set it, to add a dependency or to empty it."""
+
+    def get(self: KeyValueSlots) -> mx.array | None:
+        return self._flat[which] if self._flat else None
+
+    def put(self: KeyValueSlots, buffer: mx.array) -> None:
+        self._flat[which] = buffer
+
+    return property(get, put)
+
+
 class KeyValueSlots:
     """An attention layer."""
 
@@ -165,22 +177,7 @@ class KeyValueSlots:
         """The mask of this step: see `Step.mask`."""
         return self._step.mask(self._capacity, self._ring, window_size)
 
-    @property
-    def keys(self) -> mx.array | None:
-        """The buffer itself. A few models set it, to add a dependency or to empty it."""
-        return self._flat[0] if self._flat else None
-
-    @keys.setter
-    def keys(self, buffer: mx.array) -> None:
-        self._flat[0] = buffer
-
-    @property
-    def values(self) -> mx.array | None:
-        return self._flat[1] if self._flat else None
-
-    @values.setter
-    def values(self, buffer: mx.array) -> None:
-        self._flat[1] = buffer
+    keys, values = _buffer(0), _buffer(1)
 
     # -- what the cache uses ------------------------------------------------------------------------------------
 

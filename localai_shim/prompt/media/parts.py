@@ -30,7 +30,7 @@ _PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
 }
 _FILES = ("file", "input_file")
 MEDIA_TYPES = frozenset((*_PARTS, *_FILES))
-"""The types of parts that `open_media` and `read_media` are for; they refuse files."""
+"""The types of parts that `open_media` is for; it refuses files."""
 _INNER = {"image": ("url",), "video": ("url",), "audio": ("data", "url")}
 _DETAILS: tuple[Detail, ...] = get_args(Detail)
 
@@ -66,11 +66,6 @@ class MediaSource:
 
 
 Content = bytes | npt.NDArray[np.generic] | tuple[MediaSource, ...]
-
-
-def read_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> Media:
-    """Read and decode a content part: `open_media(...).decode()`."""
-    return open_media(part, path, rules, kinds).decode()
 
 
 def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> MediaSource:

@@ -11,7 +11,8 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused, revalidate
-from tests.endpoints.scripting import TEXT, answer, arguments, ask, function, marked_model, message, reasoning, said
+from tests.endpoints.functions import TEXT, function
+from tests.endpoints.scripting import answer, arguments, ask, marked_model, message, reasoning, said
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 THINKS = {"enable_thinking": True}

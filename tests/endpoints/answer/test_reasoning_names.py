@@ -14,7 +14,8 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES, revalidate
-from tests.endpoints.scripting import CALL, TOOLS, ask
+from tests.endpoints.functions import CALL, TOOLS
+from tests.endpoints.scripting import ask
 
 THINKS = "<think>So it is.</think>Yes."
 ANSWERS = {

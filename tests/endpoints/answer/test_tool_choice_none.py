@@ -16,7 +16,8 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
-from tests.endpoints.scripting import PING, TEXT, TOOLS, WEATHER, ask, call, function
+from tests.endpoints.functions import PING, TEXT, TOOLS, WEATHER, call, function
+from tests.endpoints.scripting import ask
 
 FUNCTIONS = [tool["function"] for tool in TOOLS]
 ASK: Any = function("get_weather", city=TEXT)

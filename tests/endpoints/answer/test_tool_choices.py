@@ -11,23 +11,8 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import refused
-from tests.endpoints.scripting import (
-    CALL,
-    PARIS,
-    PING,
-    SHELL,
-    TEXT,
-    TOOLS,
-    WEATHER,
-    answer,
-    arguments,
-    ask,
-    call,
-    calls,
-    forbidden,
-    function,
-    message,
-)
+from tests.endpoints.functions import CALL, PARIS, PING, SHELL, TEXT, TOOLS, WEATHER, call, function
+from tests.endpoints.scripting import answer, arguments, ask, calls, forbidden, message
 
 FUNCTIONS = [PING["function"], WEATHER["function"]]
 NAMED: Any = {"type": "function", "function": {"name": "ping"}}

@@ -27,14 +27,8 @@ from tests.endpoints.answer.tool_formats import (
     named,
     run,
 )
-from tests.endpoints.scripting import (
-    PING,
-    ask,
-    calls,
-    function,
-    invalid,
-    token_id,
-)
+from tests.endpoints.functions import PING, function
+from tests.endpoints.scripting import ask, calls, invalid, token_id
 from tests.samples import only
 
 TWO_QUICK = pytest.mark.parametrize("format", only([HERMES, GEMMA], FORMATS), ids=lambda format: format.name)

@@ -15,15 +15,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.endpoints.answer.tool_formats import EOS, GUEST, HERMES, PROMPT, check_calls, custom, named
-from tests.endpoints.scripting import (
-    ask,
-    calls,
-    check_stream,
-    gathered,
-    marked_model,
-    said,
-    token_id,
-)
+from tests.endpoints.scripting import ask, calls, check_stream, gathered, marked_model, said, token_id
 from tests.samples import only
 
 

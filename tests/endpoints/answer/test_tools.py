@@ -15,26 +15,8 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, revalidate
-from tests.endpoints.scripting import (
-    CALL,
-    PARIS,
-    PING,
-    SHELL,
-    TEXT,
-    TOOLS,
-    WEATHER,
-    answer,
-    arguments,
-    ask,
-    call,
-    calls,
-    forbidden,
-    function,
-    ids,
-    invalid,
-    message,
-    reasoning,
-)
+from tests.endpoints.functions import CALL, PARIS, PING, SHELL, TEXT, TOOLS, WEATHER, call, function
+from tests.endpoints.scripting import answer, arguments, ask, calls, forbidden, ids, invalid, message, reasoning
 
 # -- what a call is ---------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,7 @@ import jsonschema
 import pytest
 
 from localai_shim import AsyncLocalOpenAI
-from tests.endpoints.scripting import (
-    arguments,
-    ask,
-    invalid,
-    marked_model,
-    token_id,
-)
+from tests.endpoints.scripting import arguments, ask, invalid, marked_model, token_id
 
 EOS = "<|im_end|>"
 PROMPT = """

@@ -10,7 +10,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
-from tests.endpoints.scripting import TOOLS, call
+from tests.endpoints.functions import TOOLS, call
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
+from tests.endpoints.functions import call
 from tests.endpoints.responses.legal import check_response
-from tests.endpoints.scripting import call
 
 WHO: dict[str, Any] = {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}
 LIST: dict[str, Any] = {"type": "function", "name": "list_orders", "description": "Lists.", "parameters": WHO}

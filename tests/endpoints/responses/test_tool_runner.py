@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import ScriptedEngine
-from tests.endpoints.scripting import call
+from tests.endpoints.functions import call
 
 runner = pytest.importorskip(
     "openai.lib.responses_tool_runner", reason=f"openai {openai.__version__} has no tool runner"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from localai_shim.errors import BadRequest
 from localai_shim.media import MediaKind, MediaRules
-from localai_shim.prompt.media.parts import MEDIA_TYPES, open_media, read_media
+from localai_shim.prompt.media.parts import MEDIA_TYPES, open_media
 
 AT = "messages[0].content[1]"
 ALL: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
@@ -31,7 +31,7 @@ RED = np.full((2, 3, 3), (255, 0, 0), np.uint8)
 
 def refusal(part: dict[str, Any], kinds: frozenset[MediaKind] = ALL) -> BadRequest:
     with pytest.raises(BadRequest) as caught:
-        read_media(part, AT, MediaRules(), kinds)
+        open_media(part, AT, MediaRules(), kinds).decode()
     return caught.value
 
 
@@ -48,7 +48,7 @@ def refusal(part: dict[str, Any], kinds: frozenset[MediaKind] = ALL) -> BadReque
     ],
 )
 def test_images_of_both_apis(part: dict[str, Any], field: str, detail: str) -> None:
-    media = read_media(part, AT, MediaRules(), ALL)
+    media = open_media(part, AT, MediaRules(), ALL).decode()
     assert (media.kind, media.detail, media.path, media.rate) == ("image", detail, f"{AT}.{field}", None)
     assert (media.data == RED).all()
 
@@ -56,13 +56,13 @@ def test_images_of_both_apis(part: dict[str, Any], field: str, detail: str) -> N
 @pytest.mark.parametrize("value", [Image.open(io.BytesIO(png())), RED, RED / 255, png(), bytearray(png())])
 def test_objects_in_the_place_of_a_url(value: object) -> None:
     for part in ({"type": "image_url", "image_url": {"url": value}}, {"type": "input_image", "image_url": value}):
-        assert (read_media(part, AT, MediaRules(), ALL).data == RED).all()
+        assert (open_media(part, AT, MediaRules(), ALL).decode().data == RED).all()
 
 
 def test_a_path_that_the_program_hands_in_needs_no_rule(tmp_path: Path) -> None:
     file = tmp_path / "red.png"
     file.write_bytes(png())
-    assert (read_media({"type": "input_image", "image_url": file}, AT, MediaRules(), ALL).data == RED).all()
+    assert (open_media({"type": "input_image", "image_url": file}, AT, MediaRules(), ALL).decode().data == RED).all()
     error = refusal({"type": "input_image", "image_url": str(file)})
     assert "allow_local_files" in error.message
 
@@ -123,7 +123,7 @@ def test_all_parts_are_listed() -> None:
     ],
 )
 def test_a_list_of_frames_is_a_video(frames: object) -> None:
-    media = read_media({"type": "video", "video": frames, "fps": 4}, AT, MediaRules(), ALL)
+    media = open_media({"type": "video", "video": frames, "fps": 4}, AT, MediaRules(), ALL).decode()
     assert (media.kind, media.rate) == ("video", 4.0)
     assert (media.data == np.stack([RED, RED[..., ::-1]])).all()
     assert not media.data.flags.writeable

@@ -1,0 +1,134 @@
+"""Reads a checkpoint and makes a model of it, whatever its kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from ..options import LoadOptions, check_names
+from ..types import Json, ModelLoadError
+from .backend import free_memory, has_gpu, is_out_of_memory, total_memory
+from .hub import fetch
+from .importing import LOADING, keeping_file_limits, without_advice
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+log = logging.getLogger("localai_shim")
+
+_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
+
+
+class Checkpoint(NamedTuple):
+    """What was read of a checkpoint, for the model that it becomes; `name` is what `response.model` says."""
+
+    name: str
+    model: nn.Module
+    tokenizer: TokenizerWrapper
+    config: Json
+    path: Path
+    options: LoadOptions
+
+
+class Loadable(Protocol):
+    """What a checkpoint is loaded as: `TextModel` says what each does."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None: ...
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]: ...
+
+    def check(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+
+LoadableT = TypeVar("LoadableT", bound=Loadable)
+
+
+def load_as(
+    kind: Callable[[Path], type[LoadableT]],
+    path_or_id: str,
+    options: LoadOptions,
+    name: str | None = None,
+    progress: bool | None = None,
+) -> LoadableT:
+    """Load a folder or a hub id; a bar shows how far that is.
+
+    Args:
+        kind: what to load a folder as.
+        path_or_id: the folder, or the hub id.
+        options: see `LoadOptions`.
+        name: what `response.model` will say; the folder's name or the hub id by default.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        ModelLoadError: no such model, or it is broken.
+    """
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    check_names(options)
+    with LOADING, without_advice(), keeping_file_limits():
+        import mlx_lm.utils  # noqa: F401
+
+    from .progress import announce, read_weights
+
+    announce(name or Path(path_or_id).name, path_or_id, progress)
+    path = fetch(path_or_id, progress)
+    if not options.get("trust_remote_code") and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
+    read_as = kind(path)
+    try:
+        model, tokenizer, config = read_as.read(path, options)
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
+    except Exception as error:
+        raise ModelLoadError(
+            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
+            transient=is_out_of_memory(error)
+            or isinstance(error, ImportError)
+            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
+        ) from error
+    _use_own_forms(model)
+    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
+    loaded = read_as(Checkpoint(name, model, tokenizer, config, path, options))
+    loaded.check()
+    loaded.warm_up()
+    return loaded
+
+
+def _use_own_forms(model: nn.Module) -> None:
+    """Have a model compute in the forms that this machine's back end is best at."""
+    from .cpu_forms import use_cpu_forms
+    from .cuda_attention import use_attention
+    from .quantised import batch_quantised_layers
+
+    if not has_gpu():
+        _widen(model)
+    batch_quantised_layers(model)
+    use_attention(model)
+    use_cpu_forms(model)
+
+
+def _widen(model: nn.Module) -> None:
+    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
+    if not narrow:
+        return
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
+    if 2 * narrow > 0.6 * free:
+        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
+        return
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())

@@ -1,0 +1,93 @@
+"""The model that serves a request, as endpoints see it, and prompts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..grammar.compile import GrammarCompiler
+from ..media import NO_SOURCES, MediaRules, media_keys
+from ..output.markup import Markup
+from ..prompt.history import Message
+from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
+from ..prompt.template import ChatTokenizer
+from ..types import Prompt, Task
+from ..vectors import Embedding, Reranking
+from .readings import Readings
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What an endpoint knows about the model that serves a request."""
+
+    name: str
+    tokenizer: ChatTokenizer
+    context_length: int | None
+    eos_token_ids: frozenset[int]
+    fingerprint: str
+    created: int
+    markup: Markup
+    grammars: GrammarCompiler
+    generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The model's generation_config.json."""
+    hidden_ids: frozenset[int] = frozenset()
+    """Special tokens that are not text of an answer: all but the model's markers."""
+    media_rules: MediaRules = NO_SOURCES
+    """Where this client's requests may take media from."""
+    media: MediaCache = field(default_factory=MediaCache)
+    """What the model's processor made of the media that came last, for all clients."""
+    tasks: Sequence[Task] = ("generate",)
+    """What it is for."""
+    embedding: Embedding | None = None
+    """How it embeds texts; None: it does not."""
+    reranking: Reranking | None = None
+    """How it scores documents; None: it does not."""
+    is_quick: bool = False
+    """Tokenising a short text takes some tenths of a millisecond."""
+    readings: Readings = field(default_factory=Readings)
+    """What was read of the last requests, for all clients."""
+
+    def media_reader(self) -> ReadPart:
+        """What reads the media of one request."""
+        if not self.tokenizer.media_kinds:
+            return no_media
+        return MediaReader(self.tokenizer, self.media_rules, self.media)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most output tokens by the model's own defaults; None: they have no limit."""
+        given = self.generation_defaults.get("max_new_tokens")
+        return given if isinstance(given, int) and given > 0 else None
+
+
+def make_prompt(
+    tokens: Sequence[int],
+    messages: list[Message],
+    model: ServedModel,
+    *,
+    boundaries: Sequence[int],
+    salt: str | None,
+    top_logprobs: int | None = None,
+) -> Prompt:
+    """What the engine reads of a conversation.
+
+    Args:
+        tokens: what was rendered of the messages.
+        boundaries: see `Prompt`; one within an item moves to where that begins.
+        salt, top_logprobs: see `Prompt`.
+
+    Raises:
+        BadRequest: the template leaves media out.
+    """
+    spans = model.tokenizer.spans(tokens, messages)
+    if not spans:
+        return Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=top_logprobs)
+    moved = {next((span.start for span in spans if span.start < at < span.stop), at) for at in boundaries}
+    return Prompt(
+        tokens,
+        keys=media_keys(tokens, spans),
+        boundaries=sorted(moved - {0}),
+        salt=salt,
+        top_logprobs=top_logprobs,
+        media=spans,
+    )
