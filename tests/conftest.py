@@ -16,13 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 2 s, and scripts that tests start 0.3 s
+gc.disable()  # until everything is imported and collected, all of which stays
+
 import numpy as np
 import openai
 import pytest
 
 from localai_shim.adapters.backend import require_backend
 
-os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs each process that a test starts 0.3 s
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  # nothing is left in the user's own
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
@@ -289,6 +291,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look through it again and again."""
     import hypothesis  # noqa: F401 (it asks the collector who holds its generators)
 
+    gc.enable()
     gc.collect()
     gc.freeze()
 
