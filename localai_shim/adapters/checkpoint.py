@@ -106,6 +106,7 @@ def load_as(
 def _use_own_forms(model: nn.Module) -> None:
     """Have a model compute in the forms that this machine's back end is best at."""
     from .cpu_forms import use_cpu_forms
+    from .cpu_tower import use_tower_forms
     from .cuda_attention import use_attention
     from .quantised import batch_quantised_layers
 
@@ -114,6 +115,7 @@ def _use_own_forms(model: nn.Module) -> None:
     batch_quantised_layers(model)
     use_attention(model)
     use_cpu_forms(model)
+    use_tower_forms(model)
 
 
 def _widen(model: nn.Module) -> None:

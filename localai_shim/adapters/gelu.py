@@ -33,14 +33,14 @@ def use_exact_gelu(model: nn.Module, *, on_cpu: bool) -> None:
     """
     from mlx import nn
 
-    exact = _gelu_on_cpu if on_cpu else nn.GELU()
+    exact = gelu_on_cpu if on_cpu else nn.GELU()
     for module in model.modules():
         for name, child in module.children().items():
             if isinstance(child, nn.GELU):
                 setattr(module, name, exact)
 
 
-def _gelu_on_cpu(x: mx.array) -> mx.array:
+def gelu_on_cpu(x: mx.array) -> mx.array:
     """By products and sums: 16 ns of a core's time for a number, where `nn.GELU` takes 56. Errors: 3e-7 of x."""
     import mlx.core as mx
 

@@ -59,7 +59,7 @@ def test_attention_is_upstreams(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("case", ["half precision", "sinks", "packed keys", "few scores"])
 def test_what_it_does_not_know_is_left_to_upstream(case: str) -> None:
     given: list[Any] = []
-    attend = cpu_forms._attending(lambda *arguments: given.append(arguments))  # type: ignore[arg-type]
+    attend = cpu_forms.attending(lambda *arguments: given.append(arguments))  # type: ignore[arg-type]
     queries, keys, values = arrays(SHAPES[1], mx.float16 if case == "half precision" else mx.float32)
     if case == "few scores":
         queries, keys, values = (array[:1, :, :1] for array in (queries, keys, values))
