@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 FEWEST_TOKENS, MOST_TOKENS = 2, 4  # of the answer's end by which the place in the prediction is found again
-MAX_REPLACED_TOKENS = 4  # in a row that are taken to stand for as many of the prediction, until the place is found
-NEAR_TOKENS = 8  # behind an edit, and since it, within which one token tells the place: edits are mostly short
+MOST_ALIGNED = 12  # tokens of the prediction that those of the answer may stand for, until the place is found
+UNEVEN_COST = 0.5  # per character that an edit makes a text longer or shorter, in characters of a common end
+SURE_MATCH = 1.0  # so well matching texts tell the place before tokens that stand anywhere do
+NEAR_TOKENS = (
+    8  # behind an edit, and since it, within which one token or its text tells the place: edits are mostly short
+)
 
 
 class Prediction(Sequence[int]):
@@ -18,12 +24,14 @@ class Prediction(Sequence[int]):
 
     Args:
         tokens: ids.
+        spell: a token's text, of one character per byte; None: each token is a character of its own.
     """
 
-    def __init__(self, tokens: Iterable[int]) -> None:
+    def __init__(self, tokens: Iterable[int], spell: Callable[[int], str] | None = None) -> None:
         import numpy as np  # scripts without a prediction do without
 
         self._tokens = tuple(tokens)
+        self.spell = spell or _as_character
         self._ids = np.array(self._tokens, dtype=np.int64)
         pairs = (self._ids[:-1] << 32) | self._ids[1:]
         order = np.argsort(pairs, kind="stable")  # places of equal pairs stay in their order
@@ -63,13 +71,36 @@ class Prediction(Sequence[int]):
             ends = longer
         return int(ends[min(int(ends.searchsorted(start)), len(ends) - 1)])
 
+    def instead(self, came: str, start: int) -> tuple[int, float]:
+        """The place behind what a text most probably came instead of, and how well they match.
+
+        Both end alike, or are as long: characters of the common end, less a cost where one is longer.
+
+        Args:
+            came: of an answer.
+            start: the place from which on it is not what was predicted.
+        """
+        best, found, text = -math.inf, start, ""
+        for end in range(start, min(start + MOST_ALIGNED, len(self)) + 1):
+            if end > start:
+                text += self.spell(self[end - 1])
+            alike = next((i for i, (a, b) in enumerate(zip(came[::-1], text[::-1], strict=False)) if a != b), None)
+            score = (min(len(came), len(text)) if alike is None else alike) - UNEVEN_COST * abs(len(text) - len(came))
+            if score >= best:
+                best, found = score, end
+        return found, best
+
+
+def _as_character(token: int) -> str:
+    return chr(token % sys.maxunicode)
+
 
 class Follower:
     """Walks through the tokens of a prediction as far as the answer has them.
 
-    Where the answer has something else, the place is found again by the answer's last tokens: behind the place where
-    it was lost if they are there, anywhere else if not; shortly behind it by one. Until then a few tokens are taken to
-    have been replaced.
+    Where the answer has something else, the place is found again by the text that came instead, if it ends as some of
+    the prediction's does that is about as long; else by the answer's last tokens: behind the place where it was lost if
+    they are there, anywhere else if not; shortly behind it by one. Else as much text is taken to have been replaced.
 
     Args:
         prediction: token ids; what is no `Prediction` is made one.
@@ -82,8 +113,11 @@ class Follower:
     def __init__(self, prediction: Sequence[int]) -> None:
         self._tokens = prediction if isinstance(prediction, Prediction) else Prediction(prediction)
         self._at: int | None = 0
-        self._lost_at = self._replaced = 0
-        self._first_lost, self._since = 0, NEAR_TOKENS
+        self._lost_at = self._first_lost = 0
+        self._since = 0
+        """Tokens of the answer since the place was lost; 0: it is not."""
+        self._instead = ""
+        """Their text."""
         self._recent: list[int] = []
         self._came = bytearray(len(self._tokens))
         self.fed = self.accepted = 0
@@ -98,19 +132,28 @@ class Follower:
             if at is not None and at < length and tokens[at] == token:
                 self.accepted += not self._came[at]
                 self._came[at] = 1
-                self._at, self._replaced = at + 1, 0
+                self._at, self._since = at + 1, 0
                 continue
-            self._since += 1
             if at is not None:
-                if not self._replaced:
-                    self._first_lost, self._since = at, 0
+                if not self._since:
+                    self._first_lost, self._instead = at, ""
                 self._lost_at = at + 1
-                self._replaced += 1
-            found = self._tokens.behind(self._recent, self._lost_at)
-            if found is None and self._since < NEAR_TOKENS:
-                near = tokens[self._first_lost : self._first_lost + NEAR_TOKENS]
-                found = self._first_lost + near.index(token) + 1 if token in near else None
-            self._at = self._lost_at if found is None and 0 < self._replaced <= MAX_REPLACED_TOKENS else found
+            self._since += 1
+            self._at = self._find(token)
+
+    def _find(self, token: int) -> int | None:
+        """The place behind the answer's last token, which was not expected."""
+        prediction, near, match = self._tokens, None, 0.0
+        if self._since <= NEAR_TOKENS:
+            self._instead += prediction.spell(token)
+            near, match = prediction.instead(self._instead, self._first_lost)
+        if match >= SURE_MATCH:
+            return near
+        found = prediction.behind(self._recent, self._lost_at)
+        if found is None and near is not None:
+            ahead = prediction[self._first_lost : self._first_lost + NEAR_TOKENS]
+            found = self._first_lost + ahead.index(token) + 1 if token in ahead else near
+        return found
 
     def next(self, most: int) -> Sequence[int]:
         """The tokens that the answer is expected to go on with; none where the place is lost."""

@@ -65,6 +65,63 @@ def test_a_repetition_with_an_edit_is_not_gone_back_to() -> None:
         assert list(follower.next(1)) == [1]
 
 
+WORDS = ["", "The", " mor", "ning", " morning", " was", " cold", "#", "in", "g", " and", " very", " old", " wet", "."]
+
+
+def followed(prediction: str, answer: str) -> str:
+    """What is expected next after these tokens, each by its number in `WORDS`, as text; tokens stand between bars."""
+    predicted, said = ([WORDS.index(word) for word in text.split("|")] for text in (prediction, answer))
+    follower = Follower(Prediction(predicted, WORDS.__getitem__))
+    follower.feed(said)
+    return "".join(WORDS[token] for token in follower.next(2))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "coming"),
+    [
+        ("The| mor|#|in|g| was| cold", "The| morning", " was cold"),  # a letter, and other tokens around it
+        ("The| morning| was| cold", "The| mor|#|in|g", " was cold"),
+        ("The| mor|#|in|g| was| cold", "The| mor|ning", " was cold"),
+        ("The| morning| was| cold|.", "The| old", " was cold"),  # another word: as if it stood for one
+        ("The| morning| was| cold|.", "The| very| cold| morning", " was cold"),
+        ("The| very| cold| mor|ning| was| wet", "The| morning", " was wet"),  # two words less
+    ],
+)
+def test_after_an_edit_the_text_tells_the_place_whatever_tokens_it_has(
+    prediction: str, answer: str, coming: str
+) -> None:
+    assert followed(prediction, answer) == coming
+
+
+def test_letters_that_are_others_cost_a_step_each_and_no_more() -> None:
+    """Tokens of a letter or of several: an answer without the edits, of which one letter in forty was changed."""
+    draw = random.Random(5)
+    pieces = (
+        [chr(97 + i) for i in range(26)]
+        + [chr(97 + draw.randrange(26)) + chr(97 + draw.randrange(26)) + "e" * (i % 2) for i in range(400)]
+        + ["#"]
+    )
+
+    def coded(text: str) -> list[int]:
+        out = []
+        while text:
+            size = next(n for n in (3, 2, 1) if text[:n] in pieces)
+            out.append(pieces.index(text[:size]))
+            text = text[size:]
+        return out
+
+    text = "".join(draw.choice(pieces[:-1]) for _ in range(1_500))
+    answer = coded(text)
+    edited = coded("".join("#" if i % 40 == 39 else letter for i, letter in enumerate(text)))
+    follower, steps, at = Follower(Prediction(edited, pieces.__getitem__)), 0, 0
+    while at < len(answer):
+        drafts = follower.next(15)
+        right = next((i for i, (a, b) in enumerate(zip(drafts, answer[at:], strict=False)) if a != b), len(drafts))
+        follower.feed(answer[at : at + right + 1])
+        at, steps = at + right + 1, steps + 1
+    assert steps < 2.2 * len(text) / 40 + len(answer) / 16
+
+
 def plain(tokens: list[int], recent: list[int], start: int) -> int | None:
     """What `Prediction.behind` finds, by looking everywhere."""
     for size in range(len(recent), 1, -1):

@@ -26,7 +26,13 @@ class Drafting:
 def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
     """`prediction` and `speculation`."""
     text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    return Drafting(Prediction(tokenizer.encode_marker(text)) if text else (), mode != "off")
+    if not text:
+        return Drafting((), mode != "off")
+
+    def spell(token: int) -> str:
+        return tokenizer.token_bytes(token).decode("latin-1")
+
+    return Drafting(Prediction(tokenizer.encode_marker(text), spell), mode != "off")
 
 
 def _read_prediction(fields: Fields) -> str:

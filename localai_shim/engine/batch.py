@@ -26,7 +26,7 @@ from .prefix.cache import PrefixCache
 from .row import Row
 from .sampling import Sample, Sampler
 from .speculation import Speculation
-from .verify import MAX_STEP_TOKENS
+from .verify import MAX_STEP_TOKENS, Several
 
 Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
@@ -78,9 +78,10 @@ class Batch:
         self._next: Sample | None = None  # the sample after that one, not queued yet
         self._logits: mx.array | None = None  # logits, nothing sampled yet
         self._built: _Built | None = None  # the step after these logits
+        self._several: Several | None = None  # a step of several tokens, not verified yet
         self._joined = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
         self._last_step: tuple[list[Row], int, float] | None = None
-        """Rows of the last step, tokens of each (0: one, not built ahead), and when it began."""
+        """Rows of the last step of one token each, how many (0: one, not built ahead), and when it began."""
         self._drafts_next = False  # nothing was built ahead, as drafts are to be run next
         self._to_insert: list[Row] = []  # rows whose prompts go into the prefix cache after their first tokens
         self._before_first_token: list[Row] = []  # rows that have had no token since they joined
@@ -115,11 +116,13 @@ class Batch:
         start, rows, (last, self._last_step) = time.perf_counter(), self.rows, (self._last_step, None)
         if last is not None and self._speculation is not None and last[0] is rows:  # nobody has joined or left
             self._speculation.costs.note(len(rows), last[1], start - last[2])
-        usual, drafts_next, begin = self._in_flight and ahead and not self._joined, self._drafts_next, start
+        several, drafts_next = self._several, self._drafts_next
+        usual = self._in_flight and several is None and ahead and not self._joined
         if self._in_flight:
             self._finish()
-            begin = time.perf_counter()
-            if self._deliver is not None and not self._in_flight:
+            if several is not None:
+                self._note_several(several)
+            elif self._deliver is not None and not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
             self.insert_prompts()
             if not self.rows:
@@ -127,9 +130,10 @@ class Batch:
         if not self._in_flight:
             if self._cache.wants_compaction:
                 self._compact()
-            rows = self.rows
-            if self._speculation is not None and (tokens := self._run_several(self._speculation)):
-                self._last_step = (rows, tokens, begin + self._speculation.spent) if ahead else None
+            if self._speculation is not None and self._launch_several(self._speculation, ahead):
+                if not ahead or self._joined:
+                    self._finish()
+                self._joined = False
                 return
             self._launch()
         self._prepare()
@@ -157,6 +161,8 @@ class Batch:
             mx.eval(*self._sample.arrays())
         elif self._logits is not None:
             mx.eval(self._logits)
+        elif self._several is not None:
+            mx.eval(self._several.positions.logits)
 
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
@@ -184,7 +190,7 @@ class Batch:
 
     @property
     def _in_flight(self) -> bool:
-        return self._sample is not None or self._logits is not None
+        return self._sample is not None or self._logits is not None or self._several is not None
 
     def _launch(self) -> None:
         """Queue the next forward pass, and the sample behind it where that needs nothing from the host."""
@@ -233,39 +239,50 @@ class Batch:
             view = np.array(tokens, copy=False)
             self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
 
-    def _run_several(self, speculation: Speculation) -> int:
-        """Run the drafts that there are behind the rows' last tokens, with nothing in flight.
-
-        Returns:
-            The most tokens that it ran of a row; 0: there are no drafts.
-        """
-        drafts = speculation.drafts(self.rows, wanted=not self._joined)  # what joins has its first tokens soon
+    def _launch_several(self, speculation: Speculation, ahead: bool) -> bool:
+        """Launch the drafts that there are behind the rows' last tokens, with nothing in flight; whether there are."""
+        begun = time.perf_counter()
+        # What joins has its first tokens soon.
+        drafts = speculation.drafts(self.rows, wanted=not self._joined, beside_prompts=not ahead)
         if drafts is None:
-            return 0
+            return False
         if not self._joined:
             self.insert_prompts()
-        rows, self._joined = self.rows, False
         if self._sampler is not None:
             self._sampler.retire()
             self._sampler = None
-        positions, tokens = verify.run(self._model, self._cache, self._places, rows, drafts)
-        done = verify.Verifier(rows, drafts, positions, self._model, self._emit).verify()
-        speculation.verified(drafts, done.emitted)
+        begun += speculation.spent
+        self._several = verify.launch(self._model, self._cache, self._places, self.rows, drafts, begun)
+        self._inputs = None
+        return True
+
+    def _finish_several(self, several: Several, speculation: Speculation) -> None:
+        """Emit what holds of the step of several tokens in flight."""
+        self._several = self._sampler = None  # a sampler that was made meanwhile, when rows left, knows no better
+        done = several.finish(self.rows, self._cache, self._model, self._emit)
+        speculation.verified(several.drafts, done.accepted)
         self._note_first_tokens()
-        for row, draft, emitted in zip(rows, drafts, done.emitted, strict=True):
+        for row, draft, accepted in zip(several.rows, several.drafts, done.accepted, strict=True):
             if draft:
-                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft), max(0, emitted - 1))
-        verify.settle(self._cache, self._places, rows, done)
-        self._inputs = mx.array([row.last_token for row in rows], dtype=mx.int32)
+                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft), accepted)
+        self._inputs = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
         if done.ended and self._prefixes is not None:
             if self._deliver is not None:
                 self._deliver()  # this may drop rows
             self._insert([row for row in done.ended if row in self.rows])
         self.drop({*done.ended, *done.failed})
-        return tokens
+
+    def _note_several(self, several: Several) -> None:
+        """Note what a step took, from its launch until the next one can be; not where rows have left."""
+        if self._speculation is not None and several.rows is self.rows:
+            seconds = time.perf_counter() - several.begun
+            self._speculation.costs.note(len(self.rows), several.tokens, seconds)
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, emit."""
+        if self._several is not None and self._speculation is not None:
+            self._finish_several(self._several, self._speculation)
+            return
         if self._logits is not None:
             self._sample_on_host()
             return
@@ -420,4 +437,5 @@ class Batch:
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self._before_first_token = self._new_cache(), [], [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
+        self._several = None
         self._drop_drafting_state()

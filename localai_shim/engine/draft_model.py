@@ -318,7 +318,9 @@ def speculation_for(model: Model, draft: Model | None, options: EngineOptions, m
     most = options.get("draft_tokens") or DRAFT_TOKENS
     costly = None if draft is None else DraftModel(draft, most, model, max_stall)
     drafters = speculation.own_drafters()
-    return Speculation(drafters, few_sizes=model.samples_on_device, vocabulary=vocabulary, costly=costly)
+    return Speculation(
+        drafters, few_sizes=model.samples_on_device, vocabulary=vocabulary, costly=costly, max_stall=max_stall
+    )
 
 
 class _Picks:

@@ -12,6 +12,7 @@ from ..prediction import Follower
 from .row import Row
 
 GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
+LONG_GRAM_TOKENS = 16  # that are compared where these stood more than once
 MAX_SEARCHED_TOKENS = 16_384  # of a prompt, from its end: a search of so many takes some ten microseconds
 
 
@@ -144,7 +145,7 @@ class _Seen:
         return found
 
     def _search(self) -> int | None:
-        """The latest place behind the tokens of the present end."""
+        """The place behind most of the tokens of the present end; of several the latest."""
         tokens, length = self._tokens, self._length
         if length <= GRAM_TOKENS:
             return None
@@ -152,6 +153,12 @@ class _Seen:
         places = np.flatnonzero(tokens[GRAM_TOKENS - 1 : length - 1] == end[-1]) + GRAM_TOKENS
         for back in range(2, GRAM_TOKENS + 1):
             places = places[tokens[places - back] == end[-back]]
+        for back in range(GRAM_TOKENS + 1, LONG_GRAM_TOKENS + 1):
+            longer = places[places >= back] if len(places) > 1 else places[:0]
+            longer = longer[tokens[longer - back] == tokens[length - back]] if len(longer) else longer
+            if not len(longer):
+                break
+            places = longer
         return int(places[-1]) if len(places) else None
 
     def _append(self, tokens: Sequence[int]) -> None:

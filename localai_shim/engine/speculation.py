@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from ..stats import DraftCounts
+from ..stats import NO_DRAFTS, DraftCounts
 from .drafts import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 from .row import Row
 from .verify import MAX_STEP_TOKENS
@@ -30,6 +30,7 @@ NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the 
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
+STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
 LOOSE_COST = 1.15  # ordinary steps, that one is taken to cost which could not be built ahead, before that was measured
 FORGET_EVERY, MAX_FORGET_EVERY = 16, 256  # refusals of drafts, after which a measurement against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
@@ -212,6 +213,7 @@ class Speculation:
         few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
         counts: by source.
         costly: asked where no other has a better guess, and where that pays.
+        max_stall: see `EngineOptions`.
         spent: seconds that it took for the latest drafts, which are no part of what a step costs.
     """
 
@@ -221,7 +223,9 @@ class Speculation:
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: StepCosts = field(default_factory=StepCosts)
     costly: CostlyDrafter | None = None
+    max_stall: float = inf
     spent: float = 0.0
+    _most_seconds: float = inf
     _refused_costly: int = 0
     _refused: int = 0
     _run: list[_Guess | None] = field(default_factory=list)
@@ -242,13 +246,17 @@ class Speculation:
         guesses = self._guess(rows, due)
         return self._choose(rows, guesses, flying=1) > 0 or self._plan(rows, guesses)[1] > 0
 
-    def drafts(self, rows: Sequence[Row], *, wanted: bool = True) -> list[list[int]] | None:
+    def drafts(
+        self, rows: Sequence[Row], *, wanted: bool = True, beside_prompts: bool = False
+    ) -> list[list[int]] | None:
         """The drafts to run, per row; None: an ordinary step.
 
         Args:
             rows: all that run.
             wanted: False: none are, but there may be tokens to be run once more.
+            beside_prompts: prompts are run after this step, for which rows wait as well.
         """
+        self._most_seconds = STALL_SHARE * self.max_stall if beside_prompts else inf
         most, guesses = 0, self._guess(rows, [i for i, row in enumerate(rows) if wanted and row.asks <= row.generated])
         if wanted:
             self._ask_costly(rows, guesses)
@@ -261,13 +269,12 @@ class Speculation:
         self._run = [None if guess is None or not most else guess for guess in guesses]
         return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
 
-    def verified(self, drafts: Sequence[Sequence[int]], emitted: Sequence[int]) -> None:
-        """The drafts were run, and so many tokens of each row emitted."""
-        for guess, some, count in zip(self._run, drafts, emitted, strict=True):
+    def verified(self, drafts: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
+        """The drafts were run, and so many of each row were right."""
+        for guess, some, right in zip(self._run, drafts, accepted, strict=True):
             if guess is not None and some:
                 name = guess.source.source
-                drafted, accepted = self.counts.get(name, (0, 0))
-                self.counts[name] = DraftCounts(drafted + len(some), accepted + max(0, count - 1))
+                self.counts[name] = self.counts.get(name, NO_DRAFTS).plus(len(some), right)
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -325,7 +332,7 @@ class Speculation:
                 break
             cost += costly.cost(len(which), cap, step)
             gain = (len(rows) + sum(trust.expected(min(cap, room[i])) for i, trust in which)) / cost
-            if gain > best and (cost <= MAX_COST or len(which) == len(rows)):
+            if gain > best and self._may_take(cost, len(rows), all_gain=len(which) == len(rows)):
                 best, chosen = gain, cap
         if which and not chosen:
             self._refused_costly += 1
@@ -348,6 +355,10 @@ class Speculation:
                 trust.since, trust.guess = rows[i].generated, tokens
                 guesses[i] = _Guess(self.costly, trust, tokens)
         self.spent = time.perf_counter() - start
+
+    def _may_take(self, cost: float, rows: int, *, all_gain: bool) -> bool:
+        """Whether rows can wait for a step that takes so many ordinary ones."""
+        return (cost <= MAX_COST or all_gain) and (cost - 1) * (self.costs.seconds(rows) or 0.0) <= self._most_seconds
 
     def _trust(self, row: Row, drafter: Drafter) -> _Trust:
         key = (self, drafter)
@@ -388,7 +399,7 @@ class Speculation:
                 break
             right = sum(guess.trust.expected(n, flying) for (guess, _), n in zip(some, counts, strict=True))
             gain = (len(rows) + right) / (cost + lost * (self.costs.loose(len(rows)) - cost))
-            if gain > best and (cost <= MAX_COST or len(some) == len(rows)):
+            if gain > best and self._may_take(cost, len(rows), all_gain=len(some) == len(rows)):
                 best, chosen = gain, cap
             if all(len(guess.tokens) <= cap for guess, _ in some):
                 break

@@ -32,7 +32,9 @@ class Verified:
     """What came of a step's drafts."""
 
     emitted: list[int]
-    """Tokens that each row emitted; 0 for one that failed at once."""
+    """Tokens that each row emitted; 0 for one that failed at once, or has left."""
+    accepted: list[int]
+    """Of these, its drafts: all, where a row ended with one, else all but the last."""
     ended: list[Row] = field(default_factory=list)
     failed: list[Row] = field(default_factory=list)
 
@@ -64,14 +66,46 @@ class Positions:
         return self.logits if positions == list(range(len(self.logits))) else self.logits[mx.array(positions)]
 
 
-def run(
-    model: Model, cache: Buckets, places: Sequence[Place], rows: Sequence[Row], drafts: Sequence[Sequence[int]]
-) -> tuple[Positions, int]:
-    """Launch a step: of each row what is to be run once more, its last token, and its drafts.
+@dataclass(slots=True)
+class Several:
+    """A step of several tokens in flight."""
 
-    Returns:
-        What it computes, and the most tokens that it runs of a row. The cache is to be settled afterwards.
-    """
+    rows: list[Row]
+    """The batch's when it was launched: some may have left since."""
+    places: Sequence[Place]
+    drafts: Sequence[Sequence[int]]
+    positions: Positions
+    tokens: int
+    """The most that it runs of a row."""
+    begun: float
+    """When its time began, as `time.perf_counter` says."""
+
+    def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verified:
+        """Emit what holds, and take the rest out of the caches.
+
+        Args:
+            rows: the batch's now; others of the step's get nothing.
+            cache: that it was launched on.
+            model: as well.
+            emit: takes each event.
+        """
+        here = set(rows)
+        which = [i for i, row in enumerate(self.rows) if row in here]
+        done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
+        places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
+        settle(cache, places, left, [done.emitted[i] for i in which])
+        return done
+
+
+def launch(
+    model: Model,
+    cache: Buckets,
+    places: Sequence[Place],
+    rows: list[Row],
+    drafts: Sequence[Sequence[int]],
+    begun: float,
+) -> Several:
+    """Launch a step: of each row what is to be run once more, its last token, and its drafts."""
     blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
     at = {place: i for i, place in enumerate(places)}
     first, parts, start = [0] * len(rows), [], 0
@@ -89,7 +123,7 @@ def run(
         start += step.width * step.tokens
     positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
     _async_eval(positions.logits)
-    return positions, max(map(len, blocks))
+    return Several(rows, places, drafts, positions, max(map(len, blocks)), begun)
 
 
 def _states(
@@ -100,9 +134,9 @@ def _states(
     return states if any(state is not None for state in states) else None
 
 
-def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], done: Verified) -> None:
+def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
     """Take what was wrong out of the caches; rows know afterwards what they have to run once more."""
-    kept = [len(row.replay) + max(1, emitted) for row, emitted in zip(rows, done.emitted, strict=True)]
+    kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
     stayed = cache.settle(dict(zip(places, kept, strict=True)))
     for place, row, count in zip(places, rows, kept, strict=True):
         ran = [*row.prompt_tokens[-1:], *row.output_tokens][:-1] if stayed[place] < count else []
@@ -130,11 +164,12 @@ class Verifier:
     ) -> None:
         self._rows, self._drafts, self._positions, self._model, self._emit = rows, drafts, positions, model, emit
         self._eos = sorted(model.eos_token_ids)
-        self._out = Verified([0] * len(rows))
+        self._out = Verified([0] * len(rows), [0] * len(rows))
 
-    def verify(self) -> Verified:
-        at_once = [i for i, row in enumerate(self._rows) if not has_history(row)]
-        others = [i for i, row in enumerate(self._rows) if has_history(row)]
+    def verify(self, which: Sequence[int]) -> Verified:
+        """Those at these places."""
+        at_once = [i for i in which if not has_history(self._rows[i])]
+        others = [i for i in which if has_history(self._rows[i])]
         if at_once:
             self._sample_at_once(at_once)
         t = 0
@@ -180,10 +215,12 @@ class Verifier:
         if isinstance(ended, RowError):
             self._out.failed.append(row)
             return False
+        right = t < len(drafts) and drafts[t] == token_id
         self._out.emitted[i] += 1
+        self._out.accepted[i] += right
         if ended:
             self._out.ended.append(row)
-        return not ended and t < len(drafts) and drafts[t] == token_id
+        return right and not ended
 
     def _fail(self, i: int, error: RowError) -> None:
         self._emit(self._rows[i], Failure(error))

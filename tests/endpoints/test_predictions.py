@@ -76,9 +76,9 @@ def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monk
     threads: list[str] = []
     made = Prediction.__init__
 
-    def noting(self: Prediction, tokens: Any) -> None:
+    def noting(self: Prediction, *args: Any) -> None:
         threads.append(threading.current_thread().name)
-        made(self, tokens)
+        made(self, *args)
 
     monkeypatch.setattr(Prediction, "__init__", noting)
     auto.chat.completions.create(**ASK, n=2, prediction=predicted("The quick brown fox"))  # type: ignore[call-overload]

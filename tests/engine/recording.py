@@ -40,6 +40,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    perf_counter = monotonic
+
 
 def refusing(token: int) -> Callable[[list[list[int]]], None]:
     """For `Recording.before`: passes with this token raise."""

@@ -217,6 +217,13 @@ def test_lookup_says_what_followed_the_last_tokens() -> None:
     assert list(lookup.draft([one], [3])[0]) == [8, 2, 3], "the latest place counts, and the output is a place"
 
 
+def test_of_several_places_lookup_takes_the_one_behind_most_of_the_last_tokens() -> None:
+    said = [8, 1, 2, 3, 4, 9, 1, 2, 3, 5, 7, 1, 2, 3, 6]
+    assert list(PromptLookup().draft([row([*said, 9, 1, 2, 3])], [1])[0]) == [5]
+    assert list(PromptLookup().draft([row([*said, 8, 1, 2, 3])], [1])[0]) == [4]
+    assert list(PromptLookup().draft([row([*said, 0, 1, 2, 3])], [1])[0]) == [6], "the latest of equal ones"
+
+
 def test_lookup_goes_on_with_what_repeats_itself() -> None:
     assert list(PromptLookup().draft([row([1, 2, 1, 2, 1, 2])], [5])[0]) == [1, 2, 1, 2, 1]
 

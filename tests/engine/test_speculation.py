@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.row import Row
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import Failing, Oracle, preempting, speculate, steps_counted
@@ -147,6 +149,93 @@ def test_oracle_drafts_take_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None
         assert Running(engine, made).finish() == [expected]
     engine.close()
     assert len(sizes) < 30
+
+
+class Ahead:
+    """Always has the next few tokens of an output."""
+
+    source, trust = "test", 0.95
+
+    def __init__(self, output: Sequence[int], drafts: int) -> None:
+        self.output, self.drafts = output, drafts
+
+    def takes(self, row: Row) -> bool:
+        return True
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[Sequence[int]]:
+        return [
+            self.output[row.generated : row.generated + min(self.drafts, n)] for row, n in zip(rows, most, strict=True)
+        ]
+
+
+@pytest.mark.parametrize(("tokens", "accepted"), [(6, 4), (7, 5), (8, 6), (10, 8), (11, 8)])
+def test_a_draft_that_a_row_ends_with_counts_as_accepted(
+    tokens: int, accepted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token by an ordinary step, then five by each step with four drafts: four of them and one behind."""
+    engine = engine_for("qwen3")
+    [said] = Running(engine, request(prompt(3), GREEDY, 40)).finish()
+    engine.close()
+    speculate(monkeypatch, Ahead(said, 4))
+    engine = engine_for("qwen3", AUTO)
+    made = request(prompt(3), GREEDY, 40, stop=EndsAt(tokens))
+    assert Running(engine, made).finish() == [said[:tokens]]
+    counts = engine.stats().drafts["test"]
+    engine.close()
+    assert counts == made.timings.drafts == (4 * -(-(tokens - 1) // 5), accepted)
+
+
+def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = request(prompt(3), GREEDY, 60)
+    engine, expected = with_right_drafts(monkeypatch, made)
+    engine.wait()
+    loop, flying = engine._loop, []
+    flush = loop._flush
+
+    def noting() -> None:
+        if loop._out and loop._batch is not None:
+            flying.append(loop._batch._several is not None)
+        flush()
+
+    loop._flush = noting  # type: ignore[method-assign]
+    assert Running(engine, made).finish() == [expected]
+    engine.close()
+    assert sum(flying) > len(flying) / 2
+
+
+def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before, between and behind those that stay; then all but one, which is alone in its bucket."""
+    made = [request(prompt(i), SamplingParams(seed=i), 60) for i in range(5)]
+    engine = engine_for("qwen3")
+    expected = [run.finish()[0] for run in [Running(engine, each) for each in made]]
+    engine.close()
+    speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
+    engine = engine_for("qwen3", AUTO)
+    engine.wait()
+    batch = engine._loop._batch
+    assert batch is not None
+    running: list[Running] = []
+    step, left = batch.step, []
+
+    def stepping(*, ahead: bool = True) -> None:
+        step(ahead=ahead)
+        due = {12: [0, 2], 24: [4]}
+        at = max((row.generated for row in batch.rows), default=0)
+        for tokens, which in due.items():
+            if batch._several is not None and at >= tokens and which not in left:
+                left.append(which)
+                engine._loop._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
+
+    batch.step = stepping  # type: ignore[method-assign]
+    running += [Running(engine, each) for each in made]
+    for i in (1, 3):
+        assert running[i].finish() == [expected[i]]
+    assert left == [[0, 2], [4]]
+    for i in (0, 2, 4):
+        running[i].read(running[i].sink._queue.qsize())
+        said = [event.id for event in running[i].events[0] if isinstance(event, Token)]
+        assert said == expected[i][: len(said)] and len(said) < 60
+    engine.close()
 
 
 def test_a_drafter_that_raises_is_not_asked_again_and_nobody_notices(
