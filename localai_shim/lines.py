@@ -129,15 +129,8 @@ def answer_lines(
         if on_progress is not None:
             on_progress(*counts)
 
-    def requests() -> Iterator[Line]:
-        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-        for each in read_lines(numbered, endpoint):
-            if isinstance(each, Line):
-                yield each
-            else:
-                failed.append(error_text(None, each.code, f"Line {each.number}: {each.message}"))
-
-    with contextlib.closing(run_lines(client._runtime, requests(), queue.SimpleQueue())) as answers:
+    requests = _read_requests(lines, endpoint, failed)
+    with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
         for answered in answers:
             while failed:
                 count(ok=False)
@@ -148,6 +141,16 @@ def answer_lines(
     for text in failed:
         count(ok=False)
         yield text
+
+
+def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
+    """The requests among the lines; what is answered to others goes to `failed`."""
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    for each in read_lines(numbered, endpoint):
+        if isinstance(each, Line):
+            yield each
+        else:
+            failed.append(error_text(None, each.code, f"Line {each.number}: {each.message}"))
 
 
 class _Flight:

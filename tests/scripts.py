@@ -31,3 +31,16 @@ def run(code: str, *, warm: str | None = None, timeout: float = 100, **env: str)
         cwd=ROOT,
         env={**os.environ, **env},
     )
+
+
+def import_cost(ours: str, theirs: str, **env: str) -> float:
+    """Processor time of importing what is ours behind what is theirs, as a share of what that takes; the least of 3."""
+    code = f"""
+        import time
+        began = time.process_time()
+        {theirs}
+        between = time.process_time()
+        {ours}
+        print((time.process_time() - between) / (between - began))
+        """
+    return min(float(run(code, **env).stdout) for _ in range(3))

@@ -79,11 +79,8 @@ def load_as(
 
     announce(name or Path(path_or_id).name, path_or_id, progress)
     path = fetch(path_or_id, progress)
-    if not options.get("trust_remote_code") and not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
-        raise ModelLoadError(
-            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
-            "tokenizer's files from the checkpoint that it was made of."
-        )
+    if not options.get("trust_remote_code"):
+        _check_tokenizer(path, path_or_id)
     read_as = kind(path)
     try:
         model, tokenizer, config = read_as.read(path, options)
@@ -101,6 +98,15 @@ def load_as(
     loaded.check()
     loaded.warm_up()
     return loaded
+
+
+def _check_tokenizer(path: Path, path_or_id: str) -> None:
+    """Refuse a folder without any file of a vocabulary: what fails then says nothing of it."""
+    if not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
 
 
 def _use_own_forms(model: nn.Module) -> None:

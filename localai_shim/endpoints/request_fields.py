@@ -302,16 +302,8 @@ def make_requests(
     Raises:
         BadRequest: with code `context_length_exceeded` if the prompt fills the context.
     """
-    sampling, limits, length = generation.sampling, generation.limits, len(prompt.tokens)
-    remaining = 2**31 if model.context_length is None else model.context_length - length
-    if remaining < (0 if limits.max_tokens == 0 else 1):
-        raise BadRequest(
-            f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
-            f"{length} tokens. Please reduce the length of the {param}.",
-            param=param,
-            code="context_length_exceeded",
-        )
-    most = remaining if limits.max_tokens is None else min(limits.max_tokens, remaining)
+    sampling, limits = generation.sampling, generation.limits
+    most = _most_output_tokens(len(prompt.tokens), limits.max_tokens, model, param)
     seed = sampling.seed if generation.seeded else new_seed()
 
     def choose(choice: int) -> GenerationRequest:
@@ -331,6 +323,19 @@ def make_requests(
         )
 
     return [choose(choice) for choice in range(n)]
+
+
+def _most_output_tokens(length: int, max_tokens: int | None, model: ServedModel, param: str) -> int:
+    """Those that the request allows and for which the context has room behind a prompt of this length."""
+    remaining = 2**31 if model.context_length is None else model.context_length - length
+    if remaining < (0 if max_tokens == 0 else 1):
+        raise BadRequest(
+            f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
+            f"{length} tokens. Please reduce the length of the {param}.",
+            param=param,
+            code="context_length_exceeded",
+        )
+    return remaining if max_tokens is None else min(max_tokens, remaining)
 
 
 def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], RowText]:

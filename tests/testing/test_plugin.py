@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 import tomllib
@@ -15,6 +12,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import cases, tiny  # noqa: F401 (what a suite imports first is dropped with it)
+from tests.scripts import import_cost, run
 
 pytest_plugins = ["pytester"]
 
@@ -313,23 +311,12 @@ def test_a_client_costs_its_test_less_than_a_millisecond(pytester: pytest.Pytest
 @pytest.mark.timed
 def test_having_the_plugin_costs_a_suite_next_to_nothing() -> None:
     """A thirtieth of importing pytest, which takes 0.15 s on two quiet cores."""
-    code = """
-    import time
-    began = time.process_time()
-    import pytest
-    between = time.process_time()
-    import localai_shim.testing.plugin, localai_shim.testing.offline
-    print((time.process_time() - between) / (between - began))
-    """
-    env = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYTHONDONTWRITEBYTECODE": ""}
-    assert any(float(python(code, **env)) < 1 / 30 for _ in range(3))
+    ours = "import localai_shim.testing.plugin, localai_shim.testing.offline"
+    assert import_cost(ours, "import pytest", PYDANTIC_DISABLE_PLUGINS="__all__", PYTHONDONTWRITEBYTECODE="") < 1 / 30
 
 
 def python(code: str, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=100, check=False, cwd=ROOT, env={**os.environ, **env},
-    )  # fmt: skip
+    done = run(code, **env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -18,7 +18,7 @@ from mlx_vlm.utils import load_video
 from localai_shim.errors import BadRequest
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import videos
-from localai_shim.prompt.media.parts import open_media, read_media
+from localai_shim.prompt.media.parts import open_media
 from localai_shim.prompt.media.videos import decode_video
 
 AT = "messages[0].content[0]"
@@ -118,7 +118,7 @@ def test_frames_that_are_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(videos, "MAX_VIDEO_PIXELS", 100)
     part = {"type": "video", "video": [np.zeros((8, 8, 3), np.uint8)] * 2}
     with pytest.raises(BadRequest, match="megapixels"):
-        read_media(part, AT, MediaRules(), frozenset(("video",)))
+        open_media(part, AT, MediaRules(), frozenset(("video",))).decode()
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_parts(clips: dict[str, Path]) -> None:
         media = source.decode()
         assert (media.data.shape, media.rate) == ((8, 48, 64, 3), 2.0)
     slower = {"type": "video_url", "video_url": {"url": url}, "fps": 1}
-    assert read_media(slower, AT, rules, kinds).rate == 1.0
+    assert open_media(slower, AT, rules, kinds).decode().rate == 1.0
