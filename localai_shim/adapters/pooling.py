@@ -292,15 +292,23 @@ def _arrays(layer: nn.Module) -> list[mx.array]:
     return [array for _, array in tree_flatten(layer.parameters())]
 
 
-def _innermost(model: nn.Module) -> nn.Module:
-    """What makes a decoder's hidden states. Some of mlx-vlm's models name themselves as their language model."""
-    path = [model]
+def inner_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules in one another, by name, of which the last makes a decoder's hidden states; none: the model does.
+
+    Some of mlx-vlm's models name themselves as their language model.
+    """
+    path = [("", model)]
     while True:
-        parts = (getattr(path[-1], name, None) for name in _INNER)
-        found = next((part for part in parts if callable(part) and not any(part is each for each in path)), None)
+        parts = ((name, getattr(path[-1][1], name, None)) for name in _INNER)
+        found = next((p for p in parts if callable(p[1]) and not any(p[1] is each for _, each in path)), None)
         if found is None:
-            return path[-1]
+            return path[1:]
         path.append(found)
+
+
+def _innermost(model: nn.Module) -> nn.Module:
+    """What makes a decoder's hidden states."""
+    return [model, *(part for _, part in inner_modules(model))][-1]
 
 
 def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: Path) -> Encoder | None:

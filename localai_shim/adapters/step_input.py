@@ -42,3 +42,5 @@ class StepInput:
     """What `Model.row_state` made for each row, None where that is nothing. None: it is for all rows."""
     media: Sequence[tuple[MediaSpan, Features]] = ()
     """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""
+    ends: bool = False
+    """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""

@@ -19,6 +19,7 @@ from .attention import batch_attention, takes_ends_for_positions
 from .backend import has_gpu
 from .checkpoint import Checkpoint, load_as
 from .contents import Quantised, RowCache, is_trimmable
+from .ending import Ending, end_tokens
 from .files import context_length, read_json, version
 from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
@@ -136,6 +137,7 @@ class TextModel:
         text: what makes prompts for it.
         one_row: its code is known to answer wrongly beside longer rows.
         one_token: rows that decode take one token per step, whatever a trial with text says.
+        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
@@ -169,6 +171,10 @@ class TextModel:
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
         self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
         self.embedding = None if self.encode is None else self.encode.embedding
+        self._ending: Ending | None = None
+        self.end_tokens = 0
+        if self.encode is not None:  # what computes hidden states is known
+            self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
         self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
         self.reranking = None if self.score is None else self.score.reranking
         self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
@@ -225,25 +231,41 @@ class TextModel:
             self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
             self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
-        """Run tokens into the layers, and wait for it unless told not to; logits are never computed."""
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+        """Run tokens into the layers, and wait for it unless told not to.
+
+        Returns:
+            The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
+        """
         from .cuda_attention import fill, forget
 
         fills = self._fills and not step.media
         tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
-        self._run(step, tokens)
+        made = self._run(step, tokens)
+        logits = made[:, 0].astype(self._mx.float32) if step.ends else None
         forget(step.layers, padding)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        (self._mx.eval if wait else self._mx.async_eval)(logits, [layer.state for layer in step.layers])
+        return logits
 
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32, lazy."""
         return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
-        """Logits of a pass, with these tokens in the place of its own."""
+        """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""
         _refuse_media(step)
-        logits: mx.array = self._model(tokens, cache=step.layers)
+        logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)
         return logits
+
+    def _called(self, step: StepInput, model: Any) -> Any:
+        """What runs a pass: a model, or what makes it give the logits of last tokens."""
+        if not step.ends:
+            return model
+        if self._ending is None:
+            self._ending = Ending(model)
+        rows, k = step.tokens.shape
+        last = [count - 1 for count in step.counts or [k] * rows]
+        return partial(self._ending, last=last)
 
     def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
         made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)

@@ -72,6 +72,8 @@ class VisionModel(TextModel):
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
         self._whole_prompts = whole or not _chunks(model, {})
         self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
+        if self._whole_prompts:
+            self.end_tokens = 0
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -94,7 +96,7 @@ class VisionModel(TextModel):
 
         return list(make_prompt_cache(self._language))
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
         prompt = step.state[0] if step.state else None
         if not isinstance(prompt, WholePrompt):
             return super().prefill(step, wait=wait)
@@ -112,6 +114,7 @@ class VisionModel(TextModel):
         else:
             self._run(step, step.tokens)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        return None
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
         rows, k = tokens.shape
@@ -124,7 +127,7 @@ class VisionModel(TextModel):
             arguments["mask"] = step.layers[0].make_mask(
                 k, return_array=k > 1, window_size=None
             )  # its own code makes none
-        logits: mx.array = self._language(tokens, cache=step.layers, **arguments).logits
+        logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
         return logits
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:

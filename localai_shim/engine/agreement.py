@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,19 +72,30 @@ def takes_several(model: Model) -> int:
     """Whether rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
     the vocabulary if they do, else 0. Tried once, as `agreement` is.
     """
-    name = f"{model.fingerprint}-several"
+    return _tried(f"{model.fingerprint}-several", partial(_try_several, model))
+
+
+def ends_prompts(model: Model) -> bool:
+    """Whether the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
+    as `agreement` is.
+    """
+    return bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
+
+
+_several: dict[str, int] = {}
+"""What trials of steps with several tokens have found, by file name."""
+
+
+def _tried(name: str, trial: Callable[[], int]) -> int:
+    """What a trial finds, or has found."""
     if name not in _several:
         words = _read(name)
         if len(words) == 2 and words[0].isdigit():
             _several[name] = int(words[0])
         else:
-            _several[name] = _try_several(model)
+            _several[name] = trial()
             _write(name, [str(_several[name])])
     return _several[name]
-
-
-_several: dict[str, int] = {}
-"""By file name."""
 
 
 def _try_several(model: Model) -> int:
@@ -93,6 +105,13 @@ def _try_several(model: Model) -> int:
     allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
     agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
     return int(alone.shape[-1]) if agrees else 0
+
+
+def _try_ends(model: Model) -> bool:
+    if not model.end_tokens:
+        return False
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _STEPS[:1]) for row in _ROWS])
+    return _agrees(alone, _allowed(model, alone), lambda: np.concatenate([_ended(model, row) for row in _ROWS]))
 
 
 def _try(model: Model) -> Agreement:
@@ -124,6 +143,12 @@ def _prefilled(model: Model, pieces: Sequence[Sequence[int]]) -> RowCache:
     for piece in pieces:
         model.prefill(StepInput(mx.array([piece]), cache))
     return cache
+
+
+def _ended(model: Model, row: Sequence[int]) -> Logits:
+    """`[1, 1, vocabulary]`: the logits of the pass that ends a prompt with the first step's token."""
+    logits = model.prefill(StepInput(mx.array([[*row, _STEPS[0]]]), model.new_cache(), ends=True))
+    return np.array(logits).astype(np.float64)[:, None]
 
 
 def _side_by_side(model: Model) -> list[RowCache]:

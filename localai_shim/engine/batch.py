@@ -89,17 +89,26 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def join(self, joining: Sequence[tuple[Row, RowCache]], to_insert: Sequence[Row] = ()) -> None:
+    def join(
+        self,
+        joining: Sequence[tuple[Row, RowCache]],
+        to_insert: Sequence[Row] = (),
+        logits: Sequence[mx.array] = (),
+    ) -> None:
         """Add rows: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
         Args:
             joining: rows with one prompt may bring the same cache.
             to_insert: those whose prompts go into the prefix cache, once their first tokens have been delivered.
+            logits: `[1, vocabulary]` of each row's next token, where the batch is empty: last tokens are in their
+                caches, too, and the rows' first step is in flight.
         """
         self._settle()
         places = self._cache.join([cache for _, cache in joining])
-        last = mx.array([(row.output_tokens or row.prompt_tokens)[-1] for row, _ in joining], dtype=mx.int32)
-        self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
+        if not logits:
+            last = mx.array([row.last_token for row, _ in joining], dtype=mx.int32)
+            self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
+        self._logits = mx.concatenate(list(logits)) if logits else None
         self.rows = self.rows + [row for row, _ in joining]
         self._places = self._places + places
         self._in_order_of_places()
@@ -120,6 +129,7 @@ class Batch:
         usual = self._in_flight and several is None and ahead and not self._joined
         if self._in_flight:
             self._finish()
+            self._joined = False  # who joined with logits has its first token
             if several is not None:
                 self._note_several(several)
             elif self._deliver is not None and not self._in_flight:
@@ -197,8 +207,7 @@ class Batch:
         if self._sampler is None:  # after steps of several tokens
             self._renew_sampler()
         sampler = self._sampler
-        assert sampler is not None
-        assert self._inputs is not None
+        assert sampler is not None and self._inputs is not None
         logits, self._inputs = self._forward(self._inputs), None
         if sampler.queues_ahead:
             self._sample = sampler.sample(logits)

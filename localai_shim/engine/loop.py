@@ -33,7 +33,7 @@ from ..types import (
     deliver_events,
     release_frames,
 )
-from .agreement import agreement
+from .agreement import agreement, ends_prompts
 from .batch import Batch
 from .draft_model import speculation_for
 from .embedding import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
@@ -267,7 +267,8 @@ class Loop(Generic[ModelT]):
             self._batch,
             self._emit,
             max_rows=self._max_rows if found.together else 1,
-            max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
+            max_stall=stall,
+            ends_prompts=found.in_pieces and ends_prompts(model),
             prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             meter=self._meter,
             prefixes=self._prefixes,

@@ -59,12 +59,23 @@ class Model(Encoder, Protocol):
     one_token: bool
     """Rows that decode take one token per step, whatever a trial with text says."""
 
+    @property
+    def end_tokens(self) -> int:
+        """Most tokens of a pass that should end a prompt with its last token's logits: longer ones take more time so
+        than they save. 0: it cannot give these.
+        """
+        ...
+
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
         ...
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
-        """Run tokens into the layers, without logits, and wait for it unless told not to."""
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+        """Run tokens into the layers, and wait for it unless told not to.
+
+        Returns:
+            The logits after each row's last token that counts, `[rows, vocabulary]` float32, where `step.ends`.
+        """
         ...
 
     def forward(self, step: StepInput) -> mx.array:

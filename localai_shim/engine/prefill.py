@@ -48,6 +48,7 @@ class PrefillJob:
         "first_pass",
         "insert_at",
         "keys",
+        "logits",
         "min_prefix",
         "priority",
         "prompt",
@@ -67,6 +68,8 @@ class PrefillJob:
         self.cache: RowCache | None = None
         self.done = 0
         """Tokens that have been prefilled; before it has begun, those that the prefix cache is expected to give."""
+        self.logits: mx.array | None = None
+        """`[1, vocabulary]`: of the next token, where the last one has been run as well."""
         self.begun = False
         self.scores: list[TokenScore] | None = None if output or not _wants_scores(prompt) else []
         """Those of the tokens so far; None: not wanted. Where they are, all of the prompt is run, whatever the prefix
@@ -90,8 +93,8 @@ class PrefillJob:
 
     @property
     def left(self) -> int:
-        """Tokens to prefill; the prompt's last one runs with the decode batch."""
-        return len(self.tokens) - 1 - self.done
+        """Tokens to prefill; the prompt's last one runs with the decode batch, or beside the last of them."""
+        return max(0, len(self.tokens) - 1 - self.done)
 
     @property
     def opening(self) -> tuple[str | None, tuple[int, ...]] | None:
@@ -108,16 +111,17 @@ class PrefillJob:
         """The items that have a placeholder among the tokens that are still to be prefilled."""
         return (span for span in self.prompt.media if span.stop > self.done)
 
-    def step(self, size: int) -> StepInput:
-        """The pass of the next tokens, so many."""
+    def step(self, size: int, *, ends: bool = False) -> StepInput:
+        """The pass of the next tokens, so many, and of the prompt's last one if it `ends` there."""
         assert self.cache is not None
-        end = self.done + size
+        end = self.done + size + ends
         tokens = mx.array([self.tokens[self.done : end]])
         if self.state is None and not self.prompt.media:
-            return StepInput(tokens, self.cache)
+            return StepInput(tokens, self.cache, ends=ends)
         inside = [span for span in self.prompt.media if np.diff(np.searchsorted(span.places, (self.done, end)))[0]]
         media = [(span, self.features[span.media.digest]) for span in inside]
-        return StepInput(tokens, self.cache, state=None if self.state is None else [self.state], media=media)
+        state = None if self.state is None else [self.state]
+        return StepInput(tokens, self.cache, state=state, media=media, ends=ends)
 
 
 def _wants_scores(prompt: Prompt) -> bool:
@@ -132,11 +136,18 @@ class Prefiller:
         meter: counts them.
         prefixes: the prefix cache; None: there is none.
         wait_for_step: returns when the decode step in flight has run.
+        ends_prompts: the model gives the right logits of prompts' last tokens.
     """
 
     def __init__(
-        self, model: Model, meter: Meter, prefixes: PrefixCache | None, wait_for_step: Callable[[], None]
+        self,
+        model: Model,
+        meter: Meter,
+        prefixes: PrefixCache | None,
+        wait_for_step: Callable[[], None],
+        ends_prompts: bool,
     ) -> None:
+        self._end_tokens = model.end_tokens if ends_prompts else 0
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._wait_for_step = wait_for_step
         self._scorer = Scorer(model)
@@ -192,7 +203,7 @@ class Prefiller:
         with contextlib.suppress(Exception):  # the job will fail with it when it begins
             self._set_first_pass(job)
 
-    def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool) -> tuple[int, float | None]:
+    def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool, first: bool) -> tuple[int, float | None]:
         """Run the next tokens of a prompt, at most so many: how many, and the seconds, where it was waited for.
 
         Args:
@@ -200,21 +211,22 @@ class Prefiller:
             most: tokens.
             wait: for them to have run; otherwise only those before the last chunk of the prompt are waited for.
             last: no other prompt waits for what this one leaves.
+            first: the rows will be the first of the batch: its last token may run in this pass.
         """
         cache = job.cache
         assert cache is not None
         size = min(job.left, most, job.insert_at[0] - job.done if job.insert_at else job.left)
         if job.done < job.first_pass:
             size = job.first_pass
-        step = job.step(size)
+        step = job.step(size, ends=first and size == job.left and self._may_end([job], most))
         seconds = None
         if job.scores is not None:
             seconds = self._run_scored([job], step)
         elif wait or size < job.left:
-            seconds = self._timed(lambda: self._model.prefill(step, wait=False), cache)
+            seconds = self._timed(lambda: self._launch([job], step), cache)
         else:
-            self._model.prefill(step, wait=False)
-        job.done += size
+            self._launch([job], step)
+        job.done += size + step.ends
         self._set_scores(job)
         self._meter.prefilled_tokens += size
         if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.insert_at:
@@ -222,6 +234,24 @@ class Prefiller:
         else:
             self._insert(job)
         return size, seconds
+
+    def _may_end(self, jobs: Sequence[PrefillJob], most: int) -> bool:
+        """Whether a pass to the ends of prompts should run their last tokens, too: the first ones of their answers need
+        no step then. Where a shorter row could not be made of what that leaves, prompts end as snapshots want it.
+        """
+        tokens = 1 + max(job.left for job in jobs)
+        if tokens > self._end_tokens or tokens * len(jobs) > most or any(job.scores is not None for job in jobs):
+            return False
+        return all(not job.insert_at or len(job.tokens) <= self._takes_padding() for job in jobs)
+
+    def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
+        """Run a pass without waiting for it, and have the jobs' logits if it ends them."""
+        logits = self._model.prefill(step, wait=False)
+        if step.ends:
+            assert logits is not None
+            for i, job in enumerate(jobs):
+                job.logits = logits if len(jobs) == 1 else logits[i : i + 1]
+        return logits
 
     def chunk_limit(self, job: PrefillJob, most: int) -> int:
         """Most tokens of a job in one pass: fewer where it wants scores, for which all logits are held."""
@@ -243,15 +273,15 @@ class Prefiller:
         if job.scores is not None and not job.left:
             job.prompt.scores = job.scores
 
-    def _timed(self, launch: Callable[[], None], cache: RowCache) -> float:
+    def _timed(self, launch: Callable[[], mx.array | None], cache: RowCache) -> float:
         """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
         start = time.monotonic()
-        launch()
+        logits = launch()
         launched = time.monotonic()
         self._wait_for_step()
         if time.monotonic() - launched > MIN_STEP_WAIT:
             start = time.monotonic()
-        mx.eval(cache[-1].state)  # all other layers come before
+        mx.eval(cache[-1].state, logits)  # all other layers come before
         return time.monotonic() - start
 
     def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
@@ -283,9 +313,12 @@ class Prefiller:
         needs_own_pass = job.alone or job.prompt.media or job.first_pass or job.state is not None
         if needs_own_pass or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
+        return len(job.tokens) <= self._takes_padding()
+
+    def _takes_padding(self) -> int:
         if self._padding is None:
             self._padding = takes_padding(self._model.new_cache())
-        return len(job.tokens) <= self._padding
+        return self._padding
 
     def together(self, job: PrefillJob, others: Sequence[PrefillJob], most: int) -> list[PrefillJob]:
         """The jobs of one pass: a short one, and those of the others that fit."""
@@ -301,37 +334,45 @@ class Prefiller:
         lengths = [tokens, *(job.left for job in jobs)]
         return 2 * min(lengths) >= max(lengths) and len(lengths) * max(lengths) <= most
 
-    def run_together(self, jobs: Sequence[PrefillJob]) -> tuple[int, float | None]:
+    def run_together(self, jobs: Sequence[PrefillJob], most: int, *, first: bool) -> tuple[int, float | None]:
         """Run short prompts, of which equally many tokens are done, to their ends: how many tokens, and the seconds.
 
         Where it fails, each will be run alone, so that only the one that is to blame fails.
+
+        Args:
+            jobs: whose prompts.
+            most: tokens.
+            first: see `run`.
         """
-        width = max(job.left for job in jobs)
+        ends = first and self._may_end(jobs, most)
+        stops = [len(job.tokens) - 1 + ends for job in jobs]
+        counts = [stop - job.done for job, stop in zip(jobs, stops, strict=True)]
+        width = max(counts)
         # Padded on the right: causal attention never looks there, and caches are trimmed by it.
-        ends = [[*job.tokens[job.done : -1], *[0] * (width - job.left)] for job in jobs]
+        padded = [[*job.tokens[job.done : stop], *[0] * width][:width] for job, stop in zip(jobs, stops, strict=True)]
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
             all_rows = cache or self._model.new_cache()
-            step = StepInput(mx.array(ends), all_rows, counts=[job.left for job in jobs])
+            step = StepInput(mx.array(padded), all_rows, counts=counts, ends=ends)
             if jobs[0].scores is not None:
                 seconds = self._run_scored(jobs, step)
             else:
-                seconds = self._timed(lambda: self._model.prefill(step, wait=False), all_rows)
-            rows = unstack(all_rows, [len(job.tokens) - 1 for job in jobs])
+                seconds = self._timed(lambda: self._launch(jobs, step), all_rows)
+            rows = unstack(all_rows, stops)
         except Exception:
             for job in jobs:
-                job.alone = True
+                job.alone, job.logits = True, None
                 if job.scores is not None:
                     del job.scores[job.done :]
             return 0, None
-        for job, row in zip(jobs, rows, strict=True):
+        for job, row, stop in zip(jobs, rows, stops, strict=True):
             self._meter.prefilled_tokens += job.left
-            job.cache, job.done = row, len(job.tokens) - 1
+            job.cache, job.done = row, stop
             self._set_scores(job)
             self._insert(job)
         return width * len(jobs), seconds
 
     def _insert(self, job: PrefillJob) -> None:
-        if job.insert_at and job.done == job.insert_at[0] and self._prefixes is not None and job.cache is not None:
-            keys = job.keys[: job.insert_at.pop(0)]
-            self._prefixes.insert(job.prompt.salt, keys, partial(copied, job.cache))
+        if job.insert_at and job.done >= job.insert_at[0] and self._prefixes is not None and job.cache is not None:
+            job.insert_at.pop(0)
+            self._prefixes.insert(job.prompt.salt, job.keys[: job.done], partial(copied, job.cache))

@@ -42,6 +42,7 @@ class Scheduler:
         emit: takes a row's failure.
         max_rows: most rows that decode together.
         max_stall: seconds that prefill may take between two tokens of the running rows.
+        ends_prompts: the model can give the logits of prompts' last tokens, and gives the right ones.
         prefill_chunk: most prompt tokens per forward pass.
         meter: what counts.
         prefixes: what prompts start from, and are inserted into.
@@ -62,13 +63,14 @@ class Scheduler:
         prefixes: PrefixCache | None = None,
         memory: Memory | None = None,
         features: FeatureCache | None = None,
+        ends_prompts: bool = False,
     ) -> None:
         self._model, self._batch, self._emit, self._prefixes = model, batch, emit, prefixes
         self._max_rows, self._max_stall, self._prefill_chunk = max_rows, max_stall, prefill_chunk
         self._memory, self._meter = memory, meter
         self._tower = Tower(model, features or FeatureCache(0))
         self._item_ran = False  # since the running rows got their last tokens
-        self._prefiller = Prefiller(model, meter, prefixes, batch.wait)
+        self._prefiller = Prefiller(model, meter, prefixes, batch.wait, ends_prompts)
         self._waiting = Waiting()
         self._begun: list[PrefillJob] = []
         self._jobs: dict[Row, PrefillJob] = {}
@@ -338,9 +340,10 @@ class Scheduler:
         last = len(self._jobs) == len(job.rows) and not self._joining
         together = self._gather(job, most)
         if len(together) > 1:
-            size, seconds = self._prefiller.run_together(together)
+            size, seconds = self._prefiller.run_together(together, most, first=left is None)
         else:
-            size, seconds = self._prefiller.run(job, most, wait=not (last and left is None), last=last)
+            wait = not (last and left is None)
+            size, seconds = self._prefiller.run(job, most, wait=wait, last=last, first=left is None)
         if seconds is not None:
             pace.note(size, seconds, job.done)
         return True
@@ -397,23 +400,29 @@ class Scheduler:
 
     def _join(self) -> None:
         joining, self._joining = self._joining, []
-        joined = [(row, job.cache) for job in joining for row in job.rows if job.cache is not None]
+        now = time.monotonic()
         for job in joining:
+            self._meter.prompt_tokens += 0 if job.resumed else len(job.rows) * len(job.tokens)
             for row in job.rows:
                 row.state = job.state
-        self._meter.prompt_tokens += sum(len(job.rows) * len(job.tokens) for job in joining if not job.resumed)
-        now = time.monotonic()
-        for row, _ in joined:
-            del self._jobs[row]
-            row.request.timings.join(now, self._meter.steps)
+                del self._jobs[row]
+                row.request.timings.join(now, self._meter.steps)
         self._steps_planned = 0
+        # Those with logits come first, to a batch without rows: the others' coming has them sampled.
+        for ended in (True, False):
+            if some := [job for job in joining if (job.logits is not None) is ended]:
+                self._join_batch(some)
+
+    def _join_batch(self, jobs: Sequence[PrefillJob]) -> None:
+        joining = [(row, job.cache) for job in jobs for row in job.rows if job.cache is not None]
+        logits = [job.logits for job in jobs for _ in job.rows if job.logits is not None]
         try:
-            self._batch.join(joined, [row for job in joining for row in job.rows if job.batch_inserts])
+            self._batch.join(joining, [row for job in jobs for row in job.rows if job.batch_inserts], logits)
         except Exception as error:
             # Some layers of the batch's cache may hold the rows and others not: no row in it can go on.
             failure = row_error("joining the batch failed", error)
             self._batch.fail(failure)
-            for row, _ in joined:
+            for row, _ in joining:
                 self._emit(row, Failure(failure))
 
 

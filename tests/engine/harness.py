@@ -121,9 +121,9 @@ def prefilling(engine: Engine[TextModel], first: Callable[[], object]) -> Iterat
     model = engine.model  # which a closed engine does not have any more
     prefill = model.prefill
 
-    def instead(step: StepInput, *, wait: bool = True) -> None:
+    def instead(step: StepInput, *, wait: bool = True) -> mx.array | None:
         first()
-        prefill(step, wait=wait)
+        return prefill(step, wait=wait)
 
     model.prefill = instead  # type: ignore[method-assign]
     try:

@@ -91,9 +91,9 @@ class Seeing(TextModel):
     def first_pass(self, prompt: Prompt) -> int:
         return prompt.media[-1].stop if self.in_one and prompt.media else 0
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
         self._put_in(step)
-        super().prefill(StepInput(step.tokens, step.layers, step.counts), wait=wait)
+        return super().prefill(StepInput(step.tokens, step.layers, step.counts, ends=step.ends), wait=wait)
 
     def forward(self, step: StepInput) -> mx.array:
         self._put_in(step)

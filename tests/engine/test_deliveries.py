@@ -34,9 +34,9 @@ class Watched:
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self if name in ("_model", "calls", "before_step") else self._model, name, value)
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
         self.calls.append("prefill")
-        self._model.prefill(step, wait=wait)
+        return self._model.prefill(step, wait=wait)
 
     def forward(self, step: StepInput) -> mx.array:
         self.calls.append("step")

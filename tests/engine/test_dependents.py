@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import pytest
 
 from localai_shim.engine import prefill
@@ -196,10 +197,10 @@ def test_in_the_engine_a_leader_that_fails_frees_the_others() -> None:
         prefill = engine.model.prefill
         shared = [token for token in tokens(100) if token != 13][:90]
 
-        def refuse(step: StepInput, *, wait: bool = True) -> None:
+        def refuse(step: StepInput, *, wait: bool = True) -> mx.array | None:
             if any(13 in row for row in rows_of(step)):
                 raise RuntimeError("bad prompt")
-            prefill(step, wait=wait)
+            return prefill(step, wait=wait)
 
         engine.model.prefill = refuse  # type: ignore[method-assign]
         bad = Running(engine, request([*shared, 13, *[30] * 30]))

@@ -84,9 +84,9 @@ def passes_counted(model: Any) -> Iterator[list[tuple[int, ...]]]:
         sizes.append(step.tokens.shape)
         return forward(step)
 
-    def filled(step: StepInput, *, wait: bool = True) -> None:
+    def filled(step: StepInput, *, wait: bool = True) -> Any:
         sizes.append(step.tokens.shape)
-        prefill(step, wait=wait)
+        return prefill(step, wait=wait)
 
     model.forward, model.prefill = stepped, filled
     try:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.contents import Quantised
@@ -275,10 +276,10 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
     with closing(engine_for("qwen3", room_for(1800))) as engine:
         prefill = engine.model.prefill
 
-        def failing(step: StepInput, *, wait: bool = True) -> None:
+        def failing(step: StepInput, *, wait: bool = True) -> mx.array | None:
             if engine.stats().preempted:
                 raise RuntimeError("no more")
-            prefill(step, wait=wait)
+            return prefill(step, wait=wait)
 
         engine.model.prefill = failing  # type: ignore[method-assign]
         running = [Running(engine, request(tokens(170, i), max_tokens=60)) for i in range(5)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.contents import Quantised
@@ -30,14 +31,15 @@ class Passes:
         self.passes: list[list[list[int]]] = []
         prefill = engine.model.prefill
 
-        def watched(step: StepInput, *, wait: bool = True) -> None:
+        def watched(step: StepInput, *, wait: bool = True) -> mx.array | None:
             self.passes.append(rows_of(step))
-            prefill(step, wait=wait)
+            logits = prefill(step, wait=wait)
             if step.counts is None:
-                return
+                return logits
             for layer in leaves(read_row(step.layers)):
                 ring = getattr(layer, "ring", None)
                 assert ring is None or layer.length <= ring.size, "a window would have forgotten the wrong tokens"
+            return logits
 
         engine.model.prefill = watched  # type: ignore[method-assign]
 
@@ -244,10 +246,10 @@ def test_in_the_engine_too_the_others_say_what_they_say_without_it() -> None:
     with passes("qwen3") as (engine, _):
         prefill = engine.model.prefill
 
-        def refusing(step: StepInput, *, wait: bool = True) -> None:
+        def refusing(step: StepInput, *, wait: bool = True) -> mx.array | None:
             if any(13 in row for row in rows_of(step)):
                 raise RuntimeError("bad prompt")
-            prefill(step, wait=wait)
+            return prefill(step, wait=wait)
 
         engine.model.prefill = refusing  # type: ignore[method-assign]
         good = [[i] * 3 + [40, 50 + i] for i in range(20, 26)]

@@ -107,7 +107,7 @@ def test_a_row_that_can_be_cut_is_prefilled_in_one_piece() -> None:
             prefill(step, **more),
         )[1]
         c.ask(Prompt(tokens(100), boundaries=[30, 60]))
-        assert sizes == [99]
+        assert sizes == [100]
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------

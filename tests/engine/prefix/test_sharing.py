@@ -195,9 +195,9 @@ def test_an_idle_engine_writes_and_a_request_comes_first(tmp_path: Path, monkeyp
     with counting("qwen3", EngineOptions(cache_dir=tmp_path)) as c:
         prefill = c.engine.model.prefill
 
-        def seen(*args: Any, **more: Any) -> None:
+        def seen(*args: Any, **more: Any) -> Any:
             happened.append("prefill")
-            prefill(*args, **more)
+            return prefill(*args, **more)
 
         c.engine.model.prefill = seen  # type: ignore[method-assign]
         monkeypatch.setattr(PrefixStore, "write", watched)
