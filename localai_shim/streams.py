@@ -43,7 +43,7 @@ class _Generation(Generic[SinkT]):
 
     def __init__(self, engine: EngineLike, work: Work, sink: SinkT) -> None:
         self._engine = engine
-        self._sink: SinkT = sink
+        self.sink: SinkT = sink
         if isinstance(work, EmbeddingRequest):
             self._open, self._ticket = 1, engine.embed(work, sink)
         else:
@@ -82,7 +82,7 @@ class SyncGeneration(_Generation[SyncSink]):
             EngineError: the request failed.
         """
         try:
-            index, event = self._sink.get(timeout)
+            index, event = self.sink.get(timeout)
         except BaseException:
             self.cancel()
             raise
@@ -93,7 +93,7 @@ class SyncGeneration(_Generation[SyncSink]):
     def interrupt(self) -> None:
         """Leave the engine, and have a thread that waits in `next` get an EngineClosedError."""
         self.cancel()
-        self._sink.put(0, _closed())
+        self.sink.put(0, _closed())
 
 
 class AsyncGeneration(_Generation[AsyncSink]):
@@ -101,29 +101,32 @@ class AsyncGeneration(_Generation[AsyncSink]):
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
         """As `SyncGeneration.next`."""
-        sink = self._sink
         try:
-            if not sink.ready:
-                await sink.wait(timeout)
-            index, event = sink.pop()
-            if type(event) is Token and event.finish_reason is None:
-                return index, event
-            return self._take(index, event)
+            while not self.sink.ready:
+                await self.sink.wait(timeout)
+            return self.pop()
         except BaseException:
             self.close()
             raise
-        finally:
-            if not self._open:
-                sink.close()
+
+    def pop(self) -> tuple[int, Token]:
+        """The next token, when the sink is `ready`. Whatever it raises, `close` is to be called."""
+        index, event = self.sink.pop()
+        if type(event) is Token and event.finish_reason is None:
+            return index, event
+        taken = self._take(index, event)
+        if not self._open:
+            self.sink.close()
+        return taken
 
     def interrupt(self) -> None:
         """Have a task that is in `wait` get an EngineClosedError. Runs on the event loop."""
-        self._sink.put(0, _closed())
-        self._sink.notify()
+        self.sink.put(0, _closed())
+        self.sink.notify()
 
     def close(self) -> None:
         """Leave the engine, from the event loop."""
-        self._sink.close()
+        self.sink.close()
         self.cancel()
 
 
@@ -217,16 +220,19 @@ class AsyncEvents(_Events[AsyncGeneration]):
         return self
 
     async def __anext__(self) -> object:
-        ready = self._ready
+        ready, generation = self._ready, self._generation
+        sink = generation.sink
         while not ready:
             if self._closed or self._assembler.finished:
                 raise StopAsyncIteration
             if self._waiting:
                 raise RuntimeError(_SHARED)
             try:
-                self._waiting = True
-                index, token = await self._generation.next(self._timeout)
-                self._waiting = False
+                while not sink.ready:
+                    self._waiting = True
+                    await sink.wait(self._timeout)
+                    self._waiting = False
+                index, token = generation.pop()
                 events = self._assembler.feed(index, token)
                 if token.finish_reason is None and len(events) == 1:
                     return events[0]
@@ -237,6 +243,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
                 self._waiting = False
                 self._ended(error)
                 self.close()
+                generation.close()
                 events = self._last(error)
                 await save(self._assembler)
             ready.extend(events)
@@ -333,7 +340,7 @@ class AsyncFollowing(_Following[AsyncSink]):
         if self._waiting:
             raise RuntimeError(_SHARED)
         try:
-            if not self._sink.ready:
+            while not self._sink.ready:
                 self._waiting = True
                 await self._sink.wait(self._timeout)
             event: object = self._sink.pop()[1]

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 
@@ -89,8 +89,8 @@ class AsyncSink:
     def close(self) -> None:
         """Release what belongs to the event loop. Runs there, when nothing more will be read."""
 
-    async def wait(self, timeout: float | None) -> None:
-        """Return once `ready`.
+    def wait(self, timeout: float | None) -> Awaitable[None]:
+        """What to await while not `ready`; it may end before that.
 
         Args:
             timeout: seconds to wait; None waits for ever.
@@ -107,6 +107,7 @@ class _AsyncioSink(AsyncSink):
     _reader: asyncio.Future[None] | None = None
     _deadline = math.inf
     _timer: asyncio.TimerHandle | None = None
+    _timer_at = math.inf
 
     def notify(self) -> None:
         self._noted = False
@@ -114,38 +115,33 @@ class _AsyncioSink(AsyncSink):
         if reader is not None and not reader.done():
             reader.set_result(None)
 
-    async def wait(self, timeout: float | None) -> None:
+    def wait(self, timeout: float | None) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         self._deadline = math.inf if timeout is None else loop.time() + timeout
-        if self._timer is None or self._timer.when() > self._deadline:
+        if self._timer_at > self._deadline:
             self._set_timer(loop)
-        try:
-            while not self.ready:
-                self._reader = loop.create_future()
-                await self._reader
-        finally:
-            self._reader = None
-            self._deadline = math.inf
+        self._reader = reader = loop.create_future()
+        return reader
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
+        self.close()
         if self._deadline < math.inf:
             # Weakly: a timer must not keep a stream alive that nobody reads any more.
             self._timer = loop.call_at(self._deadline, _on_timer, weakref.ref(self), loop)
+            self._timer_at = self._deadline
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
         if loop.time() < self._deadline:
             self._set_timer(loop)
-        elif self._reader is not None and not self._reader.done():
+            return
+        self.close()
+        if self._reader is not None and not self._reader.done():
             self._reader.set_exception(TimeoutError())
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_at = None, math.inf
 
 
 def _on_timer(sink: weakref.ref[_AsyncioSink], loop: asyncio.AbstractEventLoop) -> None:

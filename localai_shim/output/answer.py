@@ -10,7 +10,7 @@ from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
 from .stop import ALL_TEXT, StopMatcher, TokenRules
-from .text import Delta, release_tokens
+from .text import Delta, release_tokens, text_alone
 from .tool_calls import CallParser, InvalidCall, OfferedTools
 
 
@@ -44,7 +44,7 @@ class AnswerParser:
         rules: TokenRules = ALL_TEXT,
     ) -> None:
         tools = tools or OfferedTools()
-        self._detokenizer = detokenizer
+        self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
         self._splitter = ChannelSplitter(markup, state=state, offered=bool(tools.functions))
         self._calls = CallParser(markup.tools, tools)
         self._matcher = StopMatcher(stop, include=rules.include_stop)
@@ -64,6 +64,17 @@ class AnswerParser:
     def calls(self) -> int:
         """How many tool calls there are so far."""
         return self._calls.calls
+
+    def text(self, token: Token) -> str | None:
+        """As `TextParser.text`."""
+        if not self._plain or token.finish_reason is not None or token.is_eos or token.id in self._hidden:
+            return None
+        text = self._alone(token.id)
+        if text is None or self._splitter.prose(text, "content") is None:
+            return None
+        self.generated += 1
+        self._has_text = True
+        return text
 
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""

@@ -133,16 +133,27 @@ class ChannelSplitter:
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now."""
-        if self._is_prose(text):
-            return [self._piece(_KINDS[self.state], text)]
+        kind = self.prose(text)
+        if kind is not None:
+            return [Piece(kind, text, self._at - len(text), self._at)]
         return list(self._trimmed(self._split(text)))
 
-    def prose(self, text: str) -> Kind | None:
-        """Take a text that is one piece at first sight, as nearly all are: of what kind. None: it is to be fed."""
-        if not self._is_prose(text):
+    def prose(self, text: str, only: Kind | None = None) -> Kind | None:
+        """Take a text that is one piece at first sight, as nearly all are: of what kind. None: it is to be fed.
+
+        No marker can begin in it, it does not end in whitespace, and nothing was held back before it.
+
+        Args:
+            only: take no text of another kind.
+        """
+        begins = self._begins.get(self.state)
+        if begins is None or not text or self._held or self._fresh or self._space:
+            return None
+        kind = _KINDS[self.state]
+        if (only is not None and kind != only) or not begins.isdisjoint(text) or text[-1].isspace():
             return None
         self._at += len(text)
-        return _KINDS[self.state]
+        return kind
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """What was held back, when no more text comes. `cut`: the answer was ended before the model ended it."""
@@ -153,16 +164,6 @@ class ChannelSplitter:
         return out
 
     # -----------------------------------------------------------------------------------------------------------
-
-    def _is_prose(self, text: str) -> bool:
-        """Whether a text is one piece at first sight, as nearly all are.
-
-        No marker can begin in it, it does not end in whitespace, and nothing was held back before it.
-        """
-        begins = self._begins.get(self.state)
-        if begins is None or not text or self._held or self._fresh or self._space:
-            return False
-        return begins.isdisjoint(text) and not text[-1].isspace()
 
     def _split(self, text: str) -> Iterator[Piece]:
         text, self._held = self._held + text, ""

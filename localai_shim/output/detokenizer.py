@@ -31,14 +31,18 @@ class Detokenizer(Protocol):
 class ByteDetokenizer:
     """One text, token by token."""
 
-    __slots__ = ("_decoder", "_partial", "_segment", "_token_bytes", "_whole")
+    __slots__ = ("_decoder", "_partial", "_segment", "_texts", "_token_bytes", "_whole")
 
     def __init__(self, token_bytes: TokenBytes) -> None:
         self._token_bytes = token_bytes
-        self._whole = token_bytes.whole
+        self._whole, self._texts = token_bytes.whole, token_bytes.texts
         self._partial = False
         self._decoder = _make_decoder("replace")
         self._segment = ""
+
+    def alone(self, token: int) -> str | None:
+        """A token's text where that is known and all that there is: it need not be added. None: it has to be."""
+        return None if self._partial else self._texts.get(token)
 
     def add_token(self, token: int) -> None:
         """Take a token; bytes that do not make a whole character yet are kept for the next ones."""

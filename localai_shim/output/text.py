@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..types import FinishReason, Token
-from .detokenizer import Detokenizer
+from .detokenizer import ByteDetokenizer, Detokenizer
 from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .tool_calls import CallDelta, InvalidCall
 
@@ -55,7 +55,7 @@ class TextParser:
         rules: TokenRules = ALL_TEXT,
         with_end: bool = False,
     ) -> None:
-        self._detokenizer = detokenizer
+        self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules, self._hidden = rules, rules.hidden
         self.stop_reason: int | str | None = None
@@ -67,6 +67,15 @@ class TextParser:
         self._released = 0  # characters given out
         self.generated = 0
         self.reasoning_tokens = 0
+
+    def text(self, token: Token) -> str | None:
+        """Take a token that adds nothing but text, as nearly all do; None: it is not that simple, and is to be fed."""
+        if not self._plain or token.finish_reason is not None or token.is_eos or token.id in self._hidden:
+            return None
+        text = self._alone(token.id)
+        if text is not None:
+            self.generated += 1
+        return text
 
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""
@@ -97,6 +106,11 @@ class TextParser:
         self._released += len(out)
         tokens = release_tokens(self._pending, self._released, finished, self._matcher.matched)
         return Delta(out, tokens, token.finish_reason)
+
+
+def text_alone(detokenizer: Detokenizer) -> Callable[[int], str | None]:
+    """See `ByteDetokenizer.alone`; other detokenizers take each token."""
+    return detokenizer.alone if isinstance(detokenizer, ByteDetokenizer) else lambda _: None
 
 
 def release_tokens(

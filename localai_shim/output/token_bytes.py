@@ -30,7 +30,8 @@ class TokenBytes:
         self.kind = _decoder_kind(tokenizer)
         """How token strings are written: byte_level, sentencepiece or other."""
         self._bytes: dict[int, bytes] = {}
-        self._texts: dict[int, str | None] = {}
+        self.texts: dict[int, str | None] = {}
+        """What `whole` has found so far."""
 
     def __call__(self, token_id: int) -> bytes:
         known = self._bytes.get(token_id)
@@ -49,13 +50,13 @@ class TokenBytes:
     def whole(self, token_id: int) -> str | None:
         """A token's text if it is made of whole characters."""
         try:
-            return self._texts[token_id]
+            return self.texts[token_id]
         except KeyError:
             try:
                 text = self(token_id).decode()
             except UnicodeDecodeError:
                 text = None
-            self._texts[token_id] = text
+            self.texts[token_id] = text
             return text
 
     def text(self, token_id: int) -> str:

@@ -17,6 +17,7 @@ from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
+from ..copies import Original
 from ..extras import Extras
 from ..predictions import PredictionCounts
 from ..request_fields import new_id, now
@@ -88,7 +89,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._metadata = logprobs, metadata
         self._legacy, self._extras = legacy, extras
-        self._text_alone = not (extras.token_ids or extras.continuous_usage)
+        self._only_text = not (extras.token_ids or extras.continuous_usage)
+        """A chunk has what one token added, and nothing that is counted."""
+        self._text_alone = self._only_text and keep is None and predicted is None
+        """Nobody else looks at tokens."""
         self._began = False
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
@@ -105,16 +109,18 @@ class ChatAssembler(Assembler[ChatCompletion]):
 
     def feed(self, index: int, token: Token) -> list[ChatCompletionChunk]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
-        delta = self._parsers[index].feed(token)
+        choice, parser = self._choices[index], self._parsers[index]
+        if self._text_alone and choice.started and (text := parser.text(token)) is not None:
+            return [self._text_chunk(choice, index, text)] if text else []  # what nearly every token makes
+        delta = parser.feed(token)
         if self._predicted is not None:
             self._predicted.feed(index, token)
-        choice = self._choices[index]
         if self._extras.token_ids:
             choice.token_ids.append(token.id)
         if self._keep is not None:
             choice.take(delta)
-        if choice.started and self._text_alone and delta.is_text:  # what nearly every token makes
-            return [self._text_chunk(index, delta.text)] if delta.text else []
+        if self._only_text and choice.started and delta.is_text:
+            return [self._text_chunk(choice, index, delta.text)] if delta.text else []
         fields = self._delta(choice, delta)
         chunks: list[ChatCompletionChunk] = []
         if fields or delta.tokens:
@@ -201,11 +207,11 @@ class ChatAssembler(Assembler[ChatCompletion]):
         content = "" if "content" in fields else None
         chunks.append(self._chunk(index, {"role": "assistant", "content": content, "refusal": None}))
 
-    def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
-        """As `_chunk` of a delta with nothing but content, in one step."""
-        delta = {**_NO_REASONING, "content": text}
-        choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
-        return ChatCompletionChunk.model_validate({**self._constant, "choices": [choice]})
+    def _text_chunk(self, choice: _ChoiceState, index: int, text: str) -> ChatCompletionChunk:
+        """As `_chunk` of a delta with nothing but content."""
+        if choice.original is None:
+            choice.original = Original(self._chunk(index, {"content": text}), "choices", "delta")
+        return choice.original.copy({"content": text})
 
     def _chunk(
         self,
@@ -311,6 +317,7 @@ class _ChoiceState:
         "ids_sent",
         "invalid",
         "invalid_sent",
+        "original",
         "reasoning",
         "started",
         "text",
@@ -329,6 +336,7 @@ class _ChoiceState:
         self.token_ids: list[int] = []
         self.ids_sent = 0
         self.finish_reason: FinishReason = "length"
+        self.original: Original[ChatCompletionChunk] | None = None
 
     @property
     def has_more(self) -> bool:

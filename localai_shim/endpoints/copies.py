@@ -1,0 +1,60 @@
+"""Copies of SDK objects that were validated once, for what nearly every token of a stream makes.
+
+Validating a chunk with its choice and delta takes about twice as long. A copy is equal to a validated object in all
+that pydantic knows of one: fields, extra fields, and which were set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from openai import BaseModel
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_new, _set = object.__new__, object.__setattr__
+
+
+class Original(Generic[ModelT]):
+    """A validated object that is copied with other values of some fields.
+
+    Copies share all other values, which therefore have to be such as nobody can change.
+
+    Args:
+        model: the object; it is not kept.
+        *path: the fields that lead to the object inside whose fields those are; lists have one item.
+    """
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, model: ModelT, *path: str) -> None:
+        self._levels = [_parts(model, "", False)]
+        inner: Any = model
+        for name in path:
+            inner = getattr(inner, name)
+            listed = isinstance(inner, list)
+            if listed:
+                (inner,) = inner
+            self._levels.insert(0, _parts(inner, name, listed))
+
+    def copy(self, fields: Mapping[str, object], extra: Mapping[str, object] | None = None) -> ModelT:
+        """A copy with these values, which are what validation would make of them, of fields that were set."""
+        made: object = None
+        for model_class, others, fields_set, more, private, name, listed in self._levels:
+            made = _new(model_class)
+            _set(made, "__dict__", {**others, **fields})
+            _set(made, "__pydantic_fields_set__", fields_set.copy())
+            _set(made, "__pydantic_extra__", {**more, **extra} if extra else more.copy())
+            _set(made, "__pydantic_private__", private and private.copy())
+            fields, extra = {name: [made] if listed else made}, None
+        return cast(ModelT, made)
+
+
+_Parts = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], dict[str, Any] | None, str, bool]
+
+
+def _parts(model: BaseModel, name: str, listed: bool) -> _Parts:
+    """What pydantic knows of an object; the field that it is in, and whether in a list."""
+    extra, private = model.__pydantic_extra__, model.__pydantic_private__
+    return type(model), model.__dict__.copy(), model.model_fields_set.copy(), dict(extra or {}), private, name, listed
