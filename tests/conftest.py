@@ -19,6 +19,10 @@ from typing import Any
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 2 s, and scripts that tests start 0.3 s
 gc.disable()  # until everything is imported and collected, all of which stays
 
+from tests import cores
+
+cores.keep_to_one()  # before any library starts a thread
+
 import numpy as np
 import openai
 import pytest
