@@ -7,7 +7,7 @@ that pydantic knows of one: fields, extra fields, and which were set.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from openai import BaseModel
 
@@ -40,7 +40,7 @@ class Original(Generic[ModelT]):
 
     def copy(self, fields: Mapping[str, object], extra: Mapping[str, object] | None = None) -> ModelT:
         """A copy with these values, which are what validation would make of them, of fields that were set."""
-        made: object = None
+        made: Any = None
         for model_class, others, fields_set, more, private, name, listed in self._levels:
             made = _new(model_class)
             _set(made, "__dict__", {**others, **fields})
@@ -48,7 +48,7 @@ class Original(Generic[ModelT]):
             _set(made, "__pydantic_extra__", {**more, **extra} if extra else more.copy())
             _set(made, "__pydantic_private__", private and private.copy())
             fields, extra = {name: [made] if listed else made}, None
-        return cast(ModelT, made)
+        return made  # type: ignore[no-any-return]
 
 
 _Parts = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], dict[str, Any] | None, str, bool]

@@ -28,7 +28,7 @@ from . import sample_device, sample_host
 from .bans import Bans
 from .masks import Array, Masks, make_masks
 from .row import Row
-from .uniform import uniforms
+from .uniform import again, uniforms
 
 Ints = npt.NDArray[np.int64]
 
@@ -115,6 +115,8 @@ class Sampler:
         """Places of the rows that had a grammar constraint when this was made."""
         self._masks: Masks | None = None
         self._asked = False
+        self._u: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+        self._room: npt.NDArray[np.float32] | None = None  # of the host, for logits of a portion of the rows
         self._on_device = on_device
         self._greedy = not self.constrained and not any(_is_more_than_argmax(row) for row in rows)
         self.queues_ahead = (on_device or self._greedy) and not self.constrained
@@ -148,11 +150,14 @@ class Sampler:
         self._adjusts = bool(len(self._bias) or self._bans or len(self._penalised))
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
-        """Make the logits masks of the next tokens, unless this was done since the last ones were sampled.
+        """Make the logits masks and uniforms of the next tokens, unless that was done since the last were sampled.
 
         Returns:
             By place, the errors of grammar constraints; the rows of those sample as if they had none.
         """
+        if self._u is None and not (self._greedy or self._on_device):
+            u = uniforms(self._keys, self._sampled)
+            self._u = u, again(u)
         if self._asked or not self.constrained:
             return {}
         self._asked = True
@@ -176,7 +181,7 @@ class Sampler:
         else:
             sample = self._sample_on_host(np.asarray(logits))
         self._sampled += np.uint64(1)
-        self._masks, self._asked = None, False
+        self._masks, self._u, self._asked = None, None, False
         return sample
 
     def retire(self) -> None:
@@ -260,20 +265,33 @@ class Sampler:
         needs_likeliest = self._masks is not None or len(self._plain) + len(self._filtered) < len(self._rows)
         tokens = np.argmax(logits, axis=-1) if needs_likeliest else np.empty(len(self._rows), dtype=np.int64)
         masked = self._mask(logits, raw, tokens, np)
-        for which in _portions(self._plain, logits.shape[-1]):
-            scaled = self._scaled(logits, masked, which, np)
-            tokens[which] = sample_host.sample_plain(scaled, self._uniforms(which))
-        for which in _portions(self._filtered, logits.shape[-1]):
-            scaled = self._scaled(logits, masked, which, np)
-            tokens[which] = sample_host.sample_filtered(
-                scaled, self._top_k[which], self._top_p[which], self._min_p[which], self._uniforms(which)
-            )
+        assert self._u is not None
+        (u, second), vocabulary = self._u, logits.shape[-1]
+        for which in _portions(self._plain, vocabulary):
+            scaled = self._scaled_in_room(logits, masked, which)
+            tokens[which] = sample_host.sample_plain(scaled, vocabulary, u[which])
+        for which in _portions(self._filtered, vocabulary):
+            scaled = self._scaled_in_room(logits, masked, which)
+            limits = self._top_k[which], self._top_p[which], self._min_p[which]
+            tokens[which] = sample_host.sample_filtered(scaled, vocabulary, *limits, u[which], second[which])
         self._count(tokens, np)
         sampled = tokens.astype(np.int32)
         if not len(self._logprob_rows):
             return Sample(sampled, self._logprob_rows)
         rows, top_n = self._logprob_rows, self._top_n
         return Sample(sampled, rows, later=lambda: sample_host.logprobs(raw[rows], tokens[rows], top_n))
+
+    def _scaled_in_room(self, logits: Array, masked: Array, which: Ints) -> npt.NDArray[np.float32]:
+        """As `_scaled`, in the place that this sampler has for it: a new one costs as much as an exponential."""
+        vocabulary = logits.shape[-1]
+        if self._room is None or len(self._room) < len(which):
+            self._room = sample_host.room(len(which), vocabulary)
+        room = self._room[: len(which)]
+        if self._masks is None and len(which) == len(self._rows):
+            np.divide(logits, self._temperature[:, None], out=room[:, :vocabulary])
+        else:
+            room[:, :vocabulary] = self._scaled(logits, masked, which, np)
+        return room
 
     # -- device -------------------------------------------------------------------------------------------------
 
