@@ -58,6 +58,11 @@ class BadRequest(RequestError):
         return cls(message, param=param, code="invalid_value")
 
     @classmethod
+    def unsupported_value(cls, param: str, message: str) -> BadRequest:
+        """A value that this client, or this model, does not support."""
+        return cls(message, param=param, code="unsupported_value")
+
+    @classmethod
     def unknown_value(cls, param: str, value: object, options: Collection[str]) -> BadRequest:
         """A value that is not among the few that the field can have."""
         return cls.invalid(param, f"Invalid value: {value!r}. Supported values are: {listed(options)}.")

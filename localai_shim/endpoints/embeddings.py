@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..state.store import Store
 
 MAX_TEXTS = 2048  # OpenAI's
-_INT64 = 2**63
 _EXPECTED = "a string, an array of strings, an array of integers, or an array of integer arrays"
 
 Text = str | Sequence[int]
@@ -104,7 +103,7 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
 
 
 def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
-    dimensions = fields.integer("dimensions", 1, _INT64 - 1)
+    dimensions = fields.integer("dimensions", 1)
     if dimensions is not None and dimensions > embedding.dimensions:
         raise BadRequest(
             f"Invalid 'dimensions': {dimensions}. This model's vectors have {embedding.dimensions}, and can be cut to "

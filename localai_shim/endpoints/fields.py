@@ -47,8 +47,8 @@ class Fields:
             raise BadRequest.wrong_type(name, "a decimal", value)
         return float(_in_range(name, value, low, high, "decimal"))
 
-    def integer(self, name: str, low: int, high: int) -> int | None:
-        """An integer within [low, high]; 3.0 is not one, as in OpenAI's API."""
+    def integer(self, name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int | None:
+        """An integer of 64 bits within [low, high]; 3.0 is not one, as in OpenAI's API."""
         value = self.get(name)
         if value is None:
             return None

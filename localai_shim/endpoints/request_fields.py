@@ -19,7 +19,6 @@ from .predictions import Drafting, read_drafting
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
 
-_INT64 = 2**63
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 
@@ -33,11 +32,10 @@ def read_accepted(fields: Fields) -> None:
         fields.string(name)
     fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
     if (fields.mapping("prompt_cache_options") or {}).get("prewarm"):
-        raise BadRequest(
+        raise BadRequest.unsupported_value(
+            "prompt_cache_options.prewarm",
             "A request without an answer, which only fills the prompt cache, is not supported: leave it out, and ask "
             "for an answer of one token.",
-            param="prompt_cache_options.prewarm",
-            code="unsupported_value",
         )
 
 
@@ -56,7 +54,7 @@ def read_allow_special_tokens(fields: Fields) -> bool:
 
 def read_priority(fields: Fields) -> int:
     """vLLM's `priority`: lower ones are served first."""
-    return fields.integer("priority", -_INT64, _INT64 - 1) or 0
+    return fields.integer("priority") or 0
 
 
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
@@ -73,7 +71,7 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         value = fields.number(name, low, high)
         return default(name, otherwise) if value is None else value
 
-    top_k = fields.integer("top_k", -1, _INT64 - 1)
+    top_k = fields.integer("top_k", -1)
     return SamplingParams(
         temperature=number("temperature", 0, 2, 1.0),
         top_p=number("top_p", 0, 1, 1.0),
@@ -85,7 +83,7 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         logit_bias=_logit_bias(fields, model),
         allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, empty=False),
         bad_words=read_bad_words(fields, model.tokenizer),
-        seed=fields.integer("seed", -_INT64, _INT64 - 1) or 0,
+        seed=fields.integer("seed") or 0,
         top_logprobs=top_logprobs,
     )
 
@@ -157,7 +155,7 @@ def stream_options(fields: Fields, stream: bool) -> Fields:
 
 def read_max_tokens(fields: Fields, name: str, model: ServedModel, *, least: int = 1) -> int | None:
     """A token limit: no more than the model could ever give."""
-    value = fields.integer(name, least, _INT64 - 1)
+    value = fields.integer(name, least)
     if value is not None and model.context_length is not None and value > model.context_length:
         raise BadRequest.invalid(
             name,
@@ -229,7 +227,7 @@ class Limits:
 
 def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> Limits:
     """`stop`, and vLLM's fields for where an answer ends and which of its tokens are text."""
-    min_tokens = fields.integer("min_tokens", 0, _INT64 - 1) or 0
+    min_tokens = fields.integer("min_tokens", 0) or 0
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest.invalid(
             "min_tokens",

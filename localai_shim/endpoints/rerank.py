@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..state.store import Store
 
 MAX_DOCUMENTS = 2048  # Jina's
-_INT64 = 2**63
 _TEXT = ("text",)
 
 Document = Json
@@ -39,11 +38,11 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     query = _read_document(fields.require("query"), "query")[1]
     given = _read_documents(fields.require("documents"), _read_rank_fields(fields))
     documents, texts = zip(*given, strict=True)
-    top_n = fields.integer("top_n", 1, _INT64 - 1)
+    top_n = fields.integer("top_n", 1)
     returned = documents if fields.boolean("return_documents") else None
     instruction = _read_instruction(fields, model)
     cut = fields.boolean("truncate") or False
-    most_each = fields.integer("max_tokens_per_doc", 1, _INT64 - 1)
+    most_each = fields.integer("max_tokens_per_doc", 1)
     priority = read_priority(fields)
     fields.finish()
     most = reranking.max_tokens or model.context_length

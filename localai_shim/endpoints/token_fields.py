@@ -12,7 +12,6 @@ from .fields import Fields
 
 T = TypeVar("T")
 _MAX_BAD_WORDS = 4096  # token sequences
-_INT64_MAX = 2**63 - 1
 _MAX_PROMPT_LOGPROBS = 20  # likely tokens beside each
 
 
@@ -78,7 +77,7 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
 
 def read_truncation(fields: Fields) -> tuple[int | None, bool]:
     """`truncate_prompt_tokens`, where -1 is as many as the context holds, and whether `truncation_side` is the left."""
-    most = fields.integer("truncate_prompt_tokens", -1, _INT64_MAX)
+    most = fields.integer("truncate_prompt_tokens", -1)
     side = fields.choice("truncation_side", ("left", "right"))
     if most == 0:
         raise BadRequest.invalid(

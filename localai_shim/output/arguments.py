@@ -63,3 +63,11 @@ def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: in
         return bool(fits and ("pattern" not in schema or re.search(schema["pattern"], text)))
     except (TypeError, re.error):
         return True
+
+
+def json_or_text(text: str) -> object:
+    """What a text spells as JSON; the text itself where that is nothing."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

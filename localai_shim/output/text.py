@@ -70,12 +70,12 @@ class TextParser:
 
     def text(self, token: Token) -> str | None:
         """Take a token that adds nothing but text, as nearly all do; None: it is not that simple, and is to be fed."""
-        if not self._plain or token.finish_reason is not None or token.is_eos or token.id in self._hidden:
-            return None
-        text = self._alone(token.id)
-        if text is not None:
-            self.generated += 1
-        return text
+        if self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden:
+            text = self._alone(token.id)
+            if text is not None:
+                self.generated += 1
+            return text
+        return None
 
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..types import Json
-from .arguments import typed_arguments
+from .arguments import json_or_text, typed_arguments
 from .broken_calls import broken_call, left_over
 from .call_stream import CallStream, make_stream
 from .markup import ToolFormat
@@ -186,7 +186,7 @@ class CallParser:
         name = name.strip()
         arguments = function.get("arguments", function.get("parameters"))
         if isinstance(arguments, str) and arguments:
-            loaded = _loads(arguments)
+            loaded = json_or_text(arguments)
             arguments = loaded if isinstance(loaded, dict) else arguments
             if not isinstance(arguments, dict):
                 return name, arguments
@@ -207,7 +207,7 @@ class CallParser:
                 return name, body.removeprefix(header).removesuffix("\n")
             for header in (f"{name}[ARGS]", f"functions.{name}<|message|>"):
                 text = body.removeprefix(header)
-                if text != body and not _is_input(_loads(text)):
+                if text != body and not _is_input(json_or_text(text)):
                     return name, text
         return None
 
@@ -248,7 +248,7 @@ class _Emitted:
     def leads_to(self, name: str, arguments: str) -> bool:
         """Whether what was emitted is the beginning of this, or the same JSON value."""
         emitted = "".join(self.parts)
-        return name == self.name and (arguments.startswith(emitted) or _loads(emitted) == _loads(arguments))
+        return name == self.name and (arguments.startswith(emitted) or json_or_text(emitted) == json_or_text(arguments))
 
 
 def _listed(parsed: Any) -> list[Json]:
@@ -272,11 +272,3 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _loads(text: str) -> object:
-    """The JSON value; the text itself if it is none."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

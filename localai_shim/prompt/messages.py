@@ -56,7 +56,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
     if role == "function":
         out["role"] = "tool"
     if message.get("audio") is not None:
-        raise BadRequest("Audio is not supported by this client.", param=f"{path}.audio", code="unsupported_value")
+        raise BadRequest.unsupported_value(f"{path}.audio", "Audio is not supported by this client.")
     name = (_string if role == "function" else _optional_string)(message, "name", path)
     if name is not None:
         out["name"] = name

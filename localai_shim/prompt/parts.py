@@ -179,4 +179,4 @@ def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
         why = f"content parts of type '{given}' are not supported. Send a file's text, or pictures of its pages"
     else:
         why = f"content parts of type '{given}' need a model that reads {_PLURALS[KINDS[given]]}"
-    return BadRequest(f"This model reads {taken}; {why}.", param=f"{path}.type", code="unsupported_value")
+    return BadRequest.unsupported_value(f"{path}.type", f"This model reads {taken}; {why}.")

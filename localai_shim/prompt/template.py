@@ -289,17 +289,14 @@ class ChatTokenizer:
                 conversation in every form that templates are known to want (see `history.variants`).
         """
         if not self._tokenizer.has_chat_template:
-            raise BadRequest(
-                "This model has no chat template: use client.completions, or a model tuned for chat.",
-                param="messages",
-                code="unsupported_value",
+            raise BadRequest.unsupported_value(
+                "messages", "This model has no chat template: use client.completions, or a model tuned for chat."
             )
         if conversation.tools and not self.knows("tools"):
-            raise BadRequest(
+            raise BadRequest.unsupported_value(
+                "tools",
                 "Unsupported value: this model's chat template has no place for tools. Use a model that was trained to "
                 "call them.",
-                param="tools",
-                code="unsupported_value",
             )
         return self._apply(conversation, generation_prompt)
 

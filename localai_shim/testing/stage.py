@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from ..output.arguments import json_or_text
 from ..runtime import serve_like
 from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
 from . import failures, marks
@@ -246,15 +247,15 @@ class Stage(ScriptedEngine):
                 f"the reply calls '{call.name}', but {asked.brief()} offers {offered}; "
                 f"to play it nevertheless, script tool_call({call.name!r}, ..., offered=False)"
             )
-        asked.tool_calls.append((call.name, _loaded(call.text)))
+        asked.tool_calls.append((call.name, json_or_text(call.text)))
         written = call.text
         if call.name in asked.custom_tool_names:
             written = json.dumps({"input": call.text}, ensure_ascii=False)
-        elif _begins_with_json(written) and not isinstance(_loaded(written), dict):
+        elif _begins_with_json(written) and not isinstance(json_or_text(written), dict):
             written = json.dumps(written, ensure_ascii=False)  # what follows a whole value would be none of the call's
         start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
         # The parser takes text that is not JSON up to its end: a marker behind an open string would be part of it.
-        rest = f"}}\n{end}" if _is_json(written) else f"\n{end}" * (not last)
+        rest = f"}}\n{end}" if json_or_text(written) is not written else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 
     def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
@@ -295,18 +296,6 @@ def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
     if len(rows) not in (len(asked.texts), 1 if asked.api == "embeddings" else -1):
         raise UnexpectedRequest(f"the reply has {len(rows)} vectors, and {asked.brief()} wants {len(asked.texts)}")
     return rows if len(rows) == len(asked.texts) else rows * len(asked.texts)
-
-
-def _loaded(text: str) -> object:
-    return json.loads(text) if _is_json(text) else text
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _begins_with_json(text: str) -> bool:

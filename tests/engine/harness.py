@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
+import pytest
 
 from localai_shim.adapters.contents import Quantised
 from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
+from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.model import StepInput
 from localai_shim.engine.sinks import SyncSink
@@ -173,6 +175,18 @@ class Gate:
         self.wait()
         engine.close(wait=False)
         self.open()
+
+
+def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For these, 16 tokens behind each, and half a token's for the tower: then the youngest row has to go."""
+    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
+    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
+    engine.wait()
+    memory = engine._loop._memory
+    assert memory is not None
+    monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
+    monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
+    monkeypatch.setattr(memory, "budget", sum(len(prompt.tokens) + 16 << 30 for prompt in prompts) + (1 << 29))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -25,6 +26,22 @@ SAMPLINGS = [
     SamplingParams(temperature=0.0, top_logprobs=0),
     SamplingParams(temperature=1.0, allowed_token_ids=tuple(range(10, 40)), presence_penalty=0.5, seed=9),
 ]
+
+
+@dataclass(eq=False)
+class FakeRow:
+    """What the sampler needs of a row."""
+
+    sampling: SamplingParams
+    key: int = 0
+    sampled: int = 0
+    min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    prompt_tokens: tuple[int, ...] = ()
+    counts: Any = None
+    recent: Any = None
+    constraint: Any = None
+    history: list[int] = field(default_factory=list)
 
 
 def prompt(i: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -14,25 +13,10 @@ from localai_shim.engine.masks import LOGIT_FLOOR
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import stream_key
 from localai_shim.types import SamplingParams
+from tests.engine.sampled_rows import FakeRow
 
 EOS = (1, 2)
 GREEDY = SamplingParams(temperature=0.0)
-
-
-@dataclass
-class FakeRow:
-    """What the sampler needs of a row."""
-
-    sampling: SamplingParams
-    key: int = 0
-    sampled: int = 0
-    min_tokens: int = 0
-    stop_token_ids: frozenset[int] = frozenset()
-    prompt_tokens: tuple[int, ...] = ()
-    counts: Any = None
-    recent: Any = None
-    constraint: Any = None
-    history: list[int] = field(default_factory=list)
 
 
 def greedy(**more: Any) -> SamplingParams:

@@ -13,7 +13,7 @@ from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.types import EngineClosedError, GenerationRequest, Prompt, RowError, SamplingParams
 from tests.engine.counting import KINDS, PER_TOKEN, tokens
-from tests.engine.harness import GREEDY, Gate, Running, eventually, generate
+from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, leave_room_for
 from tests.engine.media import going_on, picture, prompt_of, spread
 from tests.engine.seeing import Seeing, alone, seeing
 from tests.samples import exhaustive, only
@@ -141,19 +141,9 @@ def test_choices_share_a_picture_and_a_state(kind: str) -> None:
 
 
 def test_rows_that_are_preempted_go_on_with_their_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.engine import scheduler
-
-    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
-    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
     prompts = [prompt_of(tokens(40, 1 + i), picture(1 + i, 15), tokens(10, 2)) for i in range(4)]
     with engine_of("qwen3", EngineOptions(prefix_cache_bytes=0, vision_cache_bytes=0)) as engine:
-        engine.wait()
-        memory = engine._loop._memory
-        assert memory is not None
-        # Room for the prompts and 16 tokens of each, and half a token's for the tower: then the youngest has to go.
-        monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
-        monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
-        monkeypatch.setattr(memory, "budget", sum(len(prompt.tokens) + 16 << 30 for prompt in prompts) + (1 << 29))
+        leave_room_for(engine, prompts, monkeypatch)
         said = generate(engine, *[request(prompt, 40) for prompt in prompts])
         assert said == [alone("qwen3", prompt, 40) for prompt in prompts]
         assert engine.stats().preempted > 0 and engine.stats().tower_runs > 4

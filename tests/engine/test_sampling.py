@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -13,26 +13,13 @@ from localai_shim.engine import sample_device
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import again, stream_key, uniforms
 from localai_shim.types import SamplingParams
+from tests.engine.sampled_rows import FakeRow
 
 EOS = [2, 5]
 
 
-@dataclass(eq=False)
-class FakeRow:
-    sampling: SamplingParams
-    key: int = 0
-    sampled: int = 0
-    min_tokens: int = 0
-    prompt_tokens: tuple[int, ...] = (1, 3, 3, 7)
-    counts: Any = None
-    recent: Any = None
-    stop_token_ids: frozenset[int] = frozenset()
-    constraint: Any = None
-    history: list[int] = field(default_factory=list)
-
-
 def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
-    return [FakeRow(p, stream_key(p.seed), **more) for p in params]
+    return [FakeRow(p, stream_key(p.seed), **{"prompt_tokens": (1, 3, 3, 7), **more}) for p in params]
 
 
 class Allowing:

@@ -14,12 +14,11 @@ import pytest
 
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.vision import VisionModel
-from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.media import Media, MediaSpan, media_keys
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
 from tests.engine.guessing import Oracle, preempting, speculate
-from tests.engine.harness import GREEDY, Running, generate
+from tests.engine.harness import GREEDY, Running, generate, leave_room_for
 from tests.samples import only
 from tests.vision import FAMILIES, FIRST_ID, picture, tiny_vision, user
 
@@ -222,17 +221,9 @@ def test_choices_and_seeds(kind: str) -> None:
 
 @families
 def test_rows_that_are_preempted_go_on(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
-    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
     prompts = [ask(kind, "What is this? " * 2, shown(i)) for i in range(3)]
     with engine_of(kind, EngineOptions(prefix_cache_bytes=0, speculation="off")) as engine:  # a token per row and step
-        engine.wait()
-        memory = engine._loop._memory
-        assert memory is not None
-        # Room for the prompts and 16 tokens of each, and half a token's for the tower: then the youngest has to go.
-        monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
-        monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
-        monkeypatch.setattr(memory, "budget", sum(len(asked.prompt.tokens) + 16 << 30 for asked in prompts) + (1 << 29))
+        leave_room_for(engine, [asked.prompt for asked in prompts], monkeypatch)
         assert generate(engine, *[asked.request(30) for asked in prompts]) == [asked.alone(30) for asked in prompts]
         assert engine.stats().preempted > 0
 

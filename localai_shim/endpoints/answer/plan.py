@@ -134,10 +134,9 @@ class AnswerPlan:
                 return self._without_calls()
             return tools.grammar(mode) if tools.constrained and tools.grammar is not None else None
         if self._model.markup.initial != NORMAL:  # the grammar would have to write the header of a message, too
-            raise BadRequest(
+            raise BadRequest.unsupported_value(
+                format.param,
                 f"'{format.param}' cannot be used with this model: there is no grammar of the headers that it writes.",
-                param=format.param,
-                code="unsupported_value",
             )
         content = format.source
         if self._model.markup.harmony:
@@ -145,11 +144,10 @@ class AnswerPlan:
         if not tools.offered.functions:
             return content
         if tools.grammar is None:
-            raise BadRequest(
+            raise BadRequest.unsupported_value(
+                format.param,
                 f"'{format.param}' cannot be combined with tools that this model may call: there is no grammar of its "
                 "tool-call format.",
-                param=format.param,
-                code="unsupported_value",
             )
         self._model.grammars.compile(format.source)  # so that an error is about the format
         return call_or(tools.grammar("required"), content)

@@ -46,10 +46,8 @@ def read_thinking(fields: Fields, variables: dict[str, object], model: ServedMod
     wanted = fields.boolean("enable_thinking")
     budget = read_thinking_budget(fields)
     if wanted and not model.markup.thinks and not model.tokenizer.knows("enable_thinking"):
-        raise BadRequest(
-            "This model does not think: 'enable_thinking' cannot be true.",
-            param="enable_thinking",
-            code="unsupported_value",
+        raise BadRequest.unsupported_value(
+            "enable_thinking", "This model does not think: 'enable_thinking' cannot be true."
         )
     if effort is not None and (taken := _nearest(effort, model)) is not None:
         variables.setdefault("reasoning_effort", taken)

@@ -171,11 +171,10 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     fields = ItemFields(value, path)
     kind = fields.text("type")
     if kind.startswith(_HOSTED):
-        raise BadRequest(
+        raise BadRequest.unsupported_value(
+            f"{path}.type",
             f"Tools of type '{kind}' are hosted by OpenAI; this client never uses the network. Supported values are: "
             f"{listed(kinds)}.",
-            param=f"{path}.type",
-            code="unsupported_value",
         )
     fields.option("type", kinds)
     return kind, _nested(fields, kind, form)

@@ -120,10 +120,8 @@ def _making(model: ServedModel, field: str, *, parallel: bool) -> _Making | None
     """How grammars of tools are made; None: there are none of the model's tool-call format."""
     format = model.markup.tools
     if format is None:
-        raise BadRequest(
-            f"This model's tool-call format is not known: '{field}' does not work with it.",
-            param=field,
-            code="unsupported_value",
+        raise BadRequest.unsupported_value(
+            field, f"This model's tool-call format is not known: '{field}' does not work with it."
         )
     name = format.name
     if name == "mistral" and "[ARGS]" not in (model.tokenizer.template_source or "[ARGS]"):
@@ -163,11 +161,10 @@ def _why_grammar(tools: Sequence[Tool], choice: ToolChoice, parallel: bool | Non
 
 def _impossible(model: ServedModel, param: str, what: str) -> BadRequest:
     assert model.markup.tools is not None
-    return BadRequest(
+    return BadRequest.unsupported_value(
+        param,
         f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
         f"tool-call format ({model.markup.tools.name}).",
-        param=param,
-        code="unsupported_value",
     )
 
 

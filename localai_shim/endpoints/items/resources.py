@@ -150,17 +150,14 @@ def _kind(fields: ItemFields) -> str:
     if kind is None:
         raise BadRequest.missing(at)
     if kind in _HOSTED:
-        raise BadRequest(
+        raise BadRequest.unsupported_value(
+            at,
             f"Unsupported value: '{at}' does not support '{kind}': it belongs to a tool that is hosted by OpenAI; this "
             "client is local and never uses the network.",
-            param=at,
-            code="unsupported_value",
         )
     if kind in _NOT_ITEMS:
-        raise BadRequest(
-            f"Unsupported value: '{at}' does not support '{kind}'. {_NOT_ITEMS[kind]}",
-            param=at,
-            code="unsupported_value",
+        raise BadRequest.unsupported_value(
+            at, f"Unsupported value: '{at}' does not support '{kind}'. {_NOT_ITEMS[kind]}"
         )
     supported = (*PREFIXES, "item_reference")
     if kind not in supported:
@@ -240,11 +237,10 @@ def _context(fields: ItemFields) -> dict[str, object]:
         return out
     caller = ItemFields(fields.get(at), at)
     if caller.option("type", ("direct", "program")) == "program":
-        raise BadRequest(
+        raise BadRequest.unsupported_value(
+            f"{at}.type",
             f"Unsupported value: '{at}.type' does not support 'program': programs are hosted by OpenAI; this client is "
             "local and never uses the network.",
-            param=f"{at}.type",
-            code="unsupported_value",
         )
     caller.finish()
     return {**out, "caller": {"type": "direct"}}

@@ -238,7 +238,7 @@ def _read_image(fields: Fields) -> None:
     inner = fields.inner("image")
     path = "image.context_compression"
     if inner.choice(path, ("auto", "enabled", "disabled")) == "enabled":  # which demands it
-        raise BadRequest("Images are not compressed here; pass 'auto'.", param=path, code="unsupported_value")
+        raise BadRequest.unsupported_value(path, "Images are not compressed here; pass 'auto'.")
     inner.finish()
 
 

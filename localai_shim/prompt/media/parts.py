@@ -29,8 +29,6 @@ _PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
     "input_audio": ("audio", ("input_audio",)),
 }
 _FILES = ("file", "input_file")
-MEDIA_TYPES = frozenset((*_PARTS, *_FILES))
-"""The types of parts that `open_media` is for; it refuses files."""
 _INNER = {"image": ("url",), "video": ("url",), "audio": ("data", "url")}
 _DETAILS: tuple[Detail, ...] = get_args(Detail)
 
@@ -75,7 +73,7 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: 
     put these there, so a `Path` may name any file; a string may not.
 
     Args:
-        part: one whose type is in `MEDIA_TYPES`, as it was sent.
+        part: as it was sent; those of files are refused.
         path: its place in the request: `messages[0].content[1]`.
         kinds: what the model takes.
 
@@ -87,10 +85,9 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: 
         raise _no_files(name, path, kinds)
     kind, fields = _PARTS[name]
     if kind not in kinds:
-        raise BadRequest(
+        raise BadRequest.unsupported_value(
+            f"{path}.type",
             f"Content parts of type '{name}' are not supported by this model, which takes {_taken(kinds)}.",
-            param=f"{path}.type",
-            code="unsupported_value",
         )
     _refuse_files(part, path, kind)
     field = next((field for field in fields if part.get(field) is not None), None)
@@ -210,7 +207,7 @@ def _rate(part: Mapping[str, object], path: str) -> float | None:
 def _no_files(name: object, path: str, kinds: frozenset[MediaKind]) -> BadRequest:
     if name in _FILES:
         text = f"Content parts of type '{name}' are not supported: this client reads no files. The model takes"
-        return BadRequest(f"{text} {_taken(kinds)}.", param=f"{path}.type", code="unsupported_value")
+        return BadRequest.unsupported_value(f"{path}.type", f"{text} {_taken(kinds)}.")
     return BadRequest.invalid(f"{path}.type", f"Invalid value: {name!r}. The model takes {_taken(kinds)}.")
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...output.arguments import json_or_text
 from ...types import Json
 
 DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"}) | {
@@ -101,7 +102,7 @@ def _plain(value: object) -> Any:
         made = {key: _plain(each) for key, each in value.items() if each is not None}
         arguments = made.get("arguments")
         if isinstance(arguments, str):
-            made["arguments"] = _loaded(arguments)
+            made["arguments"] = json_or_text(arguments)
         return {key: each for key, each in made.items() if _ITEM_DEFAULTS.get(key, _NONE) != each}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
@@ -109,13 +110,6 @@ def _plain(value: object) -> Any:
 
 
 _NONE = object()
-
-
-def _loaded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _numbered(value: object, ids: dict[str, str]) -> object:
