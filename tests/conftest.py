@@ -117,14 +117,7 @@ def revalidate(made: Any) -> None:
     assert again == made
 
 
-@pytest.fixture(autouse=True)
-def _what_is_drawn_at_random_is_drawn_again_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without a seed get one from a list that begins anew with each test: random models end when they like."""
-    numbers = random.Random(0)
-    monkeypatch.setattr(generation, "new_seed", lambda: numbers.getrandbits(generation.SEED_BITS))
-
-
-MOST_OBJECTS = 150_000  # that the garbage collector looks through
+MOST_OBJECTS = 50_000  # that the garbage collector looks through
 
 
 class RecordingAssembler(ResponseAssembler):
@@ -156,11 +149,18 @@ class RecordingAssembler(ResponseAssembler):
 
 
 @pytest.fixture(autouse=True)
-def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test makes of the Responses API: its events are held against the grammar of legal streams.
+def _each_test_draws_alike_and_all_that_is_answered_is_legal(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """What holds of every test; one fixture, as each takes time ten thousand times.
 
-    Responses in the background that an earlier test left are not this test's.
+    Requests without a seed get one from a list that begins anew with each test: random models end when they like.
+    Whatever a test makes of the Responses API: its events are held against the grammar of legal streams. Responses in
+    the background that an earlier test left are not this test's. Whatever it makes at all: its raw bodies and events
+    are held against OpenAI's published description.
     """
+    numbers = random.Random(0)
+    monkeypatch.setattr(generation, "new_seed", lambda: numbers.getrandbits(generation.SEED_BITS))
     made: list[RecordingAssembler] = []
 
     def make(**options: Any) -> RecordingAssembler:
@@ -168,25 +168,17 @@ def _every_response_stream_is_legal(monkeypatch: pytest.MonkeyPatch) -> Iterator
         return made[-1]
 
     monkeypatch.setattr(responses, "ResponseAssembler", make)
-    yield
-    for assembler in made:
-        events = list(assembler.told)
-        ended = bool(events) and events[-1].type in ("response.completed", "response.incomplete", "response.failed")
-        if events:  # a whole answer that fails has but the end of a stream, which nobody sees
-            check_stream(events, complete=ended)
-
-
-@pytest.fixture(autouse=True)
-def _every_raw_body_has_what_openai_describes(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Whatever a test makes: its raw bodies and events are held against OpenAI's published description."""
     violations.clear()
     if request.node.get_closest_marker("timed") is None:
         monkeypatch.setattr(sdk, "LocalResponse", CheckedResponse)
         monkeypatch.setattr(sdk, "LocalStreamResponse", CheckedStreamResponse)
     yield
     assert not violations
+    for assembler in made:
+        events = list(assembler.told)
+        ended = bool(events) and events[-1].type in ("response.completed", "response.incomplete", "response.failed")
+        if events:  # a whole answer that fails has but the end of a stream, which nobody sees
+            check_stream(events, complete=ended)
 
 
 @pytest.fixture(scope="session")

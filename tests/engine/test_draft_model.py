@@ -124,7 +124,7 @@ def test_drafts_are_what_the_model_says_alone_whatever_rows_do(kind: str, longes
     drafts = DraftModel(model, longest, model, max_stall=60.0)
     rows: list[Row] = []
     compared = 0
-    for step in range(20 if longest == DRAFTS else 12):
+    for step in range(16 if longest == DRAFTS else 9):
         if len(rows) < 5 and step % 3 == 0:
             rows.append(row_of([rng.randrange(3, VOCABULARY) for _ in range(rng.choice([1, 7, 40, 70]))], model))
         if step % 11 == 10:
