@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
@@ -14,59 +12,28 @@ from localai_shim.engine.agreement import ends_prompts
 from localai_shim.engine.model import StepInput
 from tests import architectures, vlm_architectures
 from tests.engine.counting import KINDS, tokens
+from tests.engine.ending import hold_end
 from tests.engine.harness import step_of
-from tests.engine.test_architectures import documented
-from tests.engine.test_vlm_architectures import documented as documented_vlm
-from tests.engine.test_vlm_architectures import named as named_vlm
 
-USUAL = ["gemma2", "llama", "nemotron_h", "olmo2", "qwen3_5"]
-"""What the ordinary run tries."""
-OTHERS = ["gemma3n", "gpt_neox", "lille-130m", "phi3small", "phixtral"]
-"""Their decoders give logits, or need more than tokens; phi3small's logits are others in a pass of several tokens."""
+USUAL = ["gemma2", "nemotron_h", "olmo2", "qwen3_5"]
 
 
-def named() -> list[Any]:
-    return [
-        pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
-        for name, how in documented().items()
-        if how in ("batched", "one row at a time") and name not in OTHERS
-    ]
-
-
-def hold(model: TextModel, prompt: list[int]) -> None:
-    """Hold the logits of a prompt in one pass, and those of what follows, against the last token's own pass."""
-    whole, cut = model.new_cache(), model.new_cache()
-    ended = model.prefill(StepInput(mx.array([prompt]), whole, ends=True))
-    model.prefill(step_of(prompt[:-1], cut))
-    alone = model.forward(step_of(prompt[-1:], cut))[:, -1]
-    assert ended is not None and ended.shape == alone.shape and ended.dtype == mx.float32
-    assert mx.allclose(ended, alone, rtol=1e-3, atol=1e-3)
-    following = (model.forward(step_of([7], cache)) for cache in (whole, cut))
-    assert mx.allclose(*following, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", named())
-def test_an_architecture_gives_the_logits_of_a_prompts_last_token(name: str) -> None:
+@pytest.mark.parametrize("name", USUAL)
+def test_a_pass_gives_the_logits_of_a_prompts_last_token(name: str) -> None:
     model = architectures.text_model(name)
     assert model.end_tokens >= ending.END_TOKENS_PER_LAYER and ends_prompts(model)
-    hold(model, tokens(21))
+    hold_end(model, tokens(21))
 
 
-@pytest.mark.parametrize("name", named_vlm("batched", "one row at a time"))
-def test_a_family_of_mlx_vlm_does_so_or_says_that_it_does_not(name: str) -> None:
-    model = vlm_architectures.text_model(name)
-    if ends_prompts(model):
-        hold(model, tokens(21))
-    assert documented_vlm()[name]
-
-
-def test_most_families_of_mlx_vlm_do() -> None:
-    assert ends_prompts(vlm_architectures.text_model("qwen3_vl_moe"))
+def test_so_it_does_for_models_of_mlx_vlm() -> None:
+    model = vlm_architectures.text_model("qwen3_vl_moe")
+    assert ends_prompts(model)
+    hold_end(model, tokens(21))
 
 
 @pytest.mark.parametrize("name", ["gpt_neox", "phi3small"])
-def test_others_end_no_prompt(name: str) -> None:
-    assert name in OTHERS and not ends_prompts(architectures.text_model(name))
+def test_whose_decoder_gives_logits_or_others_so_ends_no_prompt(name: str) -> None:
+    assert not ends_prompts(architectures.text_model(name))
 
 
 def load(kind: str = "llama") -> TextModel:
@@ -121,7 +88,7 @@ def test_of_rows_that_are_padded_it_is_the_last_token_that_counts(fills: bool) -
 def test_where_it_is_filled_the_caches_hold_the_prompt_alone(kind: str) -> None:
     model = load(kind)
     model._fills = True
-    hold(model, tokens(21))
+    hold_end(model, tokens(21))
 
 
 def test_longer_passes_take_more_time_so_than_they_save() -> None:
