@@ -27,7 +27,9 @@ class BareModel:
         self._model = model
 
     def first_token_seconds(self, prompt: Prompt) -> float:
-        """Seconds from a prompt's tokens to its first greedy token; logits are computed for the last position only."""
+        """Seconds from a prompt's tokens to its first greedy token in mlx-lm's way: all tokens but the last are run
+        without logits, then that one. The engine needs the second pass only beside running rows and for long prompts.
+        """
         start = time.perf_counter()
         self._finish(prompt.tokens, make_prompt_cache(self._model))
         return time.perf_counter() - start

@@ -28,7 +28,7 @@ class Overhead:
     """All in seconds; entry by entry they were measured right after one another, in turns."""
 
     bare: list[float] = field(default_factory=list)
-    """The passes that the engine makes for a prompt and its first token, with nothing around them."""
+    """The passes that mlx-lm makes for a prompt and its first token, with nothing around them."""
     sync: list[float] = field(default_factory=list)
     """A whole `create` of one token."""
     asynchronous: list[float] = field(default_factory=list)

@@ -24,10 +24,19 @@ if TYPE_CHECKING:
 
 
 def is_packed(layer: LayerCache) -> bool:
-    """Whether a layer's cache holds quantised keys and values."""
-    contents = read(layer)
-    parts = contents.parts if isinstance(contents, Parts) else (contents,)
-    return any(isinstance(part, KeyValues) and part.quantised is not None for part in parts)
+    """Whether a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
+    kind = type(layer)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is None:
+        return _is_ours(kind)
+    classes = _classes(upstream)
+    return kind is classes.QuantizedKVCache or (kind is classes.CacheList and any(map(is_packed, layer.caches)))
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether a class is `PackedKVCache`, whose module is imported where it is needed."""
+    packed = sys.modules.get(f"{__package__}.packed")
+    return packed is not None and kind is packed.PackedKVCache
 
 
 def read(layer: LayerCache) -> Contents | None:
@@ -36,8 +45,7 @@ def read(layer: LayerCache) -> Contents | None:
     Later changes to the cache do not show in them.
     """
     kind = type(layer)
-    packed = sys.modules.get(f"{__package__}.packed")
-    if packed is not None and kind is packed.PackedKVCache:
+    if _is_ours(kind):
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
     upstream = UPSTREAMS.get(kind.__module__)
     if upstream is None:

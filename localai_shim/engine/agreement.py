@@ -79,7 +79,7 @@ def ends_prompts(model: Model) -> bool:
     """Whether the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
     as `agreement` is.
     """
-    return bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
+    return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
 
 
 _several: dict[str, int] = {}

@@ -268,7 +268,7 @@ class Loop(Generic[ModelT]):
             self._emit,
             max_rows=self._max_rows if found.together else 1,
             max_stall=stall,
-            ends_prompts=found.in_pieces and ends_prompts(model),
+            ends_prompts=ends_prompts(model),
             prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             meter=self._meter,
             prefixes=self._prefixes,

@@ -9,6 +9,7 @@ import pytest
 from mlx_lm.models import cache as mlx_lm
 from mlx_vlm.models import cache as mlx_vlm
 
+from localai_shim.adapters import caches
 from localai_shim.adapters.caches import is_packed, read, write
 from localai_shim.adapters.contents import KeyValues, Parts, Quantised, States
 from localai_shim.adapters.packed import PackedKVCache, pack
@@ -152,6 +153,14 @@ def test_only_plain_layers_are_packed(upstream: Any) -> None:
     assert [type(part) for part in row[3].caches] == [PackedKVCache, u.ArraysCache]
     assert [is_packed(layer) for layer in row] == [True, False, False, True]
     assert all(contents is not None and contents.upstream == name_of(u) for contents in map(read, row))
+
+
+def test_what_is_packed_is_told_by_its_class(upstream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_trimmed", None)  # a row that joins the batch has many layers: none is read for it
+    full, quantised = upstream.KVCache(), upstream.QuantizedKVCache()
+    feed(full, 0, 20)
+    mixed = upstream.CacheList(upstream.RotatingKVCache(8), quantised)
+    assert [is_packed(layer) for layer in (full, quantised, mixed, object())] == [False, True, True, False]
 
 
 def test_what_is_empty_is_written_empty(upstream: Any) -> None:

@@ -14,15 +14,20 @@ import mlx.core as mx
 import mlx_lm.utils
 import pytest
 
+from localai_shim.engine.agreement import ends_prompts
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.types import ModelLoadError
-from tests.architectures import Alone, architectures, engine_of
+from tests.architectures import Alone, architectures, engine_of, text_model
+from tests.engine.ending import hold_end
 from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 
 USUAL = ["bitnet", "gemma3n", "llama", "olmo"]
 """What the ordinary run tries."""
+ENDS_BY_ITSELF = ["gemma3n", "gpt_neox", "lille-130m", "phi3small", "phixtral"]
+"""A prompt's last token always has a pass of its own: decoders that give logits, or need more than tokens, and one that
+gives others in a pass of several tokens."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 
 
@@ -58,6 +63,15 @@ def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: st
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
         assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+def test_the_pass_that_ends_a_prompt_gives_the_logits_of_its_last_token(name: str) -> None:
+    model = text_model(name)
+    assert ends_prompts(model) is (name not in ENDS_BY_ITSELF)
+    if name not in ENDS_BY_ITSELF:
+        hold_end(model, tokens(21, 3))
 
 
 @pytest.mark.exhaustive

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from localai_shim.adapters.vision_families import refuse
+from localai_shim.engine.agreement import ends_prompts
 from localai_shim.engine.kv import RowCache
 from localai_shim.types import ModelLoadError
+from tests.engine.ending import hold_end
 from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
 from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
@@ -68,6 +70,13 @@ def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> N
         how, kinds, _ = documented()[name]
         assert how == ("batched" if stats.max_rows > 1 else "one row at a time")
         assert kinds == kinds_of(text_model(name).new_cache())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+def test_where_the_pass_that_ends_a_prompt_is_trusted_its_logits_are_those_of_the_last_token(name: str) -> None:
+    if ends_prompts(model := text_model(name)):
+        hold_end(model, tokens(21, 3))
 
 
 @pytest.mark.exhaustive
