@@ -18,6 +18,8 @@ from localai_shim.builtin import CHECKPOINT
 from localai_shim.engine import speculation
 from localai_shim.engine.drafts import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
+from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.prediction import Prediction
 from tests.drafting import split
 
 from . import steps, switching
@@ -195,13 +197,18 @@ def _limits(bench: Bench, new_tokens: int) -> dict[str, dict[int, str]]:
     counts = bench.streams
     prediction, _, oracle, *_ = TARGETS
     tokenizer = AutoTokenizer.from_pretrained(str(CHECKPOINT))
+    token_bytes = TokenBytes(tokenizer)
+
+    def spell(token: int) -> str:
+        return token_bytes(token).decode("latin-1")
+
     gives: dict[int, steps.Gives] = {}
     off = AsyncLocalOpenAI(model=CHECKPOINT, speculation="off", keep_alive=0)
     try:
         for count in counts:
             said = known_answers(off, _questions(count, count), new_tokens)
             edits = [edited(tokenizer.decode(ids, skip_special_tokens=True)) for ids in said.values()]
-            coded = [tokenizer.encode(text, add_special_tokens=False) for text in edits]
+            coded = [Prediction(tokenizer.encode(text, add_special_tokens=False), spell) for text in edits]
             gives[count] = steps.following(list(zip(said, coded, said.values(), strict=True)))
     finally:
         asyncio.run(off.close())

@@ -261,8 +261,11 @@ class Batch:
             self._sampler.retire()
             self._sampler = None
         begun += speculation.spent
-        self._several = verify.launch(self._model, self._cache, self._places, self.rows, drafts, begun)
+        self._several = several = verify.build(self._model, self._cache, self._places, self.rows, drafts, begun)
         self._inputs = None
+        if self._deliver is not None and not self._model.samples_on_device:
+            self._deliver()  # CPUs: queueing a step takes nearly as long as it does, and lets go of the GIL meanwhile
+        _async_eval(several.positions.logits)
         return True
 
     def _finish_several(self, several: Several, speculation: Speculation) -> None:

@@ -28,6 +28,9 @@ MIN_STEPS = 4  # that have to be run before they count
 STALE_STEPS = 256  # with drafts, after which ordinary ones are measured again: the first ones may have been slow ones
 NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
+FURTHER_SHARE = (
+    0.25  # of what the first drafts cost, that as many more are taken to cost: much is the same for any number
+)
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
@@ -155,21 +158,20 @@ class StepCosts:
     def relative(self, rows: int, tokens: int) -> float | None:
         """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
 
-        A few steps make a measurement. What nobody has measured is taken to cost half as much more as its tokens are
-        more.
+        A few steps make a measurement. What nobody has measured is told by a line through the nearest that were. Where
+        there is one only, some of what it costs is taken to be the same for any number of tokens.
         """
         if self._is_stale(rows) or self.seconds(rows) is None:
             return None
         group, size = _group(rows), _size(tokens)
-        known = {
-            other: _good(measured)
+        known = [
+            (DRAFT_CAPS[other], _good(measured))
             for other in range(len(DRAFT_CAPS))
             if len(measured := self._several.get((group, other), ())) >= MIN_STEPS - 1
-        }
+        ]
         if not known:
             return 1 + FIRST_TOKEN_COST if size == 0 else None
-        other = min(known, key=lambda other: abs(other - size))
-        return 1 + (known[other] - 1) * (0.5 + 0.5 * DRAFT_CAPS[size] / DRAFT_CAPS[other])
+        return _cost_at(DRAFT_CAPS[size], known)
 
     def refuse(self, rows: int) -> None:
         """Take note that drafts were not worth their cost: that is measured anew, soon at first and then ever later."""
@@ -185,6 +187,17 @@ class StepCosts:
 
     def _is_stale(self, rows: int) -> bool:
         return self._since.get(rows, 0) >= STALE_STEPS
+
+
+def _cost_at(drafts: int, known: Sequence[tuple[int, float]]) -> float:
+    """What a step of so many drafts takes, by those that are known, ascending: (drafts, cost)."""
+    (first, cost), *others = known
+    if drafts <= first or not others:
+        more = drafts / first - 1
+        return cost + (cost - 1) * more * (FURTHER_SHARE if more > 0 else 0.5)
+    at = next((i for i, (count, _) in enumerate(known) if count >= drafts), len(known) - 1)
+    (below, less), (above, more) = known[at - 1 : at + 1]
+    return more + max(0.0, more - less) * (drafts - above) / (above - below)
 
 
 def _good(measured: Sequence[float]) -> float:

@@ -24,7 +24,6 @@ MAX_STEP_TOKENS = 16
 """Most tokens of a row in one step, those that it runs once more among them."""
 
 Emit = Callable[[Row, Event], None]
-_async_eval: Callable[..., None] = mx.async_eval
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ class Several:
         return done
 
 
-def launch(
+def build(
     model: Model,
     cache: Buckets,
     places: Sequence[Place],
@@ -105,7 +104,7 @@ def launch(
     drafts: Sequence[Sequence[int]],
     begun: float,
 ) -> Several:
-    """Launch a step: of each row what is to be run once more, its last token, and its drafts."""
+    """Build a step: of each row what is to be run once more, its last token, and its drafts."""
     blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
     at = {place: i for i, place in enumerate(places)}
     first, parts, start = [0] * len(rows), [], 0
@@ -122,7 +121,6 @@ def launch(
             first[i] = start + slot * step.tokens + len(rows[i].replay)
         start += step.width * step.tokens
     positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
-    _async_eval(positions.logits)
     return Several(rows, places, drafts, positions, max(map(len, blocks)), begun)
 
 

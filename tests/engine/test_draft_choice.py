@@ -145,6 +145,33 @@ def test_costs_are_those_of_good_steps_and_the_first_of_a_kind_does_not_count() 
     assert costs.relative(4, 2) == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(
+    ("costs", "tokens", "cost"),
+    [
+        ({2: 1.2, 5: 1.5}, 3, 1.3),  # on a line between two
+        ({2: 1.2, 5: 1.5}, 9, 1.9),  # and behind them
+        ({3: 1.5, 5: 1.4}, 9, 1.4),  # more tokens cost no less
+        ({2: 1.8}, 3, 2.0),  # of one that is dear much may be the same for two
+        ({5: 1.8}, 2, 1.5),
+    ],
+)
+def test_what_was_not_measured_is_told_by_what_was(costs: dict[int, float], tokens: int, cost: float) -> None:
+    assert measured(2, costs).relative(2, tokens) == pytest.approx(cost)
+
+
+def test_one_draft_that_does_not_pay_does_not_keep_more_from_being_tried() -> None:
+    """Steps with drafts cost something, however many these are: few rows gain by more of them."""
+    speculation, rows = Speculation([Says(0.7)], costs=measured(2, {2: 1.74})), [row([5, 6]), row([5, 6])]
+    tried = []
+    for _ in range(30):
+        chosen = speculation.drafts(rows)
+        drafts = len(chosen[0]) if chosen else 0
+        tried.append(drafts)
+        for _ in range(2):
+            speculation.costs.note(2, drafts + 1, 1.0 if not drafts else 1.7 + 0.04 * drafts)
+    assert tried[0] > 1 and tried[-1] >= 4
+
+
 def test_rows_that_end_one_by_one_go_on_with_drafts() -> None:
     """What steps of some rows take is told by those of a few more and fewer: it is not measured for each number."""
     costs = measured(32, dict.fromkeys((2, 3, 5, 9, 16), 1.2))

@@ -193,15 +193,16 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, flying = engine._loop, []
+    loop, batch, flying = engine._loop, engine._loop._batch, []
+    assert batch is not None
     flush = loop._flush
 
     def noting() -> None:
-        if loop._out and loop._batch is not None:
-            flying.append(loop._batch._several is not None)
+        if loop._out:
+            flying.append(batch._several is not None)
         flush()
 
-    loop._flush = noting  # type: ignore[method-assign]
+    loop._flush = batch._deliver = noting  # type: ignore[method-assign]
     assert Running(engine, made).finish() == [expected]
     engine.close()
     assert sum(flying) > len(flying) / 2
