@@ -364,10 +364,10 @@ def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], pl
 
 def _digest(kind: str, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
     """Equal for equal arrays and tokens; above 0 and of 63 bits."""
-    digest = hashlib.blake2b(kind.encode(), digest_size=8)
+    digest = hashlib.sha256(kind.encode())  # processors have instructions for it: half of the time of blake2b
     for name in sorted(inputs):
         array = np.ascontiguousarray(inputs[name])
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
         digest.update(array.data)
     digest.update(np.asarray(tokens, np.int64).data)
-    return int.from_bytes(digest.digest(), "big") % (2**63 - 1) + 1
+    return int.from_bytes(digest.digest()[:8], "big") % (2**63 - 1) + 1
