@@ -140,8 +140,8 @@ def _measure(folder: Path, size: VisionSize, new_tokens: int, repeats: int) -> S
     client = AsyncLocalOpenAI(model=folder, keep_alive=0, max_stall=MAX_STALL)
     section = Section()
     try:
-        tower = _tower(section, bare, size.side, repeats)
         _shared(section, client, pictures, new_tokens, repeats)
+        tower = _tower(section, bare, size.side, repeats)  # in the forms that the client's model computes in
         _second_turn(section, client, bare, pictures, repeats)
         _mixed(section, client, bare, pictures, new_tokens, repeats)
         _arrivals(section, client, pictures, tower, repeats)

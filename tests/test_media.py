@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import openai
 import pytest
 from PIL import Image
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.conftest import revalidate
-from tests.endpoints.pictures import BLUE, RED, data_url, image_url, input_image, picture, user, user_item
+from tests.endpoints.pictures import BLUE, RED, data_url, image_url, input_image, picture, png, user, user_item
 from tests.heartbeat import stays_free
 from tests.vision import tiny_vision
 
@@ -48,12 +49,19 @@ def another(number: int, form: str) -> Any:
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("form", ["array", "PIL", "transparent", *_QUICKLY])
-def test_large_pictures_do_not_hold_the_event_loop_up(form: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *(("qwen2_5_vl", form) for form in ("array", "PIL", "transparent", *_QUICKLY)),
+        pytest.param("paligemma", "array", marks=pytest.mark.exhaustive),
+        pytest.param("kimi_vl", "array", marks=pytest.mark.exhaustive),  # its tower sees all patches at once: seconds
+    ],
+)
+def test_large_pictures_do_not_hold_the_event_loop_up(kind: str, form: str) -> None:
     """They are read and processed in worker threads, which let go of the GIL."""
-    path = tiny_vision("qwen2_5_vl")
+    path = tiny_vision(kind)
     with LocalOpenAI(path) as client:
-        client.chat.completions.create(**ASK, messages=[user(image_url(picture()))])
+        client.chat.completions.create(**ASK, messages=[user(image_url(picture(width=56, height=56)))])
         began = time.perf_counter()
         client.chat.completions.create(**ASK, messages=[user(image_url(another(0, form)))])
         blocking = time.perf_counter() - began
@@ -98,6 +106,26 @@ def test_a_model_that_sees_answers_through_both_apis(kind: str) -> None:
         images = second.usage.input_tokens_details.model_dump()["image_tokens"]
         assert images > 0 and cached > images, "the first turn is not run again, its image included"
         assert "image" in client.models.list().data[0].model_dump()["modalities"]
+
+
+def test_pictures_that_fail_fail_their_own_requests_beside_many_that_share_one() -> None:
+    """Of requests that come at once; what sixteen of them show is looked at once."""
+    shown, cut = data_url(RED, width=90, height=70), base64.b64encode(png(BLUE, width=90, height=70)[:60]).decode()
+    wrong = [f"data:image/png;base64,{cut}", "data:image/png;base64,!", data_url(BLUE, width=900, height=2)]
+
+    async def main() -> tuple[list[Any], int]:
+        async with AsyncLocalOpenAI(tiny_vision("qwen2_5_vl"), keep_alive=0) as client:
+            asked = [f"{i}?" for i in range(16)]
+            messages = [[user(image_url(shown), text)] for text in asked] + [[user(image_url(url))] for url in wrong]
+            calls = (client.chat.completions.create(**ASK, messages=each) for each in messages)
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            return answers, client.stats().tower_runs
+
+    answers, runs = asyncio.run(main())
+    assert runs == 1
+    assert all(answer.usage.completion_tokens > 0 for answer in answers[:16])
+    for error in answers[16:]:
+        assert isinstance(error, openai.BadRequestError) and error.param == "messages[0].content[0].image_url.url"
 
 
 def test_another_picture_is_another_answer_and_another_prefix() -> None:

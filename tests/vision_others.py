@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -90,7 +91,7 @@ def phi3_v() -> Family:
 
 
 def gemma3n() -> Family:
-    """It hears; its tower for pictures has the sizes of the real one's, and stands in for it only."""
+    """It hears; its tower for pictures has the sizes of the real one's, and is left out."""
     text = {
         **TEXT,
         "model_type": "gemma3n_text",
@@ -137,6 +138,44 @@ def gemma3n() -> Family:
     )
 
 
+def gemma3n_pictures() -> Family:
+    """It sees, through mlx-vlm's own tower with fewer and narrower blocks."""
+    family, pixels = gemma3n(), {"height": 512, "width": 512}  # smaller ones would not go the way of the real one's
+    vision = {**family.config["vision_config"], "hidden_size": 4 * _WIDTH}
+    return replace(
+        family,
+        config={**family.config, "vision_config": vision},
+        pixels={**family.pixels, "size": pixels},
+        processor={**family.processor, "image_seq_length": 256},
+    )
+
+
+_WIDTH = 8  # channels of each of the tower's stages
+
+
+@contextmanager
+def _narrow() -> Iterator[None]:
+    """MobileNet-V5 with the first block of each stage, which has its own stride, and one of each other kind."""
+    tower = importlib.import_module("mlx_vlm.models.gemma3n.vision")
+    stages = [
+        [_narrowed(block) for block in (stage[0], *{type(block): block for block in stage[1:]}.values())]
+        for stage in tower.gemma3n_mobilenet_def()
+    ]
+    fused = tower.MobileNetV5MultiScaleFusionAdapter
+
+    def fuse(in_chs: Any, out_chs: Any, output_resolution: Any) -> Any:
+        return fused([2 * _WIDTH], 4 * _WIDTH, output_resolution)
+
+    with mock.patch.multiple(tower, gemma3n_mobilenet_def=lambda: stages, MobileNetV5MultiScaleFusionAdapter=fuse):
+        yield
+
+
+def _narrowed(block: Any) -> Any:
+    if hasattr(block, "num_heads"):
+        return replace(block, num_heads=2, kv_dim=8)
+    return replace(block, filters=_WIDTH, expand_ratio=1.0)
+
+
 @contextmanager
 def shrunk(name: str) -> Iterator[Family]:
     """A family, while the sizes that stand in its code are small."""
@@ -149,6 +188,9 @@ def shrunk(name: str) -> Iterator[Family]:
         package = importlib.import_module("mlx_vlm.models.gemma3n")
         with mock.patch.object(code, "VisionModel", _Blind), mock.patch.object(package, "VisionModel", _Blind):
             yield gemma3n()
+    elif name == "gemma3n_pictures":
+        with _narrow():
+            yield gemma3n_pictures()
     else:
         yield {"deepseek_vl_v2": deepseek_vl_v2, "ernie4_5_moe_vl": ernie4_5_moe_vl}[name]()
 
@@ -167,6 +209,7 @@ OTHERS: dict[str, Any] = {
     "deepseek_vl_v2": (),
     "ernie4_5_moe_vl": (),
     "gemma3n": (),
+    "gemma3n_pictures": pytest.mark.exhaustive,  # its tower takes seconds
     "phi3_v": pytest.mark.exhaustive,  # its tower is as wide as the real one
 }
 """With the marks of their tests."""

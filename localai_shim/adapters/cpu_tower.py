@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -59,16 +60,12 @@ def _change(module: Any) -> bool:
     return bool(forms)
 
 
-class _Forms(ModuleType):
+def _with_forms(other: ModuleType, **forms: object) -> ModuleType:
     """A module like another one, with some names of its own."""
-
-    def __init__(self, other: ModuleType, **forms: object) -> None:
-        super().__init__(other.__name__)
-        vars(self).update(vars(other) | forms)
-        self._other = other
-
-    def __getattr__(self, name: str) -> Any:  # what the other one got since
-        return getattr(self._other, name)
+    made = ModuleType(other.__name__)
+    later = {"__getattr__": partial(getattr, other)}  # what the other one gets from now on
+    vars(made).update(vars(other) | forms | later)
+    return made
 
 
 def _by_power(factor: float) -> Activation:
@@ -131,7 +128,7 @@ def _fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None
 _attend = cpu_forms.attending(_upstream)
 _LAYERS: dict[type, type] = {nn.SiLU: _Silu, nn.GELU: _Gelu}
 _MODULES: dict[str, tuple[ModuleType, ModuleType]] = {
-    "mx": (mx, _Forms(mx, fast=_Forms(mx.fast, scaled_dot_product_attention=attention))),
-    "nn": (nn, _Forms(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
+    "mx": (mx, _with_forms(mx, fast=_with_forms(mx.fast, scaled_dot_product_attention=attention))),
+    "nn": (nn, _with_forms(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
 }
 """By the name in upstream's code: what it means there, and what it is to mean."""

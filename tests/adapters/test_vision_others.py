@@ -55,6 +55,7 @@ def mlx_vlm(model: VisionModel, inputs: dict[str, Any]) -> list[Step]:
     def scaled(ids: mx.array, *args: Any, **more: Any) -> Any:
         made = embed(ids, *args, **more)
         text = mx.logical_and(ids < its.embed_vision.vocab_offset, ids != its.config.audio_token_id)
+        text = mx.logical_and(text, ids != its.config.image_token_id)
         made.inputs_embeds *= mx.where(text[..., None], made.inputs_embeds.shape[-1] ** 0.5, 1.0)
         return made
 
@@ -106,11 +107,17 @@ def of_gemma3n(model: VisionModel, media: Sequence[Media], prompt: Prompt) -> di
     return prepared("gemma3n", render(model.tokenizer, user(QUESTION, *["audio"] * len(media)), {}, None, True), media)
 
 
+def of_gemma3n_pictures(model: VisionModel, media: Sequence[Media], prompt: Prompt) -> dict[str, Any]:
+    text = render(model.tokenizer, user(QUESTION, *["image"] * len(media)), {}, None, True)
+    return prepared("gemma3n_pictures", text, media)
+
+
 MLX_VLM: dict[str, Inputs] = {
     "deepseek_vl_v2": of_deepseek,
     "ernie4_5_moe_vl": of_ernie,
     "phi3_v": of_phi3,
     "gemma3n": of_gemma3n,
+    "gemma3n_pictures": of_gemma3n_pictures,
 }
 """What mlx-vlm's own processors make of all of a prompt at once."""
 

@@ -198,6 +198,23 @@ def test_what_a_processor_refuses_is_a_value_error() -> None:
         load("qwen3_vl").process(picture(2, 900))
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "says"),
+    [
+        ("kimi_vl", (1, 1), "it has 1 x 1 pixels, and the model reads 28 x 28 at least; enlarge it"),
+        ("kimi_vl", (27, 100), "it has 100 x 27 pixels, and the model reads 28 x 28 at least; enlarge it"),
+        ("kimi_vl", (28, 20_000), "it is too narrow for its length; cut it"),
+        ("pixtral", (10, 20_000), "it is too narrow for its length; cut it"),
+    ],
+)
+def test_what_to_do_about_its_size_is_said(kind: str, size: tuple[int, int], says: str) -> None:
+    text = load(kind)
+    with pytest.raises(ValueError, match=f"refuses this image: {says}"):
+        text.process(picture(*size))
+    if kind == "kimi_vl":
+        assert text.process(picture(28, 28)).tokens
+
+
 def wide(kind: str, tmp_path: Any) -> VisionTokenizer:
     """A model that takes more pixels than the tiny ones."""
     family = FAMILIES[kind]
