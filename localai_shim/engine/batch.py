@@ -18,19 +18,17 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ..types import Event, Failure, RowError, Token
+from ..types import Failure
 from . import verify
 from .kv import Buckets, Place, RowCache
 from .model import Model, StepInput
 from .prefix.cache import PrefixCache
-from .row import Row
+from .row import Emit, Row, emit_next
 from .sampling import Sample, Sampler
 from .speculation import Speculation
 from .verify import MAX_STEP_TOKENS, Several
 
-Emit = Callable[[Row, Event], None]
 _async_eval: Callable[..., None] = mx.async_eval
-_NO_DETAILS: tuple[float | None, Sequence[tuple[int, float]]] = (None, ())
 
 
 @dataclass(slots=True)
@@ -352,16 +350,9 @@ class Batch:
         ended: list[Row] = []
         failed: list[Row] = []
         for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
-            try:
-                reason, is_eos = row.advance(token_id, eos)
-            except RowError as error:
-                self._emit(row, Failure(error))
-                failed.append(row)
-                continue
-            logprob, top = details.get(i, _NO_DETAILS) if details else _NO_DETAILS
-            self._emit(row, Token(token_id, logprob, top, reason, is_eos))
-            if reason is not None:
-                ended.append(row)
+            outcome = emit_next(row, token_id, details.get(i) if details else None, eos, self._emit)
+            if outcome:
+                (ended if outcome is True else failed).append(row)
         if ended and self._prefixes is not None:
             if self._deliver is not None:
                 self._deliver()  # keeping waits for the step in flight; this may drop rows

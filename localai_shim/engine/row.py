@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..types import FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink
+from ..types import Event, Failure, FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink, Token
 from .masks import Array, grammar_failed
 from .model import Model
 from .uniform import stream_key
@@ -124,3 +124,22 @@ def row_error(what: str, cause: Exception) -> RowError:
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
     return error
+
+
+Emit = Callable[[Row, Event], None]
+Details = tuple[float | None, Sequence[tuple[int, float]]]
+"""A token's logprob, and the likeliest tokens of its position with theirs."""
+
+_NO_DETAILS: Details = (None, ())
+
+
+def emit_next(row: Row, token_id: int, details: Details | None, eos: frozenset[int], emit: Emit) -> RowError | bool:
+    """Count and emit a row's next token; returns whether the row ends with it, or why it failed."""
+    try:
+        reason, is_eos = row.advance(token_id, eos)
+    except RowError as error:
+        emit(row, Failure(error))
+        return error
+    logprob, top = details or _NO_DETAILS
+    emit(row, Token(token_id, logprob, top, reason, is_eos))
+    return reason is not None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from ..types import Failure
-from .batch import Batch, Emit
+from .batch import Batch
 from .features import FeatureCache, Tower
 from .kv import can_batch
 from .memory import Memory
@@ -15,7 +15,7 @@ from .model import MediaSpan, Model
 from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix.cache import PrefixCache
-from .row import Row, row_error
+from .row import Emit, Row, row_error
 from .waiting import Waiting
 
 MIN_CHUNK_TOKENS = 16  # however slow the machine is

@@ -9,21 +9,19 @@ by position, together, as far as their drafts were right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from ..types import Event, Failure, RowError, Token
+from ..types import Failure, RowError
 from .kv import Buckets, BucketStep, Place
 from .model import Model, StepInput
-from .row import Row
+from .row import Emit, Row, emit_next
 from .sampling import Sampler, has_history
 
 MAX_STEP_TOKENS = 16
 """Most tokens of a row in one step, those that it runs once more among them."""
-
-Emit = Callable[[Row, Event], None]
 
 
 @dataclass(slots=True)
@@ -36,19 +34,6 @@ class Verified:
     """Of these, its drafts: all, where a row ended with one, else all but the last."""
     ended: list[Row] = field(default_factory=list)
     failed: list[Row] = field(default_factory=list)
-
-
-def advance(
-    row: Row, token_id: int, details: tuple[float | None, Sequence[tuple[int, float]]], model: Model, emit: Emit
-) -> RowError | bool:
-    """Count and emit a row's next token; returns whether the row ends with it, or why it failed."""
-    try:
-        reason, is_eos = row.advance(token_id, model.eos_token_ids)
-    except RowError as error:
-        emit(row, Failure(error))
-        return error
-    emit(row, Token(token_id, *details, reason, is_eos))
-    return reason is not None
 
 
 @dataclass(slots=True)
@@ -209,7 +194,7 @@ class Verifier:
     def _take(self, i: int, t: int, token_id: int, details: tuple[float, Sequence[tuple[int, float]]] | None) -> bool:
         """Emit a row's token at this position; whether what was sampled behind it counts, too."""
         row, drafts = self._rows[i], self._drafts[i]
-        ended = advance(row, token_id, details or (None, ()), self._model, self._emit)
+        ended = emit_next(row, token_id, details, self._model.eos_token_ids, self._emit)
         if isinstance(ended, RowError):
             self._out.failed.append(row)
             return False

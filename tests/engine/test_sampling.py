@@ -13,13 +13,9 @@ from localai_shim.engine import sample_device
 from localai_shim.engine.sampling import Sampler
 from localai_shim.engine.uniform import again, stream_key, uniforms
 from localai_shim.types import SamplingParams
-from tests.engine.sampled_rows import FakeRow
+from tests.engine.sampled_rows import FakeRow, rows_of
 
 EOS = [2, 5]
-
-
-def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
-    return [FakeRow(p, stream_key(p.seed), **{"prompt_tokens": (1, 3, 3, 7), **more}) for p in params]
 
 
 class Allowing:
