@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.engine import Engine
+from localai_shim.engine.uniform import stream_key
 from localai_shim.types import GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.harness import GREEDY, Running, request
@@ -42,6 +43,10 @@ class FakeRow:
     recent: Any = None
     constraint: Any = None
     history: list[int] = field(default_factory=list)
+
+
+def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
+    return [FakeRow(p, stream_key(p.seed), **{"prompt_tokens": (1, 3, 3, 7), **more}) for p in params]
 
 
 def prompt(i: int) -> list[int]:

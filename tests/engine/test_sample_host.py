@@ -9,7 +9,7 @@ import pytest
 from localai_shim.engine import sample_host, sampling
 from localai_shim.engine.sampling import Sampler
 from localai_shim.types import SamplingParams
-from tests.engine.test_sampling import rows_of
+from tests.engine.sampled_rows import rows_of
 
 LARGEST = 1 - 2.0**-53  # uniform
 VOCABULARIES = [5, 127, 128, 129, 6_000]
