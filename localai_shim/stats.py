@@ -84,7 +84,7 @@ class EngineStats:
         ...     stats = client.stats()
         >>> print(stats)
         running   ...
-        modalities                      text
+        modalities ...text
         >>> stats.to_dict()["step_seconds"].keys()
         dict_keys(['p50', 'p90', 'p99', 'max'])
     """

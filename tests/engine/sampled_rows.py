@@ -45,7 +45,7 @@ class FakeRow:
     history: list[int] = field(default_factory=list)
 
 
-def rows_of(params: Sequence[SamplingParams], **more: Any) -> list[FakeRow]:
+def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
     return [FakeRow(p, stream_key(p.seed), **{"prompt_tokens": (1, 3, 3, 7), **more}) for p in params]
 
 
