@@ -197,11 +197,7 @@ def _limits(bench: Bench, new_tokens: int) -> dict[str, dict[int, str]]:
     counts = bench.streams
     prediction, _, oracle, *_ = TARGETS
     tokenizer = AutoTokenizer.from_pretrained(str(CHECKPOINT))
-    token_bytes = TokenBytes(tokenizer)
-
-    def spell(token: int) -> str:
-        return token_bytes(token).decode("latin-1")
-
+    spell = TokenBytes(tokenizer).spelled
     gives: dict[int, steps.Gives] = {}
     off = AsyncLocalOpenAI(model=CHECKPOINT, speculation="off", keep_alive=0)
     try:
@@ -284,7 +280,7 @@ def _oracle(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
 def _fresh(bench: Bench, counts: Sequence[int], new_tokens: int) -> Found:
     """Sampled tokens of a random model."""
     prompts = bench.prompts_of(64, seed=9)
-    blocks = 2 * switching.BLOCK_STEPS * (2 + 5 * bench.repeats)
+    blocks = 2 * switching.BLOCK_STEPS * (2 + 15 * bench.repeats)
     return {
         count: switching.compare(bench.folder, [prompt.tokens for prompt in prompts.take(count)], blocks)
         for count in counts

@@ -85,6 +85,7 @@ def followed(prediction: str, answer: str) -> str:
         ("The| morning| was| cold|.", "The| old", " was cold"),  # another word: as if it stood for one
         ("The| morning| was| cold|.", "The| very| cold| morning", " was cold"),
         ("The| very| cold| mor|ning| was| wet", "The| morning", " was wet"),  # two words less
+        ("The| morning| was| cold", "The|", " morning was"),  # a token without a text
     ],
 )
 def test_after_an_edit_the_text_tells_the_place_whatever_tokens_it_has(

@@ -26,13 +26,8 @@ class Drafting:
 def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
     """`prediction` and `speculation`."""
     text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    if not text:
-        return Drafting((), mode != "off")
-
-    def spell(token: int) -> str:
-        return tokenizer.token_bytes(token).decode("latin-1")
-
-    return Drafting(Prediction(tokenizer.encode_marker(text), spell), mode != "off")
+    tokens = Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else ()
+    return Drafting(tokens, mode != "off")
 
 
 def _read_prediction(fields: Fields) -> str:

@@ -272,9 +272,6 @@ class Batch:
         done = several.finish(self.rows, self._cache, self._model, self._emit)
         speculation.verified(several.drafts, done.accepted)
         self._note_first_tokens()
-        for row, draft, accepted in zip(several.rows, several.drafts, done.accepted, strict=True):
-            if draft:
-                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft), accepted)
         self._inputs = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
         if done.ended and self._prefixes is not None:
             if self._deliver is not None:
@@ -285,8 +282,7 @@ class Batch:
     def _note_several(self, several: Several) -> None:
         """Note what a step took, from its launch until the next one can be; not where rows have left."""
         if self._speculation is not None and several.rows is self.rows:
-            seconds = time.perf_counter() - several.begun
-            self._speculation.costs.note(len(self.rows), several.tokens, seconds)
+            self._speculation.costs.note(len(self.rows), several.tokens, time.perf_counter() - several.begun)
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, emit."""

@@ -55,7 +55,7 @@ class Row:
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
-        """Tokens before the last one that the row's caches have to run once more: see `Batch._run_several`."""
+        """Tokens before the last one that the row's caches have to run once more: see `Batch._launch_several`."""
         self.asks: float = 0
         """Sources of drafts are asked again when it has generated so many tokens."""
         self.drafting: dict[object, Any] = {}

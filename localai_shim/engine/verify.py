@@ -78,6 +78,9 @@ class Several:
         done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
         settle(cache, places, left, [done.emitted[i] for i in which])
+        for row, drafts, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
+            if drafts:
+                row.request.timings.drafts = row.request.timings.drafts.plus(len(drafts), accepted)
         return done
 
 

@@ -67,6 +67,10 @@ class TokenBytes:
         except UnicodeDecodeError:
             return "".join(f"\\x{byte:02x}" for byte in raw)
 
+    def spelled(self, token_id: int) -> str:
+        """A token's text in an answer, a character for each byte; control tokens have none."""
+        return "" if token_id in self._special else self(token_id).decode("latin-1")
+
     def _convert(self, token_id: int) -> bytes:
         token = self._tokenizer.convert_ids_to_tokens(token_id)
         if token is None:  # the model's vocabulary is padded beyond the tokenizer's

@@ -85,6 +85,22 @@ def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monk
     assert threads == [threading.current_thread().name], "once for all choices, and not on the engine's thread"
 
 
+def test_a_call_is_the_same_with_a_prediction_of_it(builtin: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepCosts, "relative", lambda self, rows, tokens: 1.0)  # so drafts always pay
+    parameters = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}, "required": ["city"]}
+    tool: Any = {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
+    ask: Any = {**ASK, "tools": [tool], "tool_choice": "required"}
+    plain = builtin.chat.completions.create(**ask, extra_body={"speculation": "off"})
+    [call] = plain.choices[0].message.tool_calls or ()
+    assert call.type == "function"
+    said = f'{{"name": "weather", "arguments": {call.function.arguments}}}'
+    made = builtin.chat.completions.create(**ask, prediction=predicted(said))
+    [again] = made.choices[0].message.tool_calls or ()
+    assert again.type == "function" and again.function == call.function
+    assert made.choices[0].finish_reason == plain.choices[0].finish_reason == "tool_calls"
+    assert counted(made)[1].accepted_prediction_tokens
+
+
 def test_text_parts_are_one_prediction(auto: LocalOpenAI) -> None:
     parts = [{"type": "text", "text": "The quick "}, {"type": "text", "text": "brown fox"}]
     made = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -115,6 +116,26 @@ def test_a_source_without_guesses_is_asked_ever_more_rarely_and_a_sure_one_soone
         one.advance(3 + i, frozenset())
     assert 8 <= unsure.asked <= 80 // IDLE_TOKENS + 4
     assert sure.asked <= 80 // SURE_IDLE_TOKENS + 2
+
+
+def test_looking_takes_few_calls_where_nothing_repeats() -> None:
+    """Of eight rows: a step takes milliseconds, and a call of a function less than a microsecond."""
+    speculation = Speculation([ForcedTokens(), PredictedText(), PromptLookup()], costs=measured(8, {2: 1.1}))
+    rows, calls, steps = [row([5, 6, 7 + i], max_tokens=300) for i in range(8)], 0, 128
+
+    def counting(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    for step in range(steps):
+        sys.setprofile(counting)
+        try:
+            assert not speculation.expects(rows)
+        finally:
+            sys.setprofile(None)
+        for i, one in enumerate(rows):
+            one.advance(10 + (7 * step * step + 3 * i) % 380, frozenset())
+    assert calls / steps < 80
 
 
 def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:

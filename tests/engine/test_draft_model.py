@@ -143,6 +143,25 @@ def test_drafts_are_what_the_model_says_alone_whatever_rows_do(kind: str, longes
     assert compared > 80
 
 
+def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token() -> None:
+    model = text_model("qwen3")
+    drafts = DraftModel(model, DRAFTS, model, max_stall=60.0)
+    rows = [row_of([5 + i] * (3 + i), model) for i in range(4)]
+    drafts.draft(rows, [DRAFTS] * 4)
+    for row in rows:
+        row.advance(6, frozenset())
+    with passes_counted(model) as sizes:
+        assert all(len(found) == DRAFTS for found in drafts.draft(rows, [DRAFTS] * 4))
+    assert [slots for slots, _ in sizes] == [4] * DRAFTS
+    rows.pop(1)
+    drafts.keep(rows)
+    for row in rows:
+        row.advance(6, frozenset())
+    with passes_counted(model) as sizes:
+        drafts.draft(rows, [2] * 3)
+    assert len(sizes) == 2, "and of those that stay in as few"
+
+
 def test_rows_that_sample_are_drafted_for_with_their_own_uniforms(always: None) -> None:
     """A model that agrees in all logits agrees in all tokens then, but for rows whose history counts."""
     path = path_of("qwen3")

@@ -117,10 +117,14 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     assert engine._loop._speculation is None
     expected = outputs(engine, made)
     engine.close()
-    engine = engine_for("qwen3")
+    engine, other = engine_for("qwen3"), engine_for("qwen3")
     same(outputs(engine, made), expected)
-    assert engine._loop._speculation is not None
+    other.wait()
+    mine, its = engine._loop._speculation, other._loop._speculation
+    assert mine is not None and its is not None
+    assert mine.costs.seconds(len(made)) and its.costs.seconds(len(made)) is None, "each learns what its own steps take"
     engine.close()
+    other.close()
 
 
 def test_first_tokens_come_by_the_prompts_pass_or_by_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:

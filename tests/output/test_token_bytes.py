@@ -35,6 +35,13 @@ def test_a_special_token_is_its_name(tokenizer: Any) -> None:
     assert TokenBytes(tokenizer)(tokenizer.eos_token_id) == tokenizer.eos_token.encode()
 
 
+def test_a_special_token_is_no_text_and_others_are_spelled_byte_by_byte(tokenizer: Any) -> None:
+    bytes_of = TokenBytes(tokenizer)
+    assert bytes_of.spelled(tokenizer.all_special_ids[0]) == ""
+    for token in tokenizer.encode("A dog.", add_special_tokens=False):
+        assert bytes_of.spelled(token).encode("latin-1") == bytes_of(token)
+
+
 def test_an_id_beyond_the_tokenizers_vocabulary_has_no_bytes(tokenizer: Any) -> None:
     assert TokenBytes(tokenizer)(len(tokenizer) + 5) == b""
 
