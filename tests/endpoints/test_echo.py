@@ -144,8 +144,11 @@ def test_a_stream_says_what_the_whole_answer_says(client: LocalOpenAI, max_token
         assert [c.finish_reason for c in mine] == [None] * (len(mine) - 1) + ["length"]
         if logprobs is not None:
             for name in ("tokens", "text_offset", "token_logprobs", "top_logprobs"):
-                parts = [getattr(c.logprobs, name) for c in mine]
-                assert [x for part in parts for x in part] == getattr(choice.logprobs, name)
+                streamed = [x for c in mine for x in getattr(c.logprobs, name)]
+                for sent, at_once in zip(streamed, getattr(choice.logprobs, name), strict=True):
+                    # Which prompts share a pass may differ, and with it the last digits.
+                    exact = isinstance(at_once, str | None)
+                    assert sent == (at_once if exact else pytest.approx(at_once, abs=1e-4))
 
 
 @pytest.mark.anyio
