@@ -12,9 +12,7 @@ FEWEST_TOKENS, MOST_TOKENS = 2, 4  # of the answer's end by which the place in t
 MOST_ALIGNED = 12  # tokens of the prediction that those of the answer may stand for, until the place is found
 UNEVEN_COST = 0.5  # per character that an edit makes a text longer or shorter, in characters of a common end
 SURE_MATCH = 1.0  # so well matching texts tell the place before tokens that stand anywhere do
-NEAR_TOKENS = (
-    8  # behind an edit, and since it, within which one token or its text tells the place: edits are mostly short
-)
+NEAR_TOKENS = 8  # behind an edit, and since it, within which one token or its text tells the place: most are short
 
 
 class Prediction(Sequence[int]):

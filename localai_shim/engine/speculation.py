@@ -28,9 +28,7 @@ MIN_STEPS = 4  # that have to be run before they count
 STALE_STEPS = 256  # with drafts, after which ordinary ones are measured again: the first ones may have been slow ones
 NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
-FURTHER_SHARE = (
-    0.25  # of what the first drafts cost, that as many more are taken to cost: much is the same for any number
-)
+FURTHER_SHARE = 0.25  # of what the first drafts cost, that as many more are taken to cost: some is for any number
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
