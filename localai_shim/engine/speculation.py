@@ -29,6 +29,7 @@ STALE_STEPS = 256  # with drafts, after which ordinary ones are measured again: 
 NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
 FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
 FURTHER_SHARE = 0.25  # of what the first drafts cost, that as many more are taken to cost: some is for any number
+FURTHEST_SIZE = 2  # of `DRAFT_CAPS`, behind the largest that was measured, which may be tried
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
@@ -169,6 +170,8 @@ class StepCosts:
         ]
         if not known:
             return 1 + FIRST_TOKEN_COST if size == 0 else None
+        if size > _size(known[-1][0] + 1) + FURTHEST_SIZE:
+            return None
         return _cost_at(DRAFT_CAPS[size], known)
 
     def refuse(self, rows: int) -> None:

@@ -174,10 +174,11 @@ def test_costs_are_those_of_good_steps_and_the_first_of_a_kind_does_not_count() 
         ({3: 1.5, 5: 1.4}, 9, 1.4),  # more tokens cost no less
         ({2: 1.8}, 3, 2.0),  # of one that is dear much may be the same for two
         ({5: 1.8}, 2, 1.5),
+        ({2: 1.2}, 16, None),  # too far from what is known
     ],
 )
-def test_what_was_not_measured_is_told_by_what_was(costs: dict[int, float], tokens: int, cost: float) -> None:
-    assert measured(2, costs).relative(2, tokens) == pytest.approx(cost)
+def test_what_was_not_measured_is_told_by_what_was(costs: dict[int, float], tokens: int, cost: float | None) -> None:
+    assert measured(2, costs).relative(2, tokens) == (None if cost is None else pytest.approx(cost))
 
 
 def test_one_draft_that_does_not_pay_does_not_keep_more_from_being_tried() -> None:

@@ -212,14 +212,17 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     assert sum(flying) > len(flying) / 2
 
 
-def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_next"])
+def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one before, between and behind those that stay; then all but one, which is alone in its bucket."""
     made = [request(prompt(i), SamplingParams(seed=i), 60) for i in range(5)]
-    engine = engine_for("qwen3")
+    engine = engine_for(kind)
     expected = [run.finish()[0] for run in [Running(engine, each) for each in made]]
     engine.close()
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
-    engine = engine_for("qwen3", AUTO)
+    engine = engine_for(kind, AUTO)
     engine.wait()
     batch = engine._loop._batch
     assert batch is not None

@@ -107,7 +107,9 @@ class SlotCache:
         stay = {slot: n if n == counts[slot] or not self._recurrent else 0 for slot, n in kept.items()}
         for slot, n in stay.items():
             self._lengths[slot] -= counts[slot] - n
-        whole = [stay.get(slot) == counts.get(slot) for slot in range(self.width)]
+        step = self._current.step
+        width = self.width if step is None else step.width  # the last rows may have left while it ran
+        whole = [stay.get(slot) == counts.get(slot) for slot in range(width)]
         for layer in self._layers:
             layer.settle(whole)
         return stay
