@@ -147,8 +147,9 @@ def _sample_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles, a
     if min_p.any():
         weights[weights < min_p[:, None]] = 0
     tokens, sampled, total = _sample_weighted(weights, u)
-    nucleus = top_p * total
-    for row in np.flatnonzero((_heavier(weights, sampled, total) >= nucleus) & (top_p < 1)).tolist():
+    nucleus, heavier = top_p * total, _heavier(weights, sampled, total)
+    outside = (heavier >= nucleus) & (heavier > 0) & (top_p < 1)  # the likeliest token is inside of any, top_p 0 too
+    for row in np.flatnonzero(outside).tolist():
         tokens[row] = _sample_likeliest(weights[row], sampled[row], nucleus[row], again[row])
     return tokens
 
