@@ -10,8 +10,10 @@ EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 WORKERS ?= 2
 TOGETHER := -m pytest -n $(WORKERS) --dist worksteal -m 'not timed and not exhaustive'
 # Only files that have such tests: collecting all takes longer than running these.
-ALONE := -m pytest -m 'timed and not exhaustive' $(shell grep -rl --include='test_*.py' 'mark\.timed' tests)
-SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m exhaustive
+TIMED := $(shell grep -rl --include='test_*.py' 'mark\.timed' tests)
+ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
+SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
+SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
 test test-exhaustive test-openai2: export OPENBLAS_NUM_THREADS = 1
 test test-exhaustive test-openai2: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
@@ -31,6 +33,7 @@ test: $(VENV)/.dev $(SUITE)
 # What `make test` leaves out: long sweeps of which it runs a sample. PART=0/3 runs one third of them.
 test-exhaustive: $(VENV)/.dev $(SUITE)
 	SWEEP_PART=$(PART) JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(SWEEPS)
+	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive
 
