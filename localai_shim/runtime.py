@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from .endpoints.readings import Readings
 from .media import NO_SOURCES, MediaRules
-from .options import KEEP_ALIVE_SECONDS, LocalOptions, ModelPath, check_number, media_rules, model_options
+from .options import (
+    KEEP_ALIVE_SECONDS,
+    LocalOptions,
+    ModelPath,
+    check_number,
+    media_rules,
+    model_options,
+    set_switch_interval,
+)
 from .sources import Source, resolve_path
 from .telemetry.logs import follow_environment
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
@@ -49,6 +57,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     check_number("keep_alive", keep_alive)
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
+    set_switch_interval(given)
     store_path = None if store is None else os.fspath(store)
     if engine is not None:
         for name, value in options.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,9 @@ def cached(answer: Any) -> int:
         ({"memory_limit": "8GB"}, "`memory_limit` must be an integer, not '8GB'"),
         ({"max_rows": 2.5}, "`max_rows` must be an integer, not 2.5"),
         ({"max_rows": True}, "`max_rows` must be an integer, not True"),
+        ({"switch_interval": 0}, "`switch_interval` must be positive, not 0"),
+        ({"switch_interval": NAN}, "`switch_interval` must be a number, not nan"),
+        ({"switch_interval": float("inf")}, "`switch_interval` must be at most 1, not inf"),
     ],
 )
 def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
@@ -112,6 +116,18 @@ def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> 
         copy = other.with_options(timeout=5)
         rules = [client._runtime.served(client._runtime.engine("x")).media_rules for client in (plain, other, copy)]  # type: ignore[arg-type]
         assert rules == [MediaRules(), *[MediaRules(True, str(tmp_path.resolve()))] * 2]
+
+
+@pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
+def test_threads_take_turns_as_a_client_says_and_no_other_client_changes_that(make: Any) -> None:
+    """It is of the whole process: a client that does not say anything leaves it as it is."""
+    before = sys.getswitchinterval()
+    try:
+        for given, expected in (({}, before), ({"switch_interval": 0.0005}, 0.0005), ({}, 0.0005)):
+            make(engine=ScriptedEngine(), **given)
+            assert sys.getswitchinterval() == pytest.approx(expected)
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "file"])
