@@ -17,6 +17,7 @@ from mlx_lm.utils import load_tokenizer
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.adapters.checkpoint import Checkpoint
 from localai_shim.adapters.cuda_attention import use_attention
+from localai_shim.adapters.dense import use_dense_kernels
 from localai_shim.adapters.quantised import batch_quantised_layers
 from localai_shim.adapters.text import LoadOptions, TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -133,6 +134,7 @@ def _ours(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits
         _quantize(ours, group_size=_GROUP, bits=bits)
     ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
     batch_quantised_layers(ours)
+    use_dense_kernels(ours)
     use_attention(ours)
     return TextModel(Checkpoint("bench", ours, tokenizer, config, folder, LoadOptions()))
 

@@ -114,11 +114,13 @@ def _use_own_forms(model: nn.Module) -> None:
     from .cpu_forms import use_cpu_forms
     from .cpu_tower import use_tower_forms
     from .cuda_attention import use_attention
+    from .dense import use_dense_kernels
     from .quantised import batch_quantised_layers
 
     if not has_gpu():
         _widen(model)
     batch_quantised_layers(model)
+    use_dense_kernels(model)
     use_attention(model)
     use_cpu_forms(model)
     use_tower_forms(model)

@@ -150,6 +150,189 @@ void attend_split(
   }
 }
 
+inline void add_product(float* c, const unsigned* a, unsigned b0, unsigned b1, __nv_bfloat16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+inline void add_product(float* c, const unsigned* a, unsigned b0, unsigned b1, __half) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+inline unsigned as_pair(float low, float high, __nv_bfloat16) {
+  unsigned d;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+
+inline unsigned as_pair(float low, float high, __half) {
+  unsigned d;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+
+// The same for several queries, on the tensor cores: 16 of those that share a key head. Each warp has 16 keys at a
+// time. Lane 4 g + t of a product has the rows g and g + 8
+// of what is on the left, the column g of what is on the right, and 2 t, 2 t + 1 and those and eight of the 16 places
+// that are added up. Which dimension or key stands at a place is free, as long as both sides agree: so every lane reads
+// 16 bytes that follow each other.
+template <typename T, int D, typename M, typename Shape, typename Strides>
+void attend_several_split(
+    const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape,
+    const Strides& k_strides, const T* v, const Strides& v_strides, const M* mask, const Strides& mask_strides,
+    float scale, float* sums, float* stats) {
+  constexpr int WARPS = 4, HALVES = D / 64, QUERIES = 16;
+  constexpr unsigned ALL = 0xffffffff;
+  constexpr float LEAST = -1e30f;
+  __shared__ float shared_m[WARPS][QUERIES], shared_l[WARPS][QUERIES], shared_acc[WARPS][QUERIES][D + 4];
+  const int split = blockIdx.x, splits = gridDim.x, row = blockIdx.z;
+  const int queries = q_shape[2], heads = int(q_shape[1]) * queries, sharing = heads / int(k_shape[1]);
+  const int groups = gridDim.y / int(k_shape[1]);
+  const int key_head = blockIdx.y / groups, begin = blockIdx.y % groups * QUERIES, head0 = key_head * sharing;
+  const int columns = k_shape[2];
+  const int share = (columns + splits - 1) / splits;
+  const int first = split * share, last = min(columns, first + share);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const T* kp = k + row * k_strides[0] + key_head * k_strides[1] + 8 * t;
+  const T* vp = v + row * v_strides[0] + key_head * v_strides[1] + 8 * g;
+  const auto* mp = mask + row * mask_strides[0];
+  unsigned qf[D / 16][4];
+  int bit[2];
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int at = begin + g + 8 * h;
+    const bool used = at < sharing;
+    bit[h] = used ? at % queries : 31;
+    const T* qp = q + row * q_strides[0] + (head0 + at) / queries * q_strides[1] + at % queries * q_strides[2] + 8 * t;
+    #pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+      const uint4 x = used ? *reinterpret_cast<const uint4*>(qp + 32 * i) : make_uint4(0, 0, 0, 0);
+      qf[2 * i][h] = x.x, qf[2 * i][2 + h] = x.y, qf[2 * i + 1][h] = x.z, qf[2 * i + 1][2 + h] = x.w;
+    }
+  }
+  const float power = scale * 1.44269504f;
+  float acc[8 * HALVES][4] = {}, m[2] = {LEAST, LEAST}, l[2] = {0, 0};
+  for (int t0 = first + warp * 16; t0 < last; t0 += WARPS * 16) {
+    unsigned on[4];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int key = t0 + i / 2 * 8 + 2 * t + i % 2;
+      on[i] = key < last ? unsigned(mp[key * mask_strides[3]]) : 0;
+    }
+    if (!__any_sync(ALL, on[0] | on[1] | on[2] | on[3])) continue;
+    uint4 keys[2][D / 32], values[4][HALVES];
+    #pragma unroll
+    for (int n = 0; n < 2; n++) {
+      const int64_t at = int64_t(min(t0 + 8 * n + g, last - 1)) * k_strides[2];
+      #pragma unroll
+      for (int i = 0; i < D / 32; i++) keys[n][i] = *reinterpret_cast<const uint4*>(kp + at + 32 * i);
+    }
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int64_t at = int64_t(t0 + i / 2 * 8 + 2 * t + i % 2) * v_strides[2];
+      #pragma unroll
+      for (int h = 0; h < HALVES; h++)
+        values[i][h] = on[i] ? *reinterpret_cast<const uint4*>(vp + at + 64 * h) : make_uint4(0, 0, 0, 0);
+    }
+    float s[2][4] = {};
+    #pragma unroll
+    for (int n = 0; n < 2; n++) {
+      #pragma unroll
+      for (int i = 0; i < D / 32; i++) {
+        add_product(s[n], qf[2 * i], keys[n][i].x, keys[n][i].y, T());
+        add_product(s[n], qf[2 * i + 1], keys[n][i].z, keys[n][i].w, T());
+      }
+    }
+    float shrink[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float top = m[h];
+      #pragma unroll
+      for (int n = 0; n < 2; n++) {
+        #pragma unroll
+        for (int c = 0; c < 2; c++) {
+          float& x = s[n][2 * h + c];
+          x = on[2 * n + c] >> bit[h] & 1 ? x * power : LEAST;
+          top = max(top, x);
+        }
+      }
+      top = max(top, __shfl_xor_sync(ALL, top, 1));
+      top = max(top, __shfl_xor_sync(ALL, top, 2));
+      shrink[h] = exp2f(m[h] - top);
+      m[h] = top;
+      l[h] *= shrink[h];
+      #pragma unroll
+      for (int n = 0; n < 2; n++) {
+        #pragma unroll
+        for (int c = 0; c < 2; c++) {
+          float& x = s[n][2 * h + c];
+          x = on[2 * n + c] >> bit[h] & 1 ? exp2f(x - top) : 0.0f;
+          l[h] += x;
+        }
+      }
+    }
+    if (__any_sync(ALL, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+      #pragma unroll
+      for (int i = 0; i < 8 * HALVES; i++) {
+        #pragma unroll
+        for (int c = 0; c < 4; c++) acc[i][c] *= shrink[c / 2];
+      }
+    }
+    unsigned weights[4];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) weights[i] = as_pair(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], T());
+    #pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+      const auto* low = reinterpret_cast<const unsigned*>(&values[0][h]);
+      const auto* high = reinterpret_cast<const unsigned*>(&values[1][h]);
+      const auto* low8 = reinterpret_cast<const unsigned*>(&values[2][h]);
+      const auto* high8 = reinterpret_cast<const unsigned*>(&values[3][h]);
+      #pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const int which = j % 2 ? 0x7632 : 0x5410;
+        add_product(
+            acc[8 * h + j], weights, __byte_perm(low[j / 2], high[j / 2], which),
+            __byte_perm(low8[j / 2], high8[j / 2], which), T());
+      }
+    }
+  }
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    l[h] += __shfl_xor_sync(ALL, l[h], 1);
+    l[h] += __shfl_xor_sync(ALL, l[h], 2);
+    if (t == 0) shared_m[warp][g + 8 * h] = m[h], shared_l[warp][g + 8 * h] = l[h];
+    #pragma unroll
+    for (int i = 0; i < 8 * HALVES; i++) {
+      #pragma unroll
+      for (int c = 0; c < 2; c++)
+        shared_acc[warp][g + 8 * h][i / 8 * 64 + 16 * t + 8 * c + i % 8] = acc[i][2 * h + c];
+    }
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < QUERIES * D; at += WARPS * 32) {
+    const int query = at / D, d = at % D;
+    if (begin + query >= sharing) break;
+    float top = LEAST, total = 0, weight = 0;
+    #pragma unroll
+    for (int w = 0; w < WARPS; w++) top = max(top, shared_m[w][query]);
+    #pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+      const float factor = exp2f(shared_m[w][query] - top);
+      total += factor * shared_acc[w][query][d];
+      weight += factor * shared_l[w][query];
+    }
+    const int64_t place = (int64_t(row) * heads + head0 + begin + query) * splits + split;
+    sums[place * D + d] = total;
+    if (d == 0) {
+      stats[place * 2] = top;
+      stats[place * 2 + 1] = weight;
+    }
+  }
+}
+
 // Block (row and head): the splits' sums, each with its maximum and its weight.
 template <typename T, int D, bool SINKS, typename Shape>
 void join_splits(const float* sums, const float* stats, const Shape& stats_shape, const float* sinks, T* out) {

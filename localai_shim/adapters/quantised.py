@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
-from . import cuda_quantised
+from . import cuda_products
 from .backend import on_cuda
 
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
@@ -19,7 +19,7 @@ from .backend import on_cuda
 # * Its products are bound by arithmetic early: from some hundred rows on it is faster to unpack the weights and to
 #   multiply with these: 2,048 tokens of an 8B model take 64 ms instead of 233, 256 take 29 instead of 40.
 # * It fails for an input of one dimension.
-# So layers of the shapes that `cuda_quantised` knows go through its kernels; what follows here is for the others.
+# So layers of the shapes that `cuda_products` knows go through its kernels; what follows here is for the others.
 # Layers of experts (gather_qmm) are not concerned: each row reads weights of its own choice.
 TILE_ROWS = 8
 # Rows times outputs from which eight rows are faster, padding included. Each product waited for the one before it, for
@@ -38,7 +38,7 @@ Packed = tuple[mx.array, mx.array, mx.array | None]
 class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
     """`mlx.nn.QuantizedLinear`, with all rows of the input in one product."""
 
-    kernel: cuda_quantised.Kernel | None = None
+    kernel: cuda_products.Kernel | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[..., inputs]` -> `[..., outputs]`."""
@@ -49,7 +49,7 @@ class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
 class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
     """`mlx.nn.QuantizedEmbedding`, whose use as an output layer has all rows in one product."""
 
-    kernel: cuda_quantised.Kernel | None = None
+    kernel: cuda_products.Kernel | None = None
 
     def as_linear(self, x: mx.array) -> mx.array:
         """`[..., features]` -> `[..., tokens]`."""
@@ -78,13 +78,13 @@ def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> 
     layers = [layer for layer in model.modules() if type(layer) in _BATCHED]
     for layer in layers:
         layer.__class__ = _BATCHED[type(layer)]
-        layer.kernel = cuda_quantised.kernel_of(layer)
+        layer.kernel = cuda_products.kernel_of(layer)
     return len(layers)
 
 
 def _multiply(layer: nn.Module, x: mx.array) -> mx.array:
     """`[..., inputs]` -> `[..., outputs]`, without a bias."""
-    kernel: cuda_quantised.Kernel | None = layer.kernel
+    kernel: cuda_products.Kernel | None = layer.kernel
     if kernel is not None and (y := kernel.multiply(layer, x)) is not None:
         return y
     features = x.shape[-1]

@@ -159,6 +159,7 @@ class KeyValueSlots:
                 index, new = step.index(heads, capacity, ring), part.reshape(width * heads * tokens, dim)
                 self._flat[i] = mx.put_along_axis(self._flat[i], index, new, axis=0)
         self._written = step
+        step.wrote(self._flat)
         return self.keys_and_values()
 
     def keys_and_values(self) -> Fetched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 
 import mlx.core as mx
@@ -12,6 +13,9 @@ from ...adapters.contents import Ring
 
 MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shapes do not change with every token
 MASKED_COLUMNS_CPU = 8  # where a new shape costs nothing, and each place that is read does
+LAYERS_AT_ONCE = 8  # of a step of several tokens, that a GPU is given while the rest of the graph is built
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 
 class Step:
@@ -31,6 +35,7 @@ class Step:
         self._even = not has_free and self._longest == self._shortest
         self._masks: dict[tuple[int, Ring | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
+        self._layers_written = 0
 
     @cached_property
     def offset(self) -> int | mx.array:
@@ -80,6 +85,16 @@ class Step:
             self._indices[key] = mx.array(flat.reshape(-1, 1).astype(np.uint32))
         return self._indices[key]
 
+    def wrote(self, arrays: Sequence[mx.array]) -> None:
+        """Take note that a layer has written its tokens into these.
+
+        Steps of several tokens begin with nothing in flight: a GPU would wait while all of their graph is built.
+        """
+        if self.tokens > 1 and _on_gpu():
+            self._layers_written += 1
+            if self._layers_written % LAYERS_AT_ONCE == 0:
+                _async_eval(*arrays)
+
     def _make_mask(self, columns: int, ring: Ring | None, window: int | None) -> mx.array:
         first = mx.array(self._lengths.astype(np.int32))[:, None, None, None]
         last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
@@ -115,8 +130,12 @@ class Step:
 
 
 @cache
+def _on_gpu() -> bool:
+    return bool(mx.default_device() == mx.Device(mx.gpu))
+
+
 def _masked_columns() -> int:
-    return MASKED_COLUMNS if mx.default_device() == mx.Device(mx.gpu) else MASKED_COLUMNS_CPU
+    return MASKED_COLUMNS if _on_gpu() else MASKED_COLUMNS_CPU
 
 
 def place(positions: npt.NDArray[np.int64], ring: Ring | None, spare: int = 0) -> npt.NDArray[np.int64]:
