@@ -79,7 +79,8 @@ class Model(Encoder, Protocol):
         ...
 
     def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32. Lazy."""
+        """Logits after each token: `[rows, k, vocabulary]` float32. Lazy, for one token of each row: that is built ahead.
+        Of several some may have been computed."""
         ...
 
     # -- what only models with media have -----------------------------------------------------------------------
