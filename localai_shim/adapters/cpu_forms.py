@@ -4,7 +4,7 @@ as its `power`.
 Of MLX 0.32.4, on one core of an Emerald Rapids, per number: exp 23 ns, sigmoid 28, power 7 to 10, products and sums
 0.5. A step of 16 tokens for each of 8 rows spends more than half of its time in these exponentials. NumPy's `exp` takes
 0.5 ns, but it needs its numbers at once: what comes before in the graph has to be computed. Where a pass is computed as
-soon as its graph is there (`at_once`), that costs little: a step of 5 tokens for each of 32 rows takes three quarters.
+soon as its graph is there (`at_once`), that costs little: one of 5 tokens for each of 32 rows takes three quarters.
 """
 
 from __future__ import annotations
