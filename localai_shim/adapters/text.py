@@ -151,10 +151,11 @@ class TextModel:
         from mlx.utils import tree_flatten
 
         from .backend import on_cuda
+        from .cpu_forms import at_once
 
         name, model, tokenizer, config, path, options = checkpoint
         self.name = name
-        self._mx = mx
+        self._mx, self._at_once = mx, at_once
         batch_attention(model)
         self.one_row = takes_ends_for_positions(model)
         self.one_token = False
@@ -248,8 +249,12 @@ class TextModel:
         return logits
 
     def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32, lazy."""
-        return self._run(step, step.tokens).astype(self._mx.float32)
+        """Logits after each token: `[rows, k, vocabulary]` float32, lazy.
+
+        Of several tokens an x86 CPU may have computed nearly all of it: such a step is never built ahead.
+        """
+        with self._at_once(step.tokens.shape[1] > 1):
+            return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
         """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""

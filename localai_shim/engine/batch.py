@@ -139,7 +139,7 @@ class Batch:
             if self._cache.wants_compaction:
                 self._compact()
             if self._speculation is not None and self._launch_several(self._speculation, ahead):
-                if not ahead or self._joined:
+                if self._in_flight and (not ahead or self._joined):
                     self._finish()
                 self._joined = False
                 return
@@ -170,7 +170,7 @@ class Batch:
         elif self._logits is not None:
             mx.eval(self._logits)
         elif self._several is not None:
-            mx.eval(self._several.positions.logits)
+            self._several.wait()
 
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
@@ -259,11 +259,13 @@ class Batch:
             self._sampler.retire()
             self._sampler = None
         begun += speculation.spent
-        self._several = several = verify.build(self._model, self._cache, self._places, self.rows, drafts, begun)
+        self._several = several = verify.begin(self._cache, self._places, self.rows, drafts, begun)
         self._inputs = None
-        if self._deliver is not None and not self._model.samples_on_device:
-            self._deliver()  # CPUs: queueing a step takes nearly as long as it does, and lets go of the GIL meanwhile
-        _async_eval(several.positions.logits)
+        # CPUs: launching a step takes nearly as long as it does, and lets go of the GIL meanwhile.
+        if self._deliver is not None and not (self._model.samples_on_device or self._to_insert):
+            self._deliver()  # this may drop rows, which inserts nothing that has not run
+        if self._several is several:  # else all rows have left
+            several.launch(self._model)
         return True
 
     def _finish_several(self, several: Several, speculation: Speculation) -> None:

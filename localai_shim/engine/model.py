@@ -79,7 +79,10 @@ class Model(Encoder, Protocol):
         ...
 
     def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32. Lazy."""
+        """Logits after each token: `[rows, k, vocabulary]` float32.
+
+        Lazy for one token of each row: such a step is built ahead. Of several some may be computed already.
+        """
         ...
 
     # -- what only models with media have -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ by position, together, as far as their drafts were right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
@@ -19,6 +19,8 @@ from .kv import Buckets, BucketStep, Place
 from .model import Model, StepInput
 from .row import Emit, Row, emit_next
 from .sampling import Sampler, has_history
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 MAX_STEP_TOKENS = 16
 """Most tokens of a row in one step, those that it runs once more among them."""
@@ -52,17 +54,47 @@ class Positions:
 
 @dataclass(slots=True)
 class Several:
-    """A step of several tokens in flight."""
+    """A step of several tokens in flight, once it has been launched."""
 
     rows: list[Row]
-    """The batch's when it was launched: some may have left since."""
+    """The batch's when it was begun: some may have left since."""
     places: Sequence[Place]
     drafts: Sequence[Sequence[int]]
-    positions: Positions
-    tokens: int
-    """The most that it runs of a row."""
+    blocks: Sequence[Sequence[int]]
+    """Of each row what it runs once more, its last token, and its drafts."""
+    steps: Sequence[BucketStep]
     begun: float
     """When its time began, as `time.perf_counter` says."""
+    positions: Positions | None = None
+    """None: not launched yet."""
+
+    @property
+    def tokens(self) -> int:
+        """The most that it runs of a row."""
+        return max(map(len, self.blocks))
+
+    def launch(self, model: Model) -> None:
+        """Build the step's graph and queue it; models may compute some of it meanwhile."""
+        at = {place: i for i, place in enumerate(self.places)}
+        first, parts, start = [0] * len(self.rows), [], 0
+        for name, step in zip(dict.fromkeys(name for name, _ in self.places), self.steps, strict=True):
+            mine = {slot: self.blocks[at[name, slot]] for slot in step.slots}
+            padding = [0] * step.tokens
+            tokens = mx.array([[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)], mx.int32)
+            counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
+            logits = model.forward(StepInput(tokens, step.layers, counts, _states(self.rows, at, name, step)))
+            parts.append(logits.reshape(-1, logits.shape[-1]))
+            for slot in step.slots:
+                i = at[name, slot]
+                first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i]) - 1
+            start += step.width * step.tokens
+        self.positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
+        _async_eval(self.positions.logits)
+
+    def wait(self) -> None:
+        """Wait until its logits are there."""
+        if self.positions is not None:
+            mx.eval(self.positions.logits)
 
     def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verified:
         """Emit what holds, and take the rest out of the caches.
@@ -73,6 +105,7 @@ class Several:
             model: as well.
             emit: takes each event.
         """
+        assert self.positions is not None
         here = set(rows)
         which = [i for i, row in enumerate(self.rows) if row in here]
         done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
@@ -84,32 +117,13 @@ class Several:
         return done
 
 
-def build(
-    model: Model,
-    cache: Buckets,
-    places: Sequence[Place],
-    rows: list[Row],
-    drafts: Sequence[Sequence[int]],
-    begun: float,
+def begin(
+    cache: Buckets, places: Sequence[Place], rows: list[Row], drafts: Sequence[Sequence[int]], begun: float
 ) -> Several:
-    """Build a step: of each row what is to be run once more, its last token, and its drafts."""
+    """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next."""
     blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
-    at = {place: i for i, place in enumerate(places)}
-    first, parts, start = [0] * len(rows), [], 0
     steps = cache.advance_several({place: len(block) for place, block in zip(places, blocks, strict=True)})
-    for name, step in zip(dict.fromkeys(name for name, _ in places), steps, strict=True):
-        mine = {slot: blocks[at[name, slot]] for slot in step.slots}
-        padding = [0] * step.tokens
-        tokens = mx.array([[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)], mx.int32)
-        counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
-        logits = model.forward(StepInput(tokens, step.layers, counts, _states(rows, at, name, step)))
-        parts.append(logits.reshape(-1, logits.shape[-1]))
-        for slot in step.slots:
-            i = at[name, slot]
-            first[i] = start + slot * step.tokens + len(rows[i].replay)
-        start += step.width * step.tokens
-    positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
-    return Several(rows, places, drafts, positions, max(map(len, blocks)), begun)
+    return Several(rows, places, drafts, blocks, steps, begun)
 
 
 def _states(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from mlx_lm.models import activations, base, qwen3
 
@@ -54,6 +57,76 @@ def test_attention_is_upstreams(shape: tuple[int, ...]) -> None:
         theirs = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.2, mask=mask)
         assert ours.shape == theirs.shape
         assert mx.allclose(ours, theirs, rtol=1e-5, atol=2e-6), name
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_is_upstreams_where_it_is_computed_at_once(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_forms, "FEWEST_SCORES", 1)
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    queries, keys, values = arrays(shape)
+    for name, mask in masks(shape).items():
+        before = [np.array(array) for array in (queries, keys, values, mask) if isinstance(array, mx.array)]
+        with cpu_forms.at_once():
+            ours = cpu_forms.scaled_dot_product_attention(queries, keys, values, None, 0.2, mask)
+        theirs = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.2, mask=mask)
+        assert ours.shape == theirs.shape
+        assert mx.allclose(ours, theirs, rtol=1e-5, atol=2e-6), name
+        given = [array for array in (queries, keys, values, mask) if isinstance(array, mx.array)]
+        assert all(map(np.array_equal, before, given)), "what it is given stays as it was"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("parted", [False, True], ids=["whole", "halves of one array"])
+def test_swiglu_is_upstreams_where_it_is_computed_at_once(parted: bool) -> None:
+    mx.random.seed(7)
+    both = 8 * mx.random.normal((4, 16, 2, 128))
+    both[0, 0, 0, :6] = mx.array([0.0, -0.0, 90.0, -90.0, 500.0, -500.0])
+    gate, x = (both[:, :, i] if parted else mx.contiguous(both[:, :, i]) for i in range(2))
+    before = np.array(both)
+    with cpu_forms.at_once():
+        ours = cpu_forms.swiglu(gate, x)
+    assert ours.shape == gate.shape
+    assert ours.dtype == mx.float32
+    assert mx.allclose(ours, activations.swiglu(gate, x), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(before, both)
+
+
+def test_only_a_thread_that_says_so_computes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, ...]] = []
+
+    def by_numpy(gate: mx.array, x: mx.array) -> mx.array:
+        given.append(gate.shape)
+        return gate
+
+    monkeypatch.setattr(cpu_forms, "_swiglu_by_numpy", by_numpy)
+    many, few = mx.zeros((2, cpu_forms.FEWEST_AT_ONCE)), mx.zeros((1, cpu_forms.FEWEST_AT_ONCE - 1))
+
+    def call() -> None:
+        for x in (many, few):
+            cpu_forms.swiglu(x, x)
+
+    with cpu_forms.at_once():
+        other = threading.Thread(target=call)
+        other.start()
+        other.join()
+        with cpu_forms.at_once(False):
+            call()
+        assert given == []
+        call()
+    call()
+    assert given == [many.shape]
+
+
+def test_gradients_are_upstreams() -> None:
+    """Others may train a model of this architecture in the same process."""
+    x = mx.random.normal((4, cpu_forms.FEWEST_AT_ONCE))
+
+    def loss(swiglu: Callable[[mx.array, mx.array], mx.array]) -> mx.array:
+        return mx.grad(lambda x: swiglu(x, x).sum())(x)
+
+    assert mx.allclose(loss(cpu_forms.swiglu), loss(activations.swiglu), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["half precision", "sinks", "packed keys", "few scores"])

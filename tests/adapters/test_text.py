@@ -15,6 +15,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import cache as mlx_cache
 
+from localai_shim.adapters import cpu_forms
 from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.text import LoadOptions, TextModel, is_plain_fast, load_text_model
 from localai_shim.types import ModelLoadError
@@ -41,6 +42,23 @@ def test_prefill_in_chunks_and_then_forward_is_the_model_itself(kind: str) -> No
     reference, _ = mlx_lm.load(str(tiny(kind)))
     expected = np.array(reference(mx.array([PROMPT]))[0, -1])
     assert np.allclose(logits_after(loaded(tiny(kind)), PROMPT), expected, atol=1e-4)
+
+
+def test_a_step_of_several_tokens_and_no_other_may_be_computed_as_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of one token is built ahead, while the step before it runs."""
+    model = loaded(tiny("qwen3"))
+    found, run = [], model._run
+
+    def noting(step: StepInput, tokens: mx.array) -> mx.array:
+        found.append((tokens.shape[1], cpu_forms._computes_at_once()))
+        return run(step, tokens)
+
+    monkeypatch.setattr(model, "_run", noting)
+    cache = model.new_cache()
+    for tokens in ([5, 9, 13], [21], [8, 3]):
+        model.forward(StepInput(mx.array([tokens]), cache))
+    model.prefill(StepInput(mx.array([PROMPT]), model.new_cache()))
+    assert found == [(3, True), (1, False), (2, True), (len(PROMPT), False)]
 
 
 def test_a_quantised_model_gives_the_logits_of_mlx_lm(tmp_path: Path) -> None:

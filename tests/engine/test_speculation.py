@@ -14,7 +14,7 @@ from localai_shim.engine.row import Row
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import Failing, Oracle, preempting, speculate, steps_counted
-from tests.engine.harness import GREEDY, Running, engine_for, request
+from tests.engine.harness import GREEDY, Running, engine_for, eventually, is_last, request, tokens_of
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
 from tests.samples import only
 
@@ -210,6 +210,59 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     assert Running(engine, made).finish() == [expected]
     engine.close()
     assert sum(flying) > len(flying) / 2
+
+
+def test_what_came_of_drafts_is_delivered_before_the_next_step_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may compute a step of several tokens as it builds the graph."""
+    made = request(prompt(3), GREEDY, 60)
+    engine, expected = with_right_drafts(monkeypatch, made)
+    engine.wait()
+    loop, batch = engine._loop, engine._loop._batch
+    assert batch is not None and engine.model is not None
+    undelivered, forward = [], engine.model.forward
+
+    def computing(step: Any) -> Any:
+        if step.tokens.shape[1] > 1:
+            undelivered.append(len(loop._out))
+        return forward(step)
+
+    monkeypatch.setattr(engine.model, "forward", computing)
+    assert Running(engine, made).finish() == [expected]
+    engine.close()
+    assert undelivered and not any(undelivered)
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their consumers turn out to be gone, when the next step has begun and is not launched."""
+    made = [request(prompt(i), GREEDY, 40) for i in (3, 4)]
+    engine = engine_for("qwen3")
+    expected = [Running(engine, each).finish()[0] for each in made]
+    engine.close()
+    speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
+    engine = engine_for("qwen3", AUTO)
+    engine.wait()
+    loop, batch = engine._loop, engine._loop._batch
+    assert batch is not None
+    flush, left = loop._flush, list[Row]()
+
+    def delivering() -> None:
+        flush()
+        if len(batch.rows) == 2 and batch._several is not None and all(row.generated > 4 for row in batch.rows):
+            left.extend(batch.rows[-gone:])
+            loop._drop(batch.rows[-gone:])
+
+    monkeypatch.setattr(batch, "_deliver", delivering)
+    both = Running(engine, made)
+    assert eventually(lambda: len(left) == gone)
+    if gone == 1:
+        events = both.events[1 - left[0].index]
+        while not (events and is_last(events[-1])):
+            both.read(1)
+        assert tokens_of(events) == expected[1 - left[0].index]
+    assert eventually(lambda: not engine.stats().running)
+    assert Running(engine, made[0]).finish() == [expected[0]]
+    engine.close()
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen3_next"])
