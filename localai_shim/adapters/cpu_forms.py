@@ -20,12 +20,13 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import numpy.typing as npt
 from mlx_lm.models import activations, base
 
 from .forms import Array, Function, Mask, upstream_attention, use_forms
 
 FEWEST_SCORES, FEWEST_GATES = 4_096, 1_024  # numbers below which the operations themselves cost more
-FEWEST_AT_ONCE = 32_768  # numbers below which waiting for them costs more than NumPy saves
+FEWEST_AT_ONCE = 16_384  # numbers below which waiting for them costs more than NumPy saves
 
 _swiglu: Function = activations.swiglu
 _thread = threading.local()
@@ -65,19 +66,25 @@ def at_once() -> Iterator[None]:
 
 
 def exp_of(x: mx.array) -> mx.array:
-    """e to the power of x, float32. `x` is computed for this alone: it may be overwritten."""
-    if x.size < FEWEST_AT_ONCE or not getattr(_thread, "at_once", False):
-        return mx.power(math.e, x)
-    try:
-        mx.eval(x)
-    except (ValueError, RuntimeError):  # it has no numbers in what `mx.compile` traces
-        return mx.power(math.e, x)
-    view = np.array(x, copy=False)
-    if not view.flags.c_contiguous:
+    """e to the power of x, float32. `x` was computed for this alone: it may be overwritten."""
+    view = _numbers(x)
+    if view is None:
         return mx.power(math.e, x)
     with np.errstate(all="ignore"):
         np.exp(view, out=view)
     return x
+
+
+def _numbers(x: mx.array) -> npt.NDArray[np.float32] | None:
+    """The numbers of an array, to be overwritten, where they are to be computed at once; None where they are not."""
+    if x.size < FEWEST_AT_ONCE or not getattr(_thread, "at_once", False):
+        return None
+    try:
+        mx.eval(x)
+    except (ValueError, RuntimeError):  # it has none in what `mx.compile` traces
+        return None
+    view = np.array(x, copy=False)
+    return view if view.flags.c_contiguous else None
 
 
 @functools.cache
@@ -124,9 +131,20 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, m
         if mask.dtype == mx.bool_:
             mask = (mask.astype(mx.float32) - 1) * mx.finfo(mx.float32).max  # `where` takes 9 ns a number
         scores = (scores.reshape(rows, heads, tokens, columns) + mask).reshape(rows, key_heads, -1, columns)
-    weights = exp_of(scores - scores.max(axis=-1, keepdims=True))
+    weights = _weights(scores)
     out = (weights @ values) / weights.sum(axis=-1, keepdims=True)
     return out.reshape(rows, heads, tokens, -1)
+
+
+def _weights(scores: mx.array) -> mx.array:
+    """e to the power of scores, less the most of their row. They may be overwritten."""
+    view = _numbers(scores)
+    if view is None:
+        return mx.power(math.e, scores - scores.max(axis=-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        view -= view.max(axis=-1, keepdims=True)
+        np.exp(view, out=view)
+    return scores
 
 
 def _causal(tokens: int, columns: int) -> mx.array:
