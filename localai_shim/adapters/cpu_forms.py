@@ -61,6 +61,18 @@ def on_x86_cpu() -> bool:
     return mx.default_device() == mx.Device(mx.cpu) and platform.machine() in ("x86_64", "AMD64")
 
 
+def exp_of(x: mx.array) -> mx.array:
+    """e to the power of x, float32. `x` is computed for this alone: it may be overwritten."""
+    if x.size < FEWEST_AT_ONCE or not _computed(x):
+        return mx.power(math.e, x)
+    view = _view(x)
+    if not view.flags.c_contiguous:  # several of its places may be one number
+        return mx.power(math.e, x)
+    with np.errstate(all="ignore"):
+        np.exp(view, out=view)
+    return x
+
+
 @functools.cache
 def attending(upstream: Function) -> Function:
     """A function like upstream's, to which what is not known here is left."""
@@ -88,7 +100,7 @@ def swiglu(gate: mx.array, x: mx.array) -> mx.array:
     """As upstream's function of this name: silu(gate) * x."""
     if gate.dtype != mx.float32 or gate.size < FEWEST_GATES:
         return _swiglu(gate, x)
-    if gate.size >= FEWEST_AT_ONCE and _computes_at_once():
+    if gate.size >= FEWEST_AT_ONCE and _computed(gate, x):
         return _swiglu_by_numpy(gate, x)
     return gate / (1 + mx.power(math.e, -gate)) * x
 
@@ -103,7 +115,7 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, m
     rows, heads, tokens, dim = queries.shape
     key_heads, columns = keys.shape[1], keys.shape[2]
     scores = (queries * scale).reshape(rows, key_heads, -1, dim) @ keys.swapaxes(-1, -2)
-    if scores.size >= FEWEST_AT_ONCE and _computes_at_once():
+    if scores.size >= FEWEST_AT_ONCE and _computed(scores, *([] if mask is None else [mask])):
         weights = _softmax_by_numpy(scores.reshape(rows, heads, tokens, columns), mask)
         return (weights.reshape(rows, key_heads, -1, columns) @ values).reshape(rows, heads, tokens, -1)
     if mask is not None:
@@ -124,9 +136,19 @@ def _computes_at_once() -> bool:
     return getattr(_thread, "at_once", False)
 
 
+def _computed(*arrays: mx.array) -> bool:
+    """Whether these are to be computed at once; then they have been."""
+    if not _computes_at_once():
+        return False
+    try:
+        mx.eval(*arrays)
+    except (ValueError, RuntimeError):  # there are no numbers yet in what `mx.compile` traces
+        return False
+    return True
+
+
 def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
     """The softmax of scores, in their place: nobody else may have them."""
-    mx.eval(scores if mask is None else (scores, mask))
     weights = _view(scores)
     if mask is not None:
         given = _view(mask if mask.dtype == mx.bool_ else mask.astype(mx.float32))
@@ -138,7 +160,6 @@ def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
 
 
 def _swiglu_by_numpy(gate: mx.array, x: mx.array) -> mx.array:
-    mx.eval(gate, x)
     out = np.negative(_view(gate))
     with np.errstate(over="ignore"):  # what is divided by infinity is 0
         np.exp(out, out=out)

@@ -70,13 +70,13 @@ def _with_forms(other: ModuleType, **forms: object) -> ModuleType:
 
 def _by_power(factor: float) -> Activation:
     """x * sigmoid(factor * x)."""
-    return lambda x: x / (1 + mx.power(math.e, x * -factor))
+    return lambda x: x / (1 + cpu_forms.exp_of(x * -factor))
 
 
 def _gelu_approx(x: mx.array) -> mx.array:
     """By (1 + tanh(y)) / 2 = sigmoid(2 y)."""
     y = x * (0.044715 * x * x + 1) * -math.sqrt(8 / math.pi)
-    return x / (1 + mx.power(math.e, y))
+    return x / (1 + cpu_forms.exp_of(y))
 
 
 def _for_many(form: Activation, upstream: Activation) -> Activation:

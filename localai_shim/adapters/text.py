@@ -238,11 +238,13 @@ class TextModel:
         Returns:
             The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
         """
+        from .cpu_forms import at_once
         from .cuda_attention import fill, forget
 
         fills = self._fills and not step.media
         tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
-        made = self._run(step, tokens)
+        with at_once():
+            made = self._run(step, tokens)
         logits = made[:, 0].astype(self._mx.float32) if step.ends else None
         forget(step.layers, padding)
         (self._mx.eval if wait else self._mx.async_eval)(logits, [layer.state for layer in step.layers])

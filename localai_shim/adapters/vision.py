@@ -159,6 +159,8 @@ class VisionModel(TextModel):
         return arguments
 
     def embed(self, media: ProcessedMedia) -> Features:
+        from .cpu_forms import at_once
+
         if self._processor is None:
             return super().embed(media)
         mx = self._mx
@@ -166,7 +168,8 @@ class VisionModel(TextModel):
         if self._negative:
             tokens[places] = -1
         inputs = {name: mx.array(array) for name, array in media.inputs.items()}
-        made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
+        with at_once():
+            made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
         rows = made.inputs_embeds[0, mx.array(places)]
         features = Features(rows, () if deep is None else tuple(layer[...] for layer in deep))

@@ -81,8 +81,9 @@ class StepPositions:
         if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
             made = mx.array(states[0].span(int(offset), k)[:, None])
         else:
-            places = mx.arange(k, dtype=mx.int32)[None]
-            places = places + (offset.reshape(-1, 1) if isinstance(offset, mx.array) else offset)
+            places = offset.reshape(-1, 1) if isinstance(offset, mx.array) else mx.array([[offset]], mx.int32)
+            if k > 1:
+                places = places + mx.arange(k, dtype=mx.int32)
             deltas = self._of_states(tuple(states), rows)
             made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
         return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made

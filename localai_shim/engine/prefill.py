@@ -275,6 +275,8 @@ class Prefiller:
 
     def _timed(self, launch: Callable[[], mx.array | None], cache: RowCache) -> float:
         """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
+        if not self._model.samples_on_device:  # on a CPU parts of a pass may run while it is built
+            self._wait_for_step()
         start = time.monotonic()
         logits = launch()
         launched = time.monotonic()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -182,3 +184,62 @@ def test_modules_that_a_model_is_made_of_are_changed_where_that_is_asked_for(mon
     assert cpu_forms.use_cpu_forms(model, enabled=True) == 0, "once"
     assert qwen3.swiglu is cpu_forms.swiglu
     assert mx.allclose(model(tokens), before, rtol=1e-4, atol=1e-5)
+
+
+def test_exponentials_at_once_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    gate = mx.concatenate([mx.random.normal((5_000,)) * 8, mx.array([0.0, 90.0, -90.0, 500.0, -500.0, float("inf")])])
+    x = mx.random.normal(gate.shape)
+    queries, keys, values = arrays(SHAPES[3])
+    lazy = [
+        cpu_forms.swiglu(gate, x),
+        cpu_forms.scaled_dot_product_attention(queries, keys, values, None, 0.2, "causal"),
+    ]
+    before = [mx.array(array) for array in (gate, x, queries, keys, values)]
+    with cpu_forms.at_once(), warnings.catch_warnings(action="error"):
+        made = [
+            cpu_forms.swiglu(gate, x),
+            cpu_forms.scaled_dot_product_attention(queries, keys, values, None, 0.2, "causal"),
+        ]
+    assert all(mx.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in zip(made, lazy, strict=True))
+    after = (gate, x, queries, keys, values)
+    assert all(mx.array_equal(a, b) for a, b in zip(before, after, strict=True)), "what it was given is as it was"
+
+
+def test_a_graph_that_is_built_ahead_has_what_its_inputs_become(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are built before their tokens are known; another thread that computes at once changes nothing there."""
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    entered, built = threading.Event(), threading.Event()
+
+    def beside() -> None:
+        with cpu_forms.at_once():
+            entered.set()
+            built.wait()
+
+    other = threading.Thread(target=beside)
+    other.start()
+    entered.wait()
+    tokens = mx.zeros(2_000)
+    mx.eval(tokens)
+    made = cpu_forms.exp_of(tokens + 1)
+    built.set()
+    other.join()
+    np.array(tokens, copy=False)[:] = 1
+    assert mx.allclose(made, mx.full(2_000, math.exp(2)))
+
+
+def test_what_is_compiled_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    compiled = mx.compile(lambda x: cpu_forms.exp_of(x + 1))
+    with cpu_forms.at_once():
+        made = compiled(mx.ones(3_000))
+    assert mx.allclose(made, mx.full(3_000, math.exp(2)))
+    assert mx.allclose(compiled(mx.zeros(3_000)), mx.full(3_000, math.e)), "no number of the first call stayed in it"
+
+
+def test_what_repeats_numbers_in_memory_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    with cpu_forms.at_once():
+        for x in (mx.broadcast_to(mx.array([1.0, 2.0]), (500, 2)), mx.ones((40, 50)).T):
+            before = mx.array(x)
+            assert mx.allclose(cpu_forms.exp_of(-x), mx.exp(-before))

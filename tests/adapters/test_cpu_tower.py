@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from localai_shim.adapters import cpu_forms, cpu_tower
+from localai_shim.adapters.step_input import StepInput
 from localai_shim.adapters.vision import VisionModel
 from tests.adapters.seeing import load, pictures
 from tests.samples import only
@@ -89,6 +90,29 @@ def test_what_a_tower_makes_is_the_same(kind: str, monkeypatch: pytest.MonkeyPat
     assert cpu_tower.use_tower_forms(model._model, enabled=True) == 0, "once"
     assert {module.mx is mx for module in modules if hasattr(module, "mx")} == {False}
     np.testing.assert_allclose(np.array(model.embed(item).rows), before, rtol=1e-4, atol=2e-5)
+
+
+def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Towers and prompts do; a step, which may be built before its tokens are known, does not."""
+    model = load("qwen2_5_vl")
+    cpu_forms.use_cpu_forms(model._model, enabled=True)
+    cpu_tower.use_tower_forms(model._model, enabled=True)
+    [item] = (model.text.process(each) for each in pictures(1))
+    tokens = mx.array([[5, 6, 7, 8] * 20])
+    prompts = [model.new_cache(), model.new_cache()]
+    before = np.array(model.embed(item).rows)
+    model.prefill(StepInput(tokens, prompts[0]))
+    for name in ("FEWEST_SCORES", "FEWEST_GATES", "FEWEST_AT_ONCE"):
+        monkeypatch.setattr(cpu_forms, name, 1)
+    lazy, power = list[int](), mx.power
+    monkeypatch.setattr(mx, "power", lambda a, b: lazy.append(b.size) or power(a, b))  # type: ignore[func-returns-value]
+    made = np.array(model.embed(item).rows)
+    model.prefill(StepInput(tokens, prompts[1]))
+    assert not lazy
+    logits = [np.array(model.forward(StepInput(tokens[:, :1], cache))) for cache in prompts]
+    assert lazy
+    np.testing.assert_allclose(made, before, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(*logits, rtol=1e-4, atol=2e-5)
 
 
 def test_mlx_vlm_s_own_swiglu_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
