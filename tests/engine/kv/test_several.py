@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.kv import Buckets, Place, RowCache, read_row, slots
+from localai_shim.engine.kv import step as of_steps
 from tests.engine.row_caches import CHANGES, KINDS, QUICK, load, prefilled
 from tests.samples import only
 from tests.tiny import VOCABULARY
@@ -127,6 +128,20 @@ def test_a_row_that_is_alone_takes_several_too(kind: str) -> None:
         if i % 3 == 0 and not any(world.replay.values()):
             world.one_each()
         world.several()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", ["dense", "sliding window", "recurrent and dense"])
+def test_layers_that_a_gpu_computes_while_the_others_are_built(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[mx.array] = []
+    monkeypatch.setattr(of_steps, "_on_gpu", lambda: True)
+    monkeypatch.setattr(of_steps, "LAYERS_AT_ONCE", 1)
+    monkeypatch.setattr(of_steps, "_async_eval", lambda *arrays: mx.async_eval(*arrays) or begun.extend(arrays))
+    world = World(kind, seed=9)
+    world.join(3, 1, 30)
+    for _ in range(5):
+        world.several()
+    assert begun
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -1,4 +1,4 @@
-"""How many places of each slot a step reads."""
+"""How many places of each slot a step reads, and when a GPU begins with it."""
 
 from __future__ import annotations
 
@@ -39,3 +39,18 @@ def test_what_no_row_has_is_masked() -> None:
     mask = step.mask(256, None, None)
     assert mask is not None and mask.shape == (2, 1, 1, step.columns(256, None))
     assert np.array(mask)[:, 0, 0].sum(axis=1).tolist() == [10, 4]
+
+
+@pytest.mark.parametrize(("tokens", "on_gpu", "begun"), [(1, True, []), (3, False, []), (3, True, [8, 16])])
+def test_a_gpu_begins_with_a_step_of_several_tokens_while_it_is_built(
+    tokens: int, on_gpu: bool, begun: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is in flight then; a step of one token is built while the one before it runs."""
+    evaluated: list[mx.array] = []
+    monkeypatch.setattr(of_steps, "_on_gpu", lambda: on_gpu)
+    monkeypatch.setattr(of_steps, "_async_eval", lambda *arrays: evaluated.extend(arrays))
+    step = Step(np.array([9, 3]), has_free=False, tokens=tokens)
+    layers = [mx.array(layer) for layer in range(1, 21)]
+    for layer in layers:
+        step.wrote([layer])
+    assert [array.item() for array in evaluated] == begun
