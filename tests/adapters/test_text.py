@@ -44,8 +44,10 @@ def test_prefill_in_chunks_and_then_forward_is_the_model_itself(kind: str) -> No
     assert np.allclose(logits_after(loaded(tiny(kind)), PROMPT), expected, atol=1e-4)
 
 
-def test_a_step_of_several_tokens_and_no_other_may_be_computed_as_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of one token is built ahead, while the step before it runs."""
+def test_passes_of_several_tokens_and_no_others_may_be_computed_as_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step of one token is built ahead, while the one before it runs."""
     model = loaded(tiny("qwen3"))
     found, run = [], model._run
 
@@ -58,7 +60,7 @@ def test_a_step_of_several_tokens_and_no_other_may_be_computed_as_it_is_built(mo
     for tokens in ([5, 9, 13], [21], [8, 3]):
         model.forward(StepInput(mx.array([tokens]), cache))
     model.prefill(StepInput(mx.array([PROMPT]), model.new_cache()))
-    assert found == [(3, True), (1, False), (2, True), (len(PROMPT), False)]
+    assert found == [(3, True), (1, False), (2, True), (len(PROMPT), True)]
 
 
 def test_a_quantised_model_gives_the_logits_of_mlx_lm(tmp_path: Path) -> None:
