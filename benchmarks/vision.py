@@ -17,6 +17,7 @@ import openai
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
+from localai_shim.adapters.cpu_forms import at_once
 
 from . import servers, stalls, streams
 from .bench import Bench
@@ -29,12 +30,13 @@ from .workload import GREEDY, Prompt, Prompts
 SHARING, MIXED, ARRIVING, SERVED = 16, 8, 8, 8
 MAX_STALL = 0.05  # seconds
 DECODE_TARGET, STALL_TARGET, SERVER_TARGET = 0.90, 1.0, 1.5
+LEAST_TURNS = 5  # of what has a target and differs by a fifth from one turn to the next: the mean of two says little
 _NEW = 32  # tokens of a second turn
 _async_eval: Callable[..., None] = mx.async_eval
 
 
 class BareVision:
-    """mlx-vlm's model called by this thread with nothing around it."""
+    """mlx-vlm's model called by this thread with nothing around it, in the forms of the client's model."""
 
     def __init__(self, folder: Path) -> None:
         from mlx_vlm import load
@@ -49,7 +51,8 @@ class BareVision:
         mx.eval(list(made.values()))
         start = time.perf_counter()
         grid = {"image_grid_thw": made["image_grid_thw"]}
-        embeddings = self._model.get_input_embeddings(made["input_ids"], made["pixel_values"], **grid)
+        with at_once():
+            embeddings = self._model.get_input_embeddings(made["input_ids"], made["pixel_values"], **grid)
         mx.eval(embeddings.inputs_embeds)
         return time.perf_counter() - start
 
@@ -58,7 +61,8 @@ class BareVision:
         from mlx_vlm.models.cache import make_prompt_cache
 
         cache = cache or make_prompt_cache(self._model.language_model)
-        self._step(mx.array([[100] * tokens]), cache, np.array([cache[0].offset]))
+        with at_once():
+            self._step(mx.array([[100] * tokens]), cache, np.array([cache[0].offset]))
         mx.eval([layer.state for layer in cache])
         return cache
 
@@ -141,7 +145,7 @@ def _measure(folder: Path, size: VisionSize, new_tokens: int, repeats: int) -> S
     section = Section()
     try:
         _shared(section, client, pictures, new_tokens, repeats)
-        tower = _tower(section, bare, size.side, repeats)  # in the forms that the client's model computes in
+        tower = _tower(section, bare, size.side, repeats)  # after a run of the client, whose forms it has then
         _second_turn(section, client, bare, pictures, repeats)
         _mixed(section, client, bare, pictures, new_tokens, repeats)
         _arrivals(section, client, pictures, tower, repeats)
@@ -227,7 +231,7 @@ def _mixed(
     section: Section, client: AsyncLocalOpenAI, bare: BareVision, pictures: Pictures, new_tokens: int, repeats: int
 ) -> None:
     values: list[float] = []
-    for number in range(repeats + 1):
+    for number in range(max(repeats, LEAST_TURNS) + 1):
         prompts = [*pictures.take(MIXED), *pictures.text(MIXED)]
         run = _play(client, prompts, new_tokens)
         lengths = [stream.prompt_tokens for stream in run.streams]
@@ -270,7 +274,7 @@ def _against_server(
     most: list[float] = []
     try:
         with servers.started("mlx_vlm", folder) as server:
-            for number in range(repeats + 1):
+            for number in range(max(repeats, LEAST_TURNS) + 1):
                 ours = _play(client, pictures.take(SERVED), new_tokens)
                 theirs = server.run(pictures.take(SERVED), [GREEDY] * SERVED, new_tokens)
                 lengths = [stream.prompt_tokens for stream in ours.streams]
