@@ -174,11 +174,10 @@ inline unsigned as_pair(float low, float high, __half) {
   return d;
 }
 
-// The same for several queries, on the tensor cores: 16 of those that share a key head. Each warp has 16 keys at a
-// time. Lane 4 g + t of a product has the rows g and g + 8
-// of what is on the left, the column g of what is on the right, and 2 t, 2 t + 1 and those and eight of the 16 places
-// that are added up. Which dimension or key stands at a place is free, as long as both sides agree: so every lane reads
-// 16 bytes that follow each other.
+// The same for several queries, on the tensor cores: 16 of those that share a key head, and 16 keys a warp at a time.
+// Lane 4 g + t of a product has the rows g and g + 8 of what is on the left, the column g of what is on the right, and
+// 2 t, 2 t + 1 and those and eight of the 16 places that are added up. Which dimension or key stands at a place is free,
+// as long as both sides agree: so every lane reads 16 bytes that follow each other.
 template <typename T, int D, typename M, typename Shape, typename Strides>
 void attend_several_split(
     const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape,
