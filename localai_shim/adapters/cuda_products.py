@@ -82,7 +82,8 @@ def _many(rows: int, tiles: int, across: int, deep: int, stages: int) -> Form:
 PACKED_FORMS = (_few(1, 1, 8), _few(2, 2, 8), _few(5, 2, 8), _few(8, 2, 8))
 DENSE_FORMS = (_few(1, 1, 16), _few(2, 1, 16), _many(40, 1, 1, 4, 4))  # the last on Hopper
 MANY, MANY_WIDE = _many(80, 1, 1, 2, 4), _many(80, 2, 2, 1, 4)
-"""Each takes seconds to compile."""
+"""Each takes two seconds to compile: see `prepare`."""
+_PREPARED_ROWS = (1, 2, 16, 40, 64, 80, 160)
 
 
 class Kernel:
@@ -135,6 +136,14 @@ class Kernel:
         )
         return out
 
+    def prepare(self, layer: nn.Module, done: set[tuple[object, ...]]) -> None:
+        """Have each form compiled that is not among what has been done, and add it."""
+        for rows in _PREPARED_ROWS:
+            form = (self._dtype, self._bits, self._group_size, self.form_of(rows)) if rows in self._rows else None
+            if form is not None and form not in done:
+                done.add(form)
+                mx.eval(self.multiply(layer, mx.zeros((rows, self._inputs), self._dtype)))
+
     def form_of(self, rows: int) -> Form:
         """How so many rows are multiplied: by one block of each output, or by several of the last form."""
         if self._bits == 16:
@@ -161,6 +170,20 @@ class Kernel:
         kernel = _product(self._dtype == mx.float16, self._bits, self._group_size, form)
         self._launches[rows] = kernel, grid, (form.threads, 1, 1)
         return self._launches[rows]
+
+
+def prepare(model: nn.Module) -> int:
+    """Have the kernels of a model's layers compiled for any number of rows: the first step that needs one would wait.
+
+    Returns:
+        how many there are.
+    """
+    done: set[tuple[object, ...]] = set()
+    for layer in model.modules():
+        kernel = getattr(layer, "kernel", None)
+        if isinstance(kernel, Kernel):
+            kernel.prepare(layer, done)
+    return len(done)
 
 
 def kernel_of(layer: nn.Module) -> Kernel | None:

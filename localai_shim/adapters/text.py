@@ -226,8 +226,12 @@ class TextModel:
         Nothing on other back ends. What is prepared belongs to the thread that calls this.
         """
         from .cuda_attention import LENGTHS
+        from .cuda_products import prepare
 
-        for length in LENGTHS if self._fills else ():
+        if not self._fills:
+            return
+        prepare(self._model)
+        for length in LENGTHS:
             cache = self.new_cache()
             self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
             self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))

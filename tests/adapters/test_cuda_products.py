@@ -24,6 +24,7 @@ from localai_shim.adapters.cuda_products import (
     Kernel,
     fits,
     kernel_of,
+    prepare,
 )
 from localai_shim.adapters.dense import FewRowsEmbedding, FewRowsLinear, use_dense_kernels
 from localai_shim.adapters.quantised import batch_quantised_layers
@@ -270,6 +271,20 @@ def test_a_dense_layer_has_the_kernel_for_few_rows_and_mlxs_product_otherwise(
     before = len(recorders)
     assert layer(x[:4].astype(mx.float32)).dtype == mx.float32  # another type than the weights'
     assert len(recorders) == before
+
+
+def test_each_form_is_compiled_once_before_the_first_step(
+    recorders: list[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = [linear(bias=True), linear()]
+    packed = [quantised_layer(), shaped(INPUTS, 8_192), quantised_layer(bits=8)]
+    model = nn.Sequential(*dense, *packed, linear(dtype=mx.float32))
+    for layer in (*dense, *packed):
+        layer.kernel = Kernel(layer, hopper=True)
+    assert prepare(model) == len(recorders) == 2 + 4 + 2 + 4
+    assert all(len(recorder.launches) == 1 for recorder in recorders)
+    assert {recorder.form for recorder in recorders} == {*PACKED_FORMS, *DENSE_FORMS[:2], MANY, MANY_WIDE}
+    assert prepare(linear()) == 0
 
 
 def test_subclasses_of_a_dense_layer_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
