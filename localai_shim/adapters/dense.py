@@ -54,4 +54,6 @@ def use_dense_kernels(model: nn.Module) -> int:
     for layer, kernel in found:
         layer.__class__ = _KINDS[type(layer)]
         layer.kernel = kernel
+        layer.weight = mx.contiguous(layer["weight"])  # of others, as gpt2's are, each call would make a copy
+        mx.eval(layer.weight)
     return len(found)

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 
 from localai_shim.adapters import cuda_products, quantised
@@ -285,6 +286,17 @@ def test_each_form_is_compiled_once_before_the_first_step(
     assert all(len(recorder.launches) == 1 for recorder in recorders)
     assert {recorder.form for recorder in recorders} == {*PACKED_FORMS, *DENSE_FORMS[:2], MANY, MANY_WIDE}
     assert prepare(linear()) == 0
+
+
+def test_weights_that_a_checkpoint_has_the_other_way_round_are_turned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, turned = linear(dtype=mx.float16), linear(dtype=mx.float16)
+    turned.weight = mx.contiguous(layer["weight"].T).T
+    mx.eval(turned.weight)
+    assert not np.array(turned.weight, copy=False).flags.c_contiguous
+    monkeypatch.setattr("localai_shim.adapters.dense.kernel_of", Kernel)
+    use_dense_kernels(turned)
+    assert np.array(turned.weight, copy=False).flags.c_contiguous
+    assert mx.array_equal(turned.weight, layer.weight)
 
 
 def test_subclasses_of_a_dense_layer_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
