@@ -82,11 +82,18 @@ class Prediction(Sequence[int]):
         for end in range(start, min(start + MOST_ALIGNED, len(self)) + 1):
             if end > start:
                 text += self.spell(self[end - 1])
-            alike = next((i for i, (a, b) in enumerate(zip(came[::-1], text[::-1], strict=False)) if a != b), None)
-            score = (min(len(came), len(text)) if alike is None else alike) - UNEVEN_COST * abs(len(text) - len(came))
+            score = _common_end(came, text) - UNEVEN_COST * abs(len(text) - len(came))
             if score >= best:
                 best, found = score, end
         return found, best
+
+
+def _common_end(one: str, other: str) -> int:
+    """Characters."""
+    most, count = min(len(one), len(other)), 0
+    while count < most and one[-1 - count] == other[-1 - count]:
+        count += 1
+    return count
 
 
 def _as_character(token: int) -> str:

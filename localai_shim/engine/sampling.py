@@ -118,7 +118,7 @@ class Sampler:
         self._u: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
         self._room: npt.NDArray[np.float32] | None = None  # of the host, for logits of a portion of the rows
         self._on_device = on_device
-        self._greedy = not self.constrained and not any(_is_more_than_argmax(row) for row in rows)
+        self._greedy = not self.constrained and not any(map(_is_more_than_argmax, dict.fromkeys(rows)))
         self.queues_ahead = (on_device or self._greedy) and not self.constrained
         """Sampling can be queued behind the forward pass, before the host knows the tokens before."""
         if not self._greedy:

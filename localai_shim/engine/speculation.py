@@ -320,8 +320,11 @@ class Speculation:
         wait = min(self._refused // REFUSED_STEPS, IDLE_TOKENS)
         for i in due:
             row = rows[i]
-            resume = min((self._trust(row, drafter).resume for drafter in self.drafters), default=inf)
-            row.asks = row.generated + wait if out[i] is not None else max(resume, row.generated + 1)
+            if out[i] is not None:
+                row.asks = row.generated + wait
+            else:
+                resume = min((self._trust(row, drafter).resume for drafter in self.drafters), default=inf)
+                row.asks = max(resume, row.generated + 1)
         return out
 
     def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> tuple[list[int], int]:

@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
+import numpy as np
 
 from ..types import Failure, RowError
 from .kv import Buckets, BucketStep, Place
 from .model import Model, StepInput
 from .row import Emit, Row, emit_next
 from .sampling import Sampler, has_history
+
+Details = tuple[float, Sequence[tuple[int, float]]]
+"""A token's logprob, and those of the likeliest ones: (token id, logprob)."""
 
 _async_eval: Callable[..., None] = mx.async_eval
 
@@ -183,7 +187,12 @@ class Verifier:
         rows, ahead = [self._rows[i] for i, _ in pairs], [t for _, t in pairs]
         sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
         first = self._positions.first
-        tokens, details = sampler.sample(self._positions.at([first[i] + t for i, t in pairs])).read()
+        places = [first[i] + t for i, t in pairs]
+        details: Mapping[int, Details] = {}
+        if sampler.queues_ahead and not self._model.samples_on_device:  # NumPy's argmax takes a tenth of MLX's time
+            tokens: list[int] = np.argmax(np.asarray(self._positions.logits), axis=-1)[places].tolist()
+        else:
+            tokens, details = sampler.sample(self._positions.at(places)).read()
         going = dict.fromkeys(which, True)
         for at, (i, t) in enumerate(pairs):
             going[i] = going[i] and self._take(i, t, tokens[at], details.get(at))
@@ -208,7 +217,7 @@ class Verifier:
         sampler.retire()
         return [i for at, i in enumerate(which) if self._take(i, t, tokens[at], details.get(at))]
 
-    def _take(self, i: int, t: int, token_id: int, details: tuple[float, Sequence[tuple[int, float]]] | None) -> bool:
+    def _take(self, i: int, t: int, token_id: int, details: Details | None) -> bool:
         """Emit a row's token at this position; whether what was sampled behind it counts, too."""
         row, drafts = self._rows[i], self._drafts[i]
         ended = emit_next(row, token_id, details, self._model.eos_token_ids, self._emit)

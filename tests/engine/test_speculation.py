@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from localai_shim.adapters.contents import Quantised
@@ -412,3 +413,32 @@ def test_rows_that_want_no_drafts_get_none(monkeypatch: pytest.MonkeyPatch) -> N
         Running(engine, made).finish()
     engine.close()
     assert not oracle.asked and {tokens for _, tokens in sizes} == {1}
+
+
+def test_of_equally_likely_tokens_the_same_is_emitted_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [request(prompt(i), GREEDY, 30) for i in (3, 4, 5)]
+    ties: list[bool] = []
+
+    def engine(options: EngineOptions) -> Engine[Any]:
+        engine = engine_for("qwen3", options)
+        engine.wait()
+        assert engine.model is not None
+        forward = engine.model.forward
+
+        def rounded(step: Any) -> Any:
+            logits = mx.round(forward(step) / 4)
+            ties.append(bool(((logits == logits.max(axis=-1, keepdims=True)).sum(axis=-1) > 1).any()))
+            return logits
+
+        monkeypatch.setattr(engine.model, "forward", rounded)
+        return engine
+
+    first = engine(EngineOptions(speculation="off"))
+    expected = Running(first, made).finish()
+    first.close()
+    speculate(monkeypatch, Oracle(0.7, {key(each): said for each, said in zip(made, expected, strict=True)}))
+    second = engine(AUTO)
+    with steps_counted(second) as sizes:
+        assert Running(second, made).finish() == expected
+    second.close()
+    assert any(ties) and any(tokens > 1 for _, tokens in sizes)
