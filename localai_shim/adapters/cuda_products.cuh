@@ -218,66 +218,42 @@ inline void copy8(unsigned to, const void* from) {
 #define C4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define C20(i) C4(i), C4(i + 4), C4(i + 8), C4(i + 12), C4(i + 16)
 
-// Four warps: 64 x 16 of `a`, in registers as for `add_product` or in shared memory, times 16 x ROWS of `b`, which stand
-// in shared memory.
+// Four warps: 64 x 16 of `a`, in registers as for `add_product` or in shared memory, times 16 x ROWS of `b`, which
+// stand in shared memory.
 template <typename T, int ROWS> void add_large_product(float* c, const unsigned* a, uint64_t b);
 template <typename T, int ROWS> void add_large_product(float* c, uint64_t a, uint64_t b);
 
-template <> inline void add_large_product<__nv_bfloat16, 80>(float* c, const unsigned* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, 1, 1, 1, 0;"
-      : C20(0), C20(20) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+#define LARGE_PRODUCTS(T, TYPE) \
+  template <> inline void add_large_product<T, 80>(float* c, const unsigned* a, uint64_t b) { \
+    asm volatile( \
+        "wgmma.mma_async.sync.aligned.m64n80k16.f32." TYPE "." TYPE " {" \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " \
+        "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+        "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
+        "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, 1, 1, 1, 0;" \
+        : C20(0), C20(20) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
+  } \
+ \
+  template <> inline void add_large_product<T, 80>(float* c, uint64_t a, uint64_t b) { \
+    asm volatile( \
+        "wgmma.mma_async.sync.aligned.m64n80k16.f32." TYPE "." TYPE " {" \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " \
+        "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+        "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
+        "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, 1, 1, 1, 0, 0;" \
+        : C20(0), C20(20) : "l"(a), "l"(b)); \
+  } \
+ \
+  template <> inline void add_large_product<T, 40>(float* c, uint64_t a, uint64_t b) { \
+    asm volatile( \
+        "wgmma.mma_async.sync.aligned.m64n40k16.f32." TYPE "." TYPE " {" \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " \
+        "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, 1, 1, 1, 0, 0;" \
+        : C20(0) : "l"(a), "l"(b)); \
+  }
 
-template <> inline void add_large_product<__nv_bfloat16, 80>(float* c, uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, 1, 1, 1, 0, 0;"
-      : C20(0), C20(20) : "l"(a), "l"(b));
-}
-
-template <> inline void add_large_product<__nv_bfloat16, 40>(float* c, uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n40k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, 1, 1, 1, 0, 0;"
-      : C20(0) : "l"(a), "l"(b));
-}
-
-template <> inline void add_large_product<__half, 80>(float* c, const unsigned* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, 1, 1, 1, 0;"
-      : C20(0), C20(20) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-template <> inline void add_large_product<__half, 80>(float* c, uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, 1, 1, 1, 0, 0;"
-      : C20(0), C20(20) : "l"(a), "l"(b));
-}
-
-template <> inline void add_large_product<__half, 40>(float* c, uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, 1, 1, 1, 0, 0;"
-      : C20(0) : "l"(a), "l"(b));
-}
+LARGE_PRODUCTS(__nv_bfloat16, "bf16")
+LARGE_PRODUCTS(__half, "f16")
 
 // What stands in shared memory from there on, 128 bytes of each row, the 16s of them in another order for each row.
 inline uint64_t described(unsigned from) {
@@ -434,8 +410,9 @@ void multiply_many(
   }
 }
 
-#undef C4
+#undef LARGE_PRODUCTS
 #undef C20
+#undef C4
 #endif
 
 // Eight weights a thread.
