@@ -153,19 +153,20 @@ def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
     if mask is not None:
         given = _view(mask if mask.dtype == mx.bool_ else mask.astype(mx.float32))
         weights += given if given.dtype != np.bool_ else np.where(given, 0, np.finfo(np.float32).min)
-    weights -= weights.max(axis=-1, keepdims=True)
-    np.exp(weights, out=weights)
-    weights /= weights.sum(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):  # a query that sees nothing is no number, as MLX has it, and no warning
+        weights -= weights.max(axis=-1, keepdims=True)
+        np.exp(weights, out=weights)
+        weights /= weights.sum(axis=-1, keepdims=True)
     return scores
 
 
 def _swiglu_by_numpy(gate: mx.array, x: mx.array) -> mx.array:
     out = np.negative(_view(gate))
-    with np.errstate(over="ignore"):  # what is divided by infinity is 0
+    with np.errstate(all="ignore"):  # what is divided by infinity is 0
         np.exp(out, out=out)
-    out += 1
-    np.divide(_view(gate), out, out=out)
-    out *= _view(x)
+        out += 1
+        np.divide(_view(gate), out, out=out)
+        out *= _view(x)
     return mx.array(out)
 
 

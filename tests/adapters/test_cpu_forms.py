@@ -206,6 +206,29 @@ def test_exponentials_at_once_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(mx.array_equal(a, b) for a, b in zip(before, after, strict=True)), "what it was given is as it was"
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_no_number_is_none_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that a caller's filters make an error would fail a step."""
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
+    monkeypatch.setattr(cpu_forms, "FEWEST_GATES", 1)
+    queries, keys, values = arrays(SHAPES[3])
+    tokens, columns = queries.shape[2], keys.shape[2]
+    mask = mx.where(mx.arange(tokens)[:, None] == 0, -mx.inf, mx.zeros((tokens, columns)))
+    gate, x = mx.array([float("-inf"), float("inf"), float("nan"), -1e38, 1.0]), mx.full(5, 1e38)
+
+    def made() -> list[mx.array]:
+        return [
+            cpu_forms.scaled_dot_product_attention(queries, keys, values, None, 0.2, mask),
+            cpu_forms.swiglu(gate, x),
+        ]
+
+    lazy = made()
+    with cpu_forms.at_once():
+        now = made()
+    assert mx.isnan(now[0][:, :, 0]).all() and not mx.isnan(now[0][:, :, 1:]).any()
+    assert all(mx.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in zip(now, lazy, strict=True))
+
+
 def test_a_graph_that_is_built_ahead_has_what_its_inputs_become(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are built before their tokens are known; another thread that computes at once changes nothing there."""
     monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1)
