@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_left, bisect_right
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
@@ -17,24 +16,15 @@ from math import inf, prod
 from ..stats import NO_DRAFTS, DraftCounts
 from .drafts import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 from .row import Row
+from .step_costs import DRAFT_CAPS, StepCosts
 from .verify import MAX_STEP_TOKENS
 
 log = logging.getLogger("localai_shim")
 
-DRAFT_CAPS = (1, 2, 4, 8, MAX_STEP_TOKENS - 1)  # drafts per row that are weighed against each other
 RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
-BASE_STEPS, SEVERAL_STEPS = 15, 7  # that are kept
-MIN_STEPS = 4  # that have to be run before they count
-STALE_STEPS = 256  # with drafts, after which ordinary ones are measured again: the first ones may have been slow ones
-NEAR_ROWS = 1.25  # times as many rows, up to which steps are taken to cost the same
-FIRST_TOKEN_COST = 0.05  # of a step, that another token per row is taken to cost before it was measured
-FURTHER_SHARE = 0.25  # of what the first drafts cost, that as many more are taken to cost: some is for any number
-FURTHEST_SIZE = 2  # of `DRAFT_CAPS`, behind the largest that was measured, which may be tried
 MIN_GAIN = 1.08  # of expected tokens per second
 MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
-LOOSE_COST = 1.15  # ordinary steps, that one is taken to cost which could not be built ahead, before that was measured
-FORGET_EVERY, MAX_FORGET_EVERY = 16, 256  # refusals of drafts, after which a measurement against them is dropped
 LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
 IDLE_TOKENS = 8  # most between two questions to a source that has no guess
 SURE, SURE_IDLE_TOKENS = 0.5, 2  # a source that is trusted so much is asked sooner
@@ -91,129 +81,6 @@ class _Guess:
     source: Drafter
     trust: _Trust
     tokens: Sequence[int]
-
-
-class StepCosts:
-    """What steps take, from the beginning of one to that of the next.
-
-    Some take far longer than others for reasons of their own: what a good one of the last takes is what counts.
-    """
-
-    def __init__(self) -> None:
-        self._base: dict[int, deque[float]] = {}
-        """By rows: seconds of ordinary steps."""
-        self._known: dict[int, float] = {}
-        """By rows: what such a step takes."""
-        self._several: dict[tuple[int, int], deque[float]] = {}
-        """By `_group` and `_size`: steps of several tokens, in ordinary steps of as many rows. Size -1: one token, not
-        built ahead."""
-        self._seen: set[tuple[int, int]] = set()
-        self._since: dict[int, int] = {}
-        """By rows: steps with drafts since an ordinary one was measured."""
-        self._refused: dict[int, tuple[int, int]] = {}
-        """By `_group`: refusals since the last that had a measurement dropped, and how many the next one takes."""
-
-    def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Measured: a step of so many tokens per row; 0: of one that was not built ahead.
-
-        The first of its kind does not count: GPUs prepare for what is new to them.
-        """
-        base, size = self._base.setdefault(rows, deque(maxlen=BASE_STEPS)), _size(tokens) if tokens else -1
-        if tokens == 1:
-            base.append(seconds)
-            if len(base) >= MIN_STEPS:
-                self._known[rows], self._since[rows] = _good(base), 0
-            return
-        if tokens:
-            self._since[rows] = self._since.get(rows, 0) + 1
-            if self._since[rows] == STALE_STEPS:
-                base.clear()
-        if (rows, size) not in self._seen:
-            self._seen.add((rows, size))
-        elif usual := _good(base) if base else self.seconds(rows):
-            measured = self._several.setdefault((_group(rows), size), deque(maxlen=SEVERAL_STEPS))
-            measured.append(seconds / usual)
-
-    def loose(self, rows: int) -> float:
-        """What a step takes that could not be built ahead, in ordinary ones."""
-        measured = self._several.get((_group(rows), -1), ())
-        return max(1.0, _good(measured)) if len(measured) >= MIN_STEPS - 1 else LOOSE_COST
-
-    def seconds(self, rows: int) -> float | None:
-        """What an ordinary step takes; None: it is to be measured.
-
-        Rows end one by one: numbers of rows between two that are known, or near one, are not measured each.
-        """
-        known = self._known
-        if rows in known:
-            return known[rows]
-        below = max((n for n in known if n < rows), default=None)
-        above = min((n for n in known if n > rows), default=None)
-        if below is not None and above is not None:
-            return known[below] + (known[above] - known[below]) * (rows - below) / (above - below)
-        near = below if above is None else above
-        return known[near] if near is not None and max(near, rows) <= NEAR_ROWS * min(near, rows) else None
-
-    def relative(self, rows: int, tokens: int) -> float | None:
-        """What a step of so many tokens per row takes, in ordinary ones; None: smaller ones are to be measured first.
-
-        A few steps make a measurement. What nobody has measured is told by a line through the nearest that were. Where
-        there is one only, some of what it costs is taken to be the same for any number of tokens.
-        """
-        if self._is_stale(rows) or self.seconds(rows) is None:
-            return None
-        group, size = _group(rows), _size(tokens)
-        known = [
-            (DRAFT_CAPS[other], _good(measured))
-            for other in range(len(DRAFT_CAPS))
-            if len(measured := self._several.get((group, other), ())) >= MIN_STEPS - 1
-        ]
-        if not known:
-            return 1 + FIRST_TOKEN_COST if size == 0 else None
-        if size > _size(known[-1][0] + 1) + FURTHEST_SIZE:
-            return None
-        return _cost_at(DRAFT_CAPS[size], known)
-
-    def refuse(self, rows: int) -> None:
-        """Take note that drafts were not worth their cost: that is measured anew, soon at first and then ever later."""
-        if self._is_stale(rows):
-            return
-        refused, most = self._refused.get(_group(rows), (0, FORGET_EVERY))
-        if refused + 1 >= most:
-            refused, most = -1, min(2 * most, MAX_FORGET_EVERY)
-            for (group, size), measured in self._several.items():
-                if group == _group(rows) and size >= 0 and measured:
-                    measured.popleft()
-        self._refused[_group(rows)] = refused + 1, most
-
-    def _is_stale(self, rows: int) -> bool:
-        return self._since.get(rows, 0) >= STALE_STEPS
-
-
-def _cost_at(drafts: int, known: Sequence[tuple[int, float]]) -> float:
-    """What a step of so many drafts takes, by those that are known, ascending: (drafts, cost)."""
-    (first, cost), *others = known
-    if drafts <= first or not others:
-        more = drafts / first - 1
-        return cost + (cost - 1) * more * (FURTHER_SHARE if more > 0 else 0.5)
-    at = next((i for i, (count, _) in enumerate(known) if count >= drafts), len(known) - 1)
-    (below, less), (above, more) = known[at - 1 : at + 1]
-    return more + max(0.0, more - less) * (drafts - above) / (above - below)
-
-
-def _good(measured: Sequence[float]) -> float:
-    """The lower quartile."""
-    return sorted(measured)[len(measured) // 4]
-
-
-def _group(rows: int) -> int:
-    """Numbers of rows that are measured together: 1, 2, 3 to 4, 5 to 8, ..."""
-    return (rows - 1).bit_length()
-
-
-def _size(tokens: int) -> int:
-    """The smallest of `DRAFT_CAPS` that a step of so many tokens per row fits into."""
-    return bisect_left(DRAFT_CAPS, min(tokens - 1, DRAFT_CAPS[-1]))
 
 
 @dataclass(slots=True, eq=False)
@@ -317,15 +184,19 @@ class Speculation:
                 else:
                     trust.rest(rows[i], SURE_IDLE_TOKENS if drafter.trust > SURE else IDLE_TOKENS)
             open_rows = [i for i in open_rows if out[i] is None]
-        wait = min(self._refused // REFUSED_STEPS, IDLE_TOKENS)
         for i in due:
             row = rows[i]
             if out[i] is not None:
-                row.asks = row.generated + wait
+                row.asks = row.generated + self._wait
             else:
                 resume = min((self._trust(row, drafter).resume for drafter in self.drafters), default=inf)
                 row.asks = max(resume, row.generated + 1)
         return out
+
+    @property
+    def _wait(self) -> int:
+        """Tokens until rows are asked again whose guesses were not worth running."""
+        return min(self._refused // REFUSED_STEPS, IDLE_TOKENS)
 
     def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> tuple[list[int], int]:
         """The rows that the costly source should draft for, and how many tokens of each; 0: it does not pay."""
@@ -406,7 +277,7 @@ class Speculation:
         some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
         if not some:
             return 0
-        best, chosen = MIN_GAIN * len(rows), 0
+        best, chosen, size = MIN_GAIN * len(rows), 0, 1
         lost = prod(1 - guess.trust.rate for guess, _ in some) if flying else 0.0
         for cap in DRAFT_CAPS:
             counts = [min(cap, len(guess.tokens) - flying) for guess, _ in some]
@@ -417,12 +288,11 @@ class Speculation:
             right = sum(guess.trust.expected(n, flying) for (guess, _), n in zip(some, counts, strict=True))
             gain = (len(rows) + right) / (cost + lost * (self.costs.loose(len(rows)) - cost))
             if gain > best and self._may_take(cost, len(rows), all_gain=len(some) == len(rows)):
-                best, chosen = gain, cap
+                best, chosen, size = gain, cap, tokens
             if all(len(guess.tokens) <= cap for guess, _ in some):
                 break
+        self.costs.chose(len(rows), size, steps=1 + self._wait)
         self._refused = 0 if chosen else self._refused + 1
-        if not chosen:
-            self.costs.refuse(len(rows))
         return chosen
 
 

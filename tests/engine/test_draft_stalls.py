@@ -17,7 +17,8 @@ from localai_shim.engine.model import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.speculation import MIN_STEPS, Speculation
+from localai_shim.engine.speculation import Speculation
+from localai_shim.engine.step_costs import MIN_STEPS
 from localai_shim.types import Event, Failure
 from tests.engine.harness import request
 from tests.engine.recording import Clock, Recording, World
