@@ -257,9 +257,9 @@ class TextModel:
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32, lazy.
 
-        Of several tokens an x86 CPU may have computed nearly all of it: such a step is never built ahead.
+        Of several tokens an x86 CPU may have computed nearly all of it: there such a step is never built ahead.
         """
-        with self._at_once(step.tokens.shape[1] > 1):
+        with self._at_once(step.tokens.shape[1] > 1 and not self.samples_on_device):
             return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:

@@ -21,11 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kv
-from .kv import Buckets, RowCache
+from .kv import Buckets, BuiltBuckets, RowCache
 from .kv.segments import takes_padding, unstack
 from .model import Model, StepInput
 
 log = logging.getLogger("localai_shim")
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 _ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31]]
 """Tokens that every vocabulary has."""
@@ -75,6 +77,15 @@ def takes_several(model: Model) -> int:
     return _tried(f"{model.fingerprint}-several", partial(_try_several, model))
 
 
+def runs_built(model: Model) -> bool:
+    """Whether a step gives the same logits where it was built before its tokens were known, and on a GPU one of several
+    before it was known how many its rows hold: nothing of it is computed meanwhile. Tried once, as `agreement` is.
+    """
+    several = model.samples_on_device and bool(takes_several(model))
+    trial = partial(_try_built_several if several else _try_built, model)
+    return bool(_tried(f"{model.fingerprint}-built{'-several' * several}", trial))
+
+
 def ends_prompts(model: Model) -> bool:
     """Whether the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
     as `agreement` is.
@@ -105,6 +116,22 @@ def _try_several(model: Model) -> int:
     allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
     agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
     return int(alone.shape[-1]) if agrees else 0
+
+
+def _try_built(model: Model) -> bool:
+    """Code that asks the device which experts a token goes to, as dbrx's does, asks it for other tokens then."""
+
+    def run(*, built: bool) -> Logits:
+        return np.concatenate([_decode(model, [_prefilled(model, [row])], built=built) for row in _ROWS])
+
+    alone = run(built=False)
+    return _agrees(alone, _allowed(model, alone, SEVERAL_TOLERANCE), partial(run, built=True), steps=len(_STEPS))
+
+
+def _try_built_several(model: Model) -> bool:
+    alone = _decode_several(model)
+    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
+    return _agrees(alone, allowed, lambda: _decode_several(model, built_ahead=True), steps=len(_MORE_STEPS))
 
 
 def _try_ends(model: Model) -> bool:
@@ -163,32 +190,54 @@ def _side_by_side(model: Model) -> list[RowCache]:
     return unstack(cache, lengths)
 
 
-def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STEPS) -> Logits:
-    """`[rows, steps, vocabulary]`: the logits of each row after the same tokens."""
+def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
+    """`[rows, steps, vocabulary]`: the logits of each row after the same tokens.
+
+    Args:
+        built: each step's graph is built before it is given its tokens.
+    """
     batch, slots = kv.join(None, rows)
     steps = []
     for token in tokens:
         layers = batch.advance()
-        logits = model.forward(StepInput(mx.array([[token]] * batch.width), layers))[:, -1]
+        inputs = mx.array([[_WRONG if built else token]] * batch.width)
+        view = np.array(inputs, copy=False)
+        logits = model.forward(StepInput(inputs, layers))[:, -1]
+        view[...] = token
         steps.append(np.array(logits)[slots].astype(np.float64))
     return np.stack(steps, axis=1)
 
 
-def _decode_several(model: Model) -> Logits:
+def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
     """As `_decode`. The first row takes two tokens at a time and a wrong one, which is taken back; the other takes one,
     and padding beside them.
+
+    Args:
+        built_ahead: all steps but the first are built while the one before runs, where caches can do that.
     """
-    cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1)
+    cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1, builds_ahead=built_ahead)
     places = cache.join([_prefilled(model, [row]) for row in _ROWS])
     out: list[list[Logits]] = [[] for _ in _ROWS]
     replay: list[list[int]] = [[] for _ in _ROWS]
+    built: tuple[BuiltBuckets, npt.NDArray[np.int32], mx.array] | None = None
     while len(out[1]) < len(_MORE_STEPS):
         right = [replay[i] + _MORE_STEPS[len(its) : len(its) + 2 - i] for i, its in enumerate(out)]
         blocks = [[*right[0], _WRONG], right[1]]
         counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
-        [step] = cache.advance_several(counts)
-        padded = mx.array([block + [0] * (step.tokens - len(block)) for block in blocks])
-        logits = np.array(model.forward(StepInput(padded, step.layers, list(counts.values())))).astype(np.float64)
+        [step] = (built and cache.begin_built(built[0], counts)) or cache.advance_several(counts)
+        padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
+        if built is None:
+            lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values())))
+        else:
+            built[1][...], lazy = padded, built[2]
+        built = None
+        _async_eval(lazy)
+        with cache.build({places[0][0]: step}) if built_ahead else contextlib.nullcontext() as made:
+            if made is not None:
+                tokens = mx.array(np.full_like(padded, _WRONG))
+                following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks)))
+                built = made, np.array(tokens, copy=False), following
+        logits = np.array(lazy).astype(np.float64)
         stayed = cache.settle({place: len(its) for place, its in zip(places, right, strict=True)})
         for i, place in enumerate(places):
             out[i] += list(logits[i, len(replay[i]) : len(right[i])])

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import mlx.core as mx
-import numpy as np
-import numpy.typing as npt
 
 from ..types import Failure
 from . import verify
+from .forward import Built, forward
 from .kv import Buckets, Place, RowCache
-from .model import Model, StepInput
+from .model import Model
 from .prefix.cache import PrefixCache
 from .row import Emit, Row, emit_next
 from .sampling import Sample, Sampler
@@ -29,22 +27,6 @@ from .speculation import Speculation
 from .verify import MAX_STEP_TOKENS, Several
 
 _async_eval: Callable[..., None] = mx.async_eval
-
-
-@dataclass(slots=True)
-class _Built:
-    """The graph of a step whose tokens are not known yet."""
-
-    tokens: npt.NDArray[np.int32]
-    """A view of its input, `[rows when it was built]`."""
-    places: list[int]
-    """Where the tokens of the present rows go."""
-    logits: mx.array
-    """`[rows, vocabulary]`, not computed yet."""
-
-    def take(self, indices: Sequence[int]) -> _Built:
-        """The same for these of the present rows; the others become padding."""
-        return _Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
 
 
 class Batch:
@@ -57,11 +39,17 @@ class Batch:
         prefixes: PrefixCache | None = None,
         deliver: Callable[[], None] | None = None,
         speculation: Speculation | None = None,
+        runs_built: bool = True,
     ) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` gets what
         rows hold. `deliver` is called when events had better not wait until `step` returns. `speculation` has drafts.
+        `runs_built`: the model computes nothing of a step whose tokens are not there yet.
         """
         self._deliver, self._speculation = deliver, speculation
+        # Steps whose tokens the host will write: of one, where it samples; of several, where they are not computed as
+        # they are built.
+        self._builds_one = runs_built and not model.samples_on_device
+        self._builds_several = runs_built and model.samples_on_device and speculation is not None
         self.rows: list[Row] = []
         self._states: list[object | None] | None = None  # of the rows; None: all are text
         self._model = model
@@ -75,11 +63,13 @@ class Batch:
         self._sample: Sample | None = None  # tokens queued on the device, not read yet
         self._next: Sample | None = None  # the sample after that one, not queued yet
         self._logits: mx.array | None = None  # logits, nothing sampled yet
-        self._built: _Built | None = None  # the step after these logits
+        self._built: Built | None = None  # the step after these logits
         self._several: Several | None = None  # a step of several tokens, not verified yet
+        self._built_several: verify.Built | None = None  # one behind it
         self._joined = False  # rows have joined: nothing is built ahead, their first tokens are delivered at once
         self._last_step: tuple[list[Row], int, float] | None = None
         """Rows of the last step of one token each, how many (0: one, not built ahead), and when it began."""
+        self._last_sizes: list[int] = []  # tokens of each row in the last step of several, by bucket
         self._drafts_next = False  # nothing was built ahead, as drafts are to be run next
         self._to_insert: list[Row] = []  # rows whose prompts go into the prefix cache after their first tokens
         self._before_first_token: list[Row] = []  # rows that have had no token since they joined
@@ -141,6 +131,8 @@ class Batch:
             if self._speculation is not None and self._launch_several(self._speculation, ahead):
                 if self._in_flight and (not ahead or self._joined):
                     self._finish()
+                elif self._several is not None:
+                    self._build_several(self._several)
                 self._joined = False
                 return
             self._launch()
@@ -215,23 +207,8 @@ class Batch:
             _async_eval(logits)
 
     def _forward(self, tokens: mx.array) -> mx.array:
-        """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]`, lazy."""
-        parts, start = [], 0
-        for part in self._cache.advance(self._places):
-            end = start + len(part.slots)
-            source = list(range(start, end))
-            sparse = part.width > len(part.slots)  # freed slots run, too, on some row's token
-            if sparse:
-                source = [start] * part.width
-                for i, slot in enumerate(part.slots):
-                    source[slot] = start + i
-            mine = tokens if source == list(range(len(self.rows))) else tokens[mx.array(source)]
-            states = self._states
-            state = None if states is None else [states[i] for i in source]
-            logits = self._model.forward(StepInput(mine[:, None], part.layers, state=state))[:, -1]
-            parts.append(logits[mx.array(part.slots)] if sparse else logits)
-            start = end
-        return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+        """See `forward`."""
+        return forward(self._model, self._cache, self._places, self._states, tokens)
 
     def _build(self) -> None:
         """While a step runs, build the next one's graph, in Python."""
@@ -240,17 +217,15 @@ class Batch:
             return
         if self._sample is not None:
             self._next = sampler.sample(self._forward(self._sample.tokens))
-        elif self._logits is not None and not (sampler.queues_ahead or self._model.samples_on_device):
-            tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
-            # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-            view = np.array(tokens, copy=False)
-            self._built = _Built(view, list(range(len(self.rows))), self._forward(tokens))
+        elif self._logits is not None and self._builds_one and not sampler.queues_ahead:
+            self._built = Built.of(len(self.rows), self._forward)
 
     def _launch_several(self, speculation: Speculation, ahead: bool) -> bool:
         """Launch the drafts that there are behind the rows' last tokens, with nothing in flight; whether there are."""
         begun = time.perf_counter()
         # What joins has its first tokens soon.
         drafts = speculation.drafts(self.rows, wanted=not self._joined, beside_prompts=not ahead)
+        built, self._built_several = self._built_several, None
         if drafts is None:
             return False
         if not self._joined:
@@ -259,14 +234,23 @@ class Batch:
             self._sampler.retire()
             self._sampler = None
         begun += speculation.spent
-        self._several = several = verify.begin(self._cache, self._places, self.rows, drafts, begun)
-        self._inputs = None
-        # CPUs: launching a step takes nearly as long as it does, and lets go of the GIL meanwhile.
-        if self._deliver is not None and not (self._model.samples_on_device or self._to_insert):
+        self._several = several = verify.begin(self._cache, self._places, self.rows, drafts, begun, built)
+        self._inputs = built = None
+        # Launching it lets go of the GIL for long, and takes nearly as long as the step does on CPUs. Where a GPU's is
+        # still to be built, the GPU would wait for both.
+        early = several.built is not None or not self._model.samples_on_device
+        if self._deliver is not None and early and not self._to_insert:
             self._deliver()  # this may drop rows, which inserts nothing that has not run
         if self._several is several:  # else all rows have left
             several.launch(self._model)
         return True
+
+    def _build_several(self, several: Several) -> None:
+        """While a step of several tokens runs, build one behind it, if there are to be as many again."""
+        sizes, self._last_sizes = self._last_sizes, [step.tokens for step in several.steps]
+        expected = self._builds_several and sizes == self._last_sizes and any(several.drafts)
+        if expected and not self._all_end_now() and not self._cache.wants_compaction:
+            self._built_several = verify.build(self._cache, several, self._model)
 
     def _finish_several(self, several: Several, speculation: Speculation) -> None:
         """Emit what holds of the step of several tokens in flight."""
@@ -333,6 +317,7 @@ class Batch:
 
     def _settle(self) -> None:
         """Bring what is in flight to the host: afterwards the next step's inputs are known."""
+        self._built_several = None
         while self._in_flight:
             self._finish()
 
@@ -433,10 +418,11 @@ class Batch:
             self._speculation.costly.keep(self.rows)
 
     def _new_cache(self) -> Buckets:
-        return Buckets(self._model.weight_bytes, 1 if self._speculation is None else MAX_STEP_TOKENS)
+        most_tokens = 1 if self._speculation is None else MAX_STEP_TOKENS
+        return Buckets(self._model.weight_bytes, most_tokens, builds_ahead=self._builds_several)
 
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self._before_first_token = self._new_cache(), [], [], []
         self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
-        self._several = None
+        self._several = self._built_several = None
         self._drop_drafting_state()

@@ -33,7 +33,7 @@ from ..types import (
     deliver_events,
     release_frames,
 )
-from .agreement import agreement, ends_prompts
+from .agreement import agreement, ends_prompts, runs_built
 from .batch import Batch
 from .draft_model import speculation_for
 from .embedding import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
@@ -261,7 +261,7 @@ class Loop(Generic[ModelT]):
         self._features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
         stall = options.get("max_stall") or MAX_STALL_SECONDS
         self._speculation = speculation_for(model, draft, options, stall)
-        self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation)
+        self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation, runs_built(model))
         self._scheduler = Scheduler(
             model,
             self._batch,

@@ -81,7 +81,8 @@ class Model(Encoder, Protocol):
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32.
 
-        Lazy for one token of each row: such a step is built ahead. Of several some may be computed already.
+        Lazy for one token of each row, or where `samples_on_device`: such a step is built ahead. Else some of it may be
+        computed already.
         """
         ...
 

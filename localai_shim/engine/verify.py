@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from ..types import Failure, RowError
-from .kv import Buckets, BucketStep, Place
+from .kv import Buckets, BucketStep, BuiltBuckets, Place
 from .model import Model, StepInput
 from .row import Emit, Row, emit_next
 from .sampling import Sampler, has_history
@@ -57,6 +58,17 @@ class Positions:
 
 
 @dataclass(slots=True)
+class Built:
+    """The graph of a step of several tokens, built before these are known."""
+
+    cache: BuiltBuckets
+    tokens: list[npt.NDArray[np.int32]]
+    """Views of its inputs, `[slots, tokens]` of each bucket."""
+    logits: mx.array
+    """`[positions, vocabulary]`, not computed yet."""
+
+
+@dataclass(slots=True)
 class Several:
     """A step of several tokens in flight, once it has been launched."""
 
@@ -69,30 +81,37 @@ class Several:
     steps: Sequence[BucketStep]
     begun: float
     """When its time began, as `time.perf_counter` says."""
+    built: Built | None = None
+    """Its graph, where that was built before."""
     positions: Positions | None = None
     """None: not launched yet."""
 
     @property
     def tokens(self) -> int:
         """The most that it runs of a row."""
-        return max(map(len, self.blocks))
+        return max(step.tokens for step in self.steps)
 
     def launch(self, model: Model) -> None:
-        """Build the step's graph and queue it; models may compute some of it meanwhile."""
+        """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
         at = {place: i for i, place in enumerate(self.places)}
-        first, parts, start = [0] * len(self.rows), [], 0
-        for name, step in zip(dict.fromkeys(name for name, _ in self.places), self.steps, strict=True):
+        first, start = [0] * len(self.rows), 0
+        parts: list[mx.array] = []
+        built, self.built = self.built, None
+        for number, (name, step) in enumerate(zip(_names(self.places), self.steps, strict=True)):
             mine = {slot: self.blocks[at[name, slot]] for slot in step.slots}
             padding = [0] * step.tokens
-            tokens = mx.array([[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)], mx.int32)
-            counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
-            logits = model.forward(StepInput(tokens, step.layers, counts, _states(self.rows, at, name, step)))
-            parts.append(logits.reshape(-1, logits.shape[-1]))
+            tokens = [[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)]
+            if built is None:
+                counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
+                states = _states(self.rows, at, name, step)
+                parts.append(_flat(model.forward(StepInput(mx.array(tokens, mx.int32), step.layers, counts, states))))
+            else:
+                built.tokens[number][...] = tokens
             for slot in step.slots:
                 i = at[name, slot]
                 first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i]) - 1
             start += step.width * step.tokens
-        self.positions = Positions(parts[0] if len(parts) == 1 else mx.concatenate(parts), first)
+        self.positions = Positions(_joined(parts) if built is None else built.logits, first)
         _async_eval(self.positions.logits)
 
     def wait(self) -> None:
@@ -122,12 +141,57 @@ class Several:
 
 
 def begin(
-    cache: Buckets, places: Sequence[Place], rows: list[Row], drafts: Sequence[Sequence[int]], begun: float
+    cache: Buckets,
+    places: Sequence[Place],
+    rows: list[Row],
+    drafts: Sequence[Sequence[int]],
+    begun: float,
+    built: Built | None = None,
 ) -> Several:
-    """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next."""
+    """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
+
+    Args:
+        built: the graph of such a step, which may be for other rows. Nobody else should hold it.
+    """
     blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
-    steps = cache.advance_several({place: len(block) for place, block in zip(places, blocks, strict=True)})
-    return Several(rows, places, drafts, blocks, steps, begun)
+    counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
+    steps = None if built is None else cache.begin_built(built.cache, counts)
+    if steps is None:
+        built, steps = None, cache.advance_several(counts)
+    return Several(rows, places, drafts, blocks, steps, begun, built)
+
+
+def build(cache: Buckets, several: Several, model: Model) -> Built | None:
+    """While a step of several tokens is in flight, build one behind it, of as many tokens; None: that cannot be done.
+
+    How many tokens its rows hold is not known yet, nor what these are. Nothing of it may be computed meanwhile.
+    """
+    names = _names(several.places)
+    at = {place: i for i, place in enumerate(several.places)}
+    with cache.build(dict(zip(names, several.steps, strict=True))) as made:
+        if made is None:
+            return None
+        inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
+        parts = []
+        for name, step, tokens in zip(names, made.steps, inputs, strict=True):
+            states = _states(several.rows, at, name, step)
+            parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
+    # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+    return Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+
+
+def _names(places: Sequence[Place]) -> list[int]:
+    """The buckets of places, in the order of the batch."""
+    return list(dict.fromkeys(name for name, _ in places))
+
+
+def _flat(logits: mx.array) -> mx.array:
+    """`[rows, tokens, vocabulary]` -> `[positions, vocabulary]`"""
+    return logits.reshape(-1, logits.shape[-1])
+
+
+def _joined(parts: list[mx.array]) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
 
 def _states(

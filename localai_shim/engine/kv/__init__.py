@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...adapters.contents import RowCache
 from .batch_cache import BatchCache, join
-from .buckets import Buckets, BucketStep, Place, max_padding_bytes
+from .buckets import Buckets, BucketStep, BuiltBuckets, Place, max_padding_bytes
 from .merged import MergedCache
 from .row import OneRow, can_batch, copied, fits_slots, read_row, write_row
 from .slots import SlotCache
@@ -13,6 +13,7 @@ __all__ = [
     "BatchCache",
     "BucketStep",
     "Buckets",
+    "BuiltBuckets",
     "MergedCache",
     "OneRow",
     "Place",

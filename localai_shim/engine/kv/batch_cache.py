@@ -93,9 +93,11 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> 
     return joined, slots if cache is None else slots[1:]
 
 
-def for_several(cache: BatchCache, spare: int) -> BatchCache:
-    """What takes several tokens of each row in a step: slots, where a row that is alone cannot on its own cache."""
-    if not isinstance(cache, OneRow) or cache.takes_several:
+def for_several(cache: BatchCache, spare: int, *, built_ahead: bool = False) -> BatchCache:
+    """What takes several tokens of each row in a step: slots, where a row that is alone cannot on its own cache, or
+    where such steps are built ahead.
+    """
+    if not isinstance(cache, OneRow) or (cache.takes_several and not built_ahead):
         return cache
     slots = SlotCache(spare)
     slots.join([cache.row])

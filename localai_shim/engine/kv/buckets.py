@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 from ...adapters import caches
 from ...adapters.contents import Contents, KeyValues, RowCache
 from .batch_cache import BatchCache, for_several, join
 from .row import leaves
+from .slots import BuiltSlots, SlotCache
 
 MAX_BUCKETS = 4
 FREE_PADDING_BYTES = 2**25  # in a bucket, however small the model is: another pass costs more than to read them
@@ -30,6 +32,15 @@ class BucketStep:
     """For each slot."""
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltBuckets:
+    """A step of several tokens that was built before it was known how many tokens its rows hold."""
+
+    steps: list[BucketStep]
+    slots: dict[int, BuiltSlots]
+    """By bucket, in the order of `steps`."""
+
+
 class Buckets:
     """The caches of all rows, by bucket. Attention reads every slot of a bucket up to its longest row, and a forward
     pass reads all weights: rows share a bucket as long as their padding takes fewer bytes than the weights.
@@ -37,10 +48,11 @@ class Buckets:
     Args:
         weight_bytes: the model's.
         most_tokens: of a row in one step.
+        builds_ahead: steps of several tokens are built while others run; a row that is alone takes slots for that.
     """
 
-    def __init__(self, weight_bytes: int, most_tokens: int = 1) -> None:
-        self._spare = most_tokens - 1
+    def __init__(self, weight_bytes: int, most_tokens: int = 1, *, builds_ahead: bool = False) -> None:
+        self._spare, self._builds_ahead = most_tokens - 1, builds_ahead
         self._max_padding_bytes = max(FREE_PADDING_BYTES, weight_bytes)
         self._buckets: dict[int, BatchCache] = {}
         self._made = 0
@@ -94,25 +106,53 @@ class Buckets:
         In a bucket, every row runs as many tokens as the one with the most. No step should be in flight, and `settle`
         is called before the next one.
         """
-        by_bucket: dict[int, dict[int, int]] = {}
-        for (name, slot), count in counts.items():
-            by_bucket.setdefault(name, {})[slot] = count
         steps = []
-        for name, its in by_bucket.items():
-            bucket = self._buckets[name] = for_several(self._buckets[name], self._spare)
+        for name, its in _by_bucket(counts).items():
+            bucket = for_several(self._buckets[name], self._spare, built_ahead=self._builds_ahead)
+            self._buckets[name] = bucket
             steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values())))
         return steps
+
+    @contextmanager
+    def build(self, running: Mapping[int, BucketStep]) -> Iterator[BuiltBuckets | None]:
+        """Have layers to build a step with, of as many tokens as the one that runs: see `SlotCache.build`.
+
+        Args:
+            running: that step, by bucket.
+        """
+        with ExitStack() as stack:
+            found: dict[int, BuiltSlots] = {}
+            for name, step in running.items():
+                bucket = self._buckets.get(name)
+                built = stack.enter_context(bucket.build(step.tokens)) if isinstance(bucket, SlotCache) else None
+                if built is None:
+                    yield None
+                    return
+                found[name] = built
+            steps = [replace(running[name], layers=its.layers, width=its.step.width) for name, its in found.items()]
+            yield BuiltBuckets(steps, found)
+
+    def begin_built(self, built: BuiltBuckets, counts: Mapping[Place, int]) -> list[BucketStep] | None:
+        """Begin a step that was built, as `advance_several` begins one; None: it is not for these rows any more."""
+        by_bucket, begun = _by_bucket(counts), []
+        if list(by_bucket) != list(built.slots):
+            return None
+        for name, its in by_bucket.items():
+            bucket = self._buckets[name]
+            if not isinstance(bucket, SlotCache) or not bucket.can_begin(built.slots[name], its):
+                return None
+            begun.append((bucket, built.slots[name], its))
+        for bucket, slots, its in begun:
+            bucket.begin_built(slots, its)
+        return [replace(step, slots=list(its)) for step, (_, _, its) in zip(built.steps, begun, strict=True)]
 
     def settle(self, kept: Mapping[Place, int]) -> dict[Place, int]:
         """Keep only the first of the tokens that each row got, so many; returns how many were: none of those of a row
         that has recurrent layers and does not keep all, which is to run again what should have stayed.
         """
-        by_bucket: dict[int, dict[int, int]] = {}
-        for (name, slot), count in kept.items():
-            by_bucket.setdefault(name, {})[slot] = count
         return {
             (name, slot): count
-            for name, its in by_bucket.items()
+            for name, its in _by_bucket(kept).items()
             for slot, count in self._buckets[name].settle(its).items()
         }
 
@@ -148,6 +188,14 @@ class Buckets:
             name, self._made = self._made, self._made + 1
         lengths.setdefault(name, []).append(length)
         return name
+
+
+def _by_bucket(counts: Mapping[Place, int]) -> dict[int, dict[int, int]]:
+    """Numbers of places by bucket, then by slot."""
+    out: dict[int, dict[int, int]] = {}
+    for (name, slot), count in counts.items():
+        out.setdefault(name, {})[slot] = count
+    return out
 
 
 def max_padding_bytes(weight_bytes: int) -> int:

@@ -7,7 +7,7 @@ MLX does it in place as long as nothing else holds the buffer: what is read of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -16,6 +16,7 @@ from ...adapters import caches
 from ...adapters.backend import multiplies_packed
 from ...adapters.contents import Contents, KeyValues, LayerCache, Parts, States
 from .row import copy_of
+from .states import StateSlots
 from .step import Step
 
 
@@ -71,7 +72,13 @@ class LayerSlots(Protocol):
         """Whether so many of the last tokens of a row of this length can be removed."""
         ...
 
-    def arrays(self) -> list[mx.array]: ...
+    def arrays(self) -> list[mx.array]:
+        """Its buffers."""
+        ...
+
+    def exchange(self, arrays: Sequence[mx.array]) -> None:
+        """Have these in the place of `arrays`."""
+        ...
 
 
 Writing = Iterator[list[mx.array]]
@@ -245,6 +252,9 @@ class KeyValueSlots:
     def arrays(self) -> list[mx.array]:
         return list(self._flat)
 
+    def exchange(self, arrays: Sequence[mx.array]) -> None:
+        self._flat = list(arrays)
+
     # -- inside -------------------------------------------------------------------------------------------------
 
     @property
@@ -326,59 +336,6 @@ class QuantisedSlots(KeyValueSlots):
         return [part for parts in quantised for part in parts]
 
 
-class StateSlots:
-    """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step."""
-
-    def __init__(self, like: States) -> None:
-        self.layer: Any = caches.write(replace(like, arrays=(None,) * len(like.arrays)))
-        self._upstream = like.upstream
-        self._before: list[mx.array | None] = []
-        """The states before a step of several tokens."""
-
-    def resize(self) -> None:
-        pass
-
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
-        """Slots that were never written have the state of an empty row: zeros."""
-        self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
-        if counts is not None:
-            self._before = [None if state is None else state[...] for state in self.layer.cache]
-            self.layer.lengths = mx.array(list(counts))
-
-    def settle(self, whole: Sequence[bool]) -> None:
-        before, self._before = self._before, []
-        self.layer.lengths = None
-        if not all(whole):
-            kept = mx.array(list(whole))
-            self.layer.cache = [_where(kept, *states) for states in zip(self.layer.cache, before, strict=True)]
-
-    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
-        rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, States)]
-        states, self.layer.cache = list(self.layer.cache), [None] * len(self.layer.cache)
-        for i, state in enumerate(states):
-            new = next((row.arrays[i] for _, row in rows if row.arrays[i] is not None), None)
-            if state is None and new is not None:
-                states[i] = mx.zeros((max(slots) + 1, *new.shape[1:]), dtype=new.dtype)
-            states[i] = _with_rows(states[i], max(max(slots) + 1, 0 if state is None else state.shape[0]))
-        yield [state for state in states if state is not None]
-        for slot, row in rows:
-            for state, new in zip(states, row.arrays, strict=True):
-                if state is not None:
-                    state[slot : slot + 1] = 0 if new is None else new
-        self.layer.cache = states
-        yield [state for state in states if state is not None]
-
-    def read(self, slot: int, length: int, start: int = 0) -> States:
-        arrays = (None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache)
-        return States(tuple(arrays), self._upstream)
-
-    def can_roll_back(self, length: int, tokens: int) -> bool:
-        return False
-
-    def arrays(self) -> list[mx.array]:
-        return [state for state in self.layer.cache if state is not None]
-
-
 class ListSlots:
     """A layer with several caches, in its library's own `CacheList`."""
 
@@ -411,6 +368,11 @@ class ListSlots:
     def arrays(self) -> list[mx.array]:
         return [array for part in self._parts for array in part.arrays()]
 
+    def exchange(self, arrays: Sequence[mx.array]) -> None:
+        left = iter(arrays)
+        for part in self._parts:
+            part.exchange([next(left) for _ in part.arrays()])
+
 
 def _flattened(grid: mx.array) -> mx.array:
     slots, heads, capacity, dim = grid.shape
@@ -421,18 +383,3 @@ def _rolled(array: mx.array, keep: int, by: int) -> mx.array:
     """Roll the tokens behind the first `keep`, `[1, heads, tokens, dim]`."""
     rolled = mx.roll(array[:, :, keep:], by, 2)
     return rolled if not keep else mx.concatenate([array[:, :, :keep], rolled], axis=2)
-
-
-def _where(kept: mx.array, after: mx.array | None, before: mx.array | None) -> mx.array | None:
-    """The new states of the slots `[width]` that are kept, and the old ones of the others; None are zeros."""
-    if after is None:
-        return before
-    return mx.where(kept.reshape(-1, *[1] * (after.ndim - 1)), after, 0 if before is None else before)
-
-
-def _with_rows(state: mx.array | None, rows: int) -> mx.array | None:
-    if state is None or state.shape[0] == rows:
-        return state
-    if state.shape[0] > rows:
-        return state[:rows]
-    return mx.pad(state, [(0, rows - state.shape[0])] + [(0, 0)] * (state.ndim - 1))

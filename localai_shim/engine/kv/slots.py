@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
@@ -10,10 +12,22 @@ import numpy as np
 from ...adapters.contents import Contents, KeyValues, RowCache, States
 from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import leaves, read_row
-from .step import Step
+from .step import Lengths, Step
 
 SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this
 FREE_SLOT_STEPS = 4  # for which a slot may be free among live ones, before a row behind it is moved there
+
+
+@dataclass(slots=True)
+class BuiltSlots:
+    """A step that was built before it was known how many tokens its rows hold."""
+
+    step: Step
+    layers: RowCache
+    before: list[list[mx.array]]
+    """Buffers of each layer that it writes to."""
+    after: list[list[mx.array]] = field(default_factory=list)
+    """Those that hold what it has written."""
 
 
 class SlotCache:
@@ -84,15 +98,53 @@ class SlotCache:
         self._steps_with_free = self._steps_with_free + 1 if has_free else 0
         if self._grow(tokens):
             self._resize()
-        lengths = np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64)
-        self._current.step = Step(lengths, has_free, tokens, self._current.spare)
-        for slot in self._lengths:
-            self._lengths[slot] += counts[slot] if counts else 1
-        self._counts = dict(counts or {})
+        self._current.step = Step(self._lengths_of(width), has_free, tokens, self._current.spare)
+        self._note_counts(counts)
         in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
             layer.begin(width, in_all)
         return [layer.layer for layer in self._layers]
+
+    @contextmanager
+    def build(self, tokens: int) -> Iterator[BuiltSlots | None]:
+        """While a step of several tokens runs, have layers to build one behind it with, of so many per slot, before it
+        is known how many of the first one's stay. None: that needs larger buffers first, or states from before it.
+
+        What runs through the layers meanwhile is a graph only, which `begin_built` has run.
+        """
+        if self._recurrent or self._needed(tokens) > self._current.capacity:
+            yield None
+            return
+        running, width = self._current.step, self.width
+        step = Step(self._lengths_of(width), False, tokens, self._current.spare, known=False)
+        built = BuiltSlots(step, [layer.layer for layer in self._layers], [layer.arrays() for layer in self._layers])
+        self._current.step = step
+        try:
+            for layer in self._layers:
+                layer.begin(width)
+            yield built
+        finally:
+            built.after = [layer.arrays() for layer in self._layers]
+            for layer, arrays in zip(self._layers, built.before, strict=True):
+                layer.exchange(arrays)
+            self._current.step = running
+
+    def can_begin(self, built: BuiltSlots, counts: Mapping[int, int]) -> bool:
+        """Whether `begin_built` may be called: nothing was written since, and so many tokens per row fit into it."""
+        arrays = [array for layer in self._layers for array in layer.arrays()]
+        before = [array for its in built.before for array in its]
+        same = len(arrays) == len(before) and all(a is b for a, b in zip(arrays, before, strict=True))
+        return same and self.width <= built.step.width and max(counts.values()) <= built.step.tokens
+
+    def begin_built(self, built: BuiltSlots, counts: Mapping[int, int]) -> None:
+        """Begin a step that was built, as `advance` begins one of so many tokens per row."""
+        self._steps_with_free = self._steps_with_free + 1 if self.width > len(self._lengths) else 0
+        built.step.fill(self._lengths_of(built.step.width))
+        self._current.step = built.step
+        self._note_counts(counts)
+        for layer, arrays in zip(self._layers, built.after, strict=True):
+            layer.exchange(arrays)
+        built.before, built.after = [], []  # who else held a buffer would have it copied
 
     def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
         """After a step of several tokens: take back what is not kept.
@@ -161,6 +213,16 @@ class SlotCache:
         self._lengths[slot] = length - tokens
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _lengths_of(self, width: int) -> Lengths:
+        """`[width]` tokens that each slot holds; none in free ones."""
+        return np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64)
+
+    def _note_counts(self, counts: Mapping[int, int] | None) -> None:
+        """So many tokens of each row are written; None: one each, and nothing is to be settled."""
+        for slot in self._lengths:
+            self._lengths[slot] += counts[slot] if counts else 1
+        self._counts = dict(counts or {})
 
     def _needed(self, tokens: int = 1) -> int:
         """Places that a slot has to have for the next step, of so many tokens."""

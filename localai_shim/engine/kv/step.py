@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 import numpy as np
@@ -14,6 +15,9 @@ from ...adapters.contents import Ring
 MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shapes do not change with every token
 MASKED_COLUMNS_CPU = 8  # where a new shape costs nothing, and each place that is read does
 LAYERS_AT_ONCE = 8  # of a step of several tokens, that a GPU is given while the rest of the graph is built
+
+Lengths: TypeAlias = npt.NDArray[np.int64]
+"""`[width]` tokens that each slot holds."""
 
 _async_eval: Callable[..., None] = mx.async_eval
 
@@ -26,13 +30,17 @@ class Step:
         has_free: whether there are free slots among them.
         tokens: for each slot; those that do not count are at its end, where no other looks.
         spare: places that rings have beyond their size.
+        known: False: these are the most tokens that slots may hold; `fill` says how many, before the step runs.
     """
 
-    def __init__(self, lengths: npt.NDArray[np.int64], has_free: bool, tokens: int = 1, spare: int = 0) -> None:
-        self.width, self.tokens, self._spare = len(lengths), tokens, spare
+    def __init__(
+        self, lengths: Lengths, has_free: bool, tokens: int = 1, spare: int = 0, *, known: bool = True
+    ) -> None:
+        self.width, self.tokens, self._spare, self._known = len(lengths), tokens, spare, known
         self._lengths = lengths
         self._longest, self._shortest = int(lengths.max()) + tokens, int(lengths.min()) + tokens
-        self._even = not has_free and self._longest == self._shortest
+        self._even = known and not has_free and self._longest == self._shortest
+        self._inputs: list[tuple[npt.NDArray[Any], Callable[[Lengths], npt.NDArray[Any]]]] = []
         self._masks: dict[tuple[int, Ring | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
         self._layers_written = 0
@@ -40,7 +48,7 @@ class Step:
     @cached_property
     def offset(self) -> int | mx.array:
         """Each slot's first position: an int where all have the same, as in a plain cache, else `[width]` int32."""
-        return self._longest - self.tokens if self._even else mx.array(self._lengths.astype(np.int32))
+        return self._longest - self.tokens if self._even else self._input(lambda lengths: lengths.astype(np.int32))
 
     @cached_property
     def next_offset(self) -> int | mx.array:
@@ -80,23 +88,40 @@ class Step:
         key = (heads, capacity, ring)
         if key not in self._indices:
             runs = np.arange(self.width * heads, dtype=np.int64).reshape(self.width, heads) * capacity
-            positions = self._lengths[:, None] + np.arange(self.tokens)
-            flat = runs[:, :, None] + place(positions, ring, self._spare)[:, None]
-            self._indices[key] = mx.array(flat.reshape(-1, 1).astype(np.uint32))
+
+            def flat(lengths: Lengths) -> npt.NDArray[np.uint32]:
+                positions = lengths[:, None] + np.arange(self.tokens)
+                indices = runs[:, :, None] + place(positions, ring, self._spare)[:, None]
+                return indices.reshape(-1, 1).astype(np.uint32)
+
+            self._indices[key] = self._input(flat)
         return self._indices[key]
+
+    def fill(self, lengths: Lengths) -> None:
+        """Say how many tokens each slot holds, where that was not known: what was built runs for these."""
+        for view, make in self._inputs:
+            view[...] = make(lengths)
 
     def wrote(self, arrays: Sequence[mx.array]) -> None:
         """Take note that a layer has written its tokens into these.
 
         Steps of several tokens begin with nothing in flight: a GPU would wait while all of their graph is built.
         """
-        if self.tokens > 1 and _on_gpu():
+        if self.tokens > 1 and self._known and _on_gpu():
             self._layers_written += 1
             if self._layers_written % LAYERS_AT_ONCE == 0:
                 _async_eval(*arrays)
 
+    def _input(self, make: Callable[[Lengths], npt.NDArray[Any]]) -> mx.array:
+        """What this makes of the lengths; where they are not known yet, an array that `fill` writes to."""
+        array = mx.array(make(self._lengths))
+        if not self._known:
+            # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+            self._inputs.append((np.array(array, copy=False), make))
+        return array
+
     def _make_mask(self, columns: int, ring: Ring | None, window: int | None) -> mx.array:
-        first = mx.array(self._lengths.astype(np.int32))[:, None, None, None]
+        first = self._input(lambda lengths: lengths.astype(np.int32))[:, None, None, None]
         last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
         position = mx.arange(columns, dtype=mx.int32)
         if ring is not None and (self.tokens > 1 or self._spare):

@@ -6,9 +6,11 @@ import random
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from localai_shim.engine.kv import Buckets, Place, RowCache, read_row, slots
+from localai_shim.engine.kv import Buckets, BucketStep, BuiltBuckets, Place, RowCache, read_row, slots
 from localai_shim.engine.kv import step as of_steps
 from tests.engine.row_caches import CHANGES, KINDS, QUICK, load, prefilled
 from tests.samples import only
@@ -19,15 +21,22 @@ MISREAD = ("unknown", "mlx-vlm's: unknown", "mlx-vlm's: two caches per layer")
 """Kinds that take one token at a time, and a model whose code does not look at how many tokens count."""
 
 
+Built = tuple[BuiltBuckets, list[npt.NDArray[np.int32]], list[mx.array]]
+"""A step that was built: its layers, and by bucket the views of its tokens and the logits."""
+
+
 class World:
     """A batch, and each of its rows a second time on a plain cache of its own, which takes one token at a time."""
 
-    def __init__(self, kind: str, seed: int) -> None:
+    def __init__(self, kind: str, seed: int, *, builds_ahead: bool = False) -> None:
         name, self.make, _ = KINDS[kind]
         self.tolerance = 2e-2 if "quantised" in kind else 2e-3  # rounding may move a number to the next of 256
         self.model: Any = load(name, **CHANGES.get(kind, {}))
         self.random = random.Random(seed)
-        self.cache = Buckets(0, most_tokens=MOST)
+        self.cache = Buckets(0, most_tokens=MOST, builds_ahead=builds_ahead)
+        self.builds_ahead = builds_ahead
+        self.built: Built | None = None
+        self.begun = self.passed = 0  # steps that had been built: those that were run, and those that were not
         self.alone: dict[Place, RowCache] = {}
         self.replay: dict[Place, list[int]] = {}
         self.replayed = self.full = 0
@@ -70,21 +79,48 @@ class World:
             for place in sorted(self.alone)
         }
         kept = {p: self.random.randint(len(self.replay[p]) + 1, len(block)) for p, block in blocks.items()}
-        steps = self.cache.advance_several({place: len(block) for place, block in blocks.items()})
-        names = dict.fromkeys(name for name, _ in blocks)
-        for name, step in zip(names, steps, strict=True):
+        names = list(dict.fromkeys(name for name, _ in blocks))
+        steps, logits = self.begin({place: len(block) for place, block in blocks.items()}), []
+        for i, (name, step) in enumerate(zip(names, steps, strict=True)):
             ids = [[5] * step.tokens for _ in range(step.width)]
             for slot in step.slots:
                 block = blocks[name, slot]
                 ids[slot][: len(block)] = block
-            logits = self.model(mx.array(ids), cache=step.layers)
+            if self.built is None:
+                logits.append(self.model(mx.array(ids), cache=step.layers))
+            else:
+                self.built[1][i][...] = ids
+                logits.append(self.built[2][i])
+        self.built = None
+        if self.builds_ahead:
+            self.build(dict(zip(names, steps, strict=True)))
+        for name, step, its in zip(names, steps, logits, strict=True):
             for slot in step.slots:
                 done = len(self.replay[name, slot])
-                self.check((name, slot), blocks[name, slot][done : kept[name, slot]], logits[slot, done:])
+                self.check((name, slot), blocks[name, slot][done : kept[name, slot]], its[slot, done:])
         for place, count in self.cache.settle(kept).items():
             self.replay[place] = blocks[place][count : kept[place]]
             self.replayed += bool(self.replay[place])
             self.full += count == len(blocks[place])
+
+    def begin(self, counts: dict[Place, int]) -> list[BucketStep]:
+        """By the graph that was built, if it is for these rows."""
+        if self.built is not None:
+            steps = self.cache.begin_built(self.built[0], counts)
+            if steps is not None:
+                self.begun += 1
+                return steps
+            self.built, self.passed = None, self.passed + 1
+        return self.cache.advance_several(counts)
+
+    def build(self, running: dict[int, BucketStep]) -> None:
+        """The graph of the next step; how many tokens of this one stay is not said yet."""
+        with self.cache.build(running) as made:
+            if made is not None:
+                inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
+                views = [np.array(tokens, copy=False) for tokens in inputs]
+                logits = [self.model(i, cache=step.layers) for i, step in zip(inputs, made.steps, strict=True)]
+                self.built = made, views, logits
 
     def check(self, place: Place, tokens: list[int], logits: mx.array) -> None:
         cache = self.alone[place]
@@ -117,6 +153,53 @@ def test_rows_keep_any_number_of_a_steps_tokens(kind: str) -> None:
             world.several()
     assert world.full
     assert bool(world.replayed) == kind.endswith(("recurrent and dense", "two caches per layer"))
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", only(QUICK, [kind for kind in KINDS if kind not in MISREAD]))
+def test_steps_are_built_before_it_is_known_what_their_rows_hold(kind: str) -> None:
+    """Rows leave and join meanwhile, and ordinary steps come between: what was built for others is not run."""
+    world = World(kind, seed=11, builds_ahead=True)
+    world.join(3, 1, 14)
+    for i in range(18):
+        if i == 9:
+            world.join(8)
+        if i in (5, 12):
+            world.leave(world.random.choice(sorted(world.alone)))
+        if world.cache.wants_compaction:
+            world.compact()
+        if i in (3, 15) and not any(world.replay.values()):
+            world.one_each()
+        world.several()
+    if kind.endswith(("recurrent and dense", "two caches per layer")):
+        assert not world.begun, "they need the states from before the step"
+    else:
+        assert world.begun > 4 and world.passed > 2
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_row_that_is_alone_has_slots_where_steps_are_built_ahead() -> None:
+    world = World("dense", seed=4, builds_ahead=True)
+    world.join(22)
+    for _ in range(8):
+        world.several()
+    assert world.begun
+
+
+@pytest.mark.parametrize("how", ["dropped", "in use"])
+def test_a_step_that_was_built_is_no_other_holder_of_buffers(how: str) -> None:
+    """Who else holds a buffer has MLX copy the whole of it for each token."""
+    world = World("dense", seed=4, builds_ahead=True)
+    world.join(*[20] * 8)
+    world.several()
+    layer: Any = world.cache._buckets[0]._layers[0]  # type: ignore[attr-defined]
+    before = np.array(layer.arrays()[0], copy=False).ctypes.data
+    if how == "dropped":
+        world.built = None
+    begun = world.begun
+    world.several()
+    assert world.begun == begun + (how == "in use")
+    assert np.array(layer.arrays()[0], copy=False).ctypes.data == before
 
 
 @pytest.mark.usefixtures("small_steps")
