@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from .verify import MAX_STEP_TOKENS
 
@@ -47,7 +48,7 @@ class _Measured:
             self._patience = DOUBT_AFTER
 
     def pass_by(self, steps: int) -> None:
-        """Others are run. The machine may have been slow when this was measured: that is doubted, ever later."""
+        """Smaller ones are run. The machine may have been slow when this was measured: that is doubted, ever later."""
         self._passed += steps
         if self._passed < self._patience:
             return
@@ -126,11 +127,11 @@ class StepCosts:
         if self._is_stale(rows) or self.seconds(rows) is None:
             return None
         sizes, size = self._several.get(_group(rows), {}), _size(tokens)
-        known = [
-            (drafts, cost)
-            for other, drafts in enumerate(DRAFT_CAPS)
-            if other in sizes and (cost := sizes[other].cost) is not None
-        ]
+        known, least = list[tuple[int, float]](), inf
+        for other in reversed(range(len(DRAFT_CAPS))):
+            if other in sizes and (cost := sizes[other].cost) is not None:
+                least = min(least, cost)  # what is computed for fewer tokens takes no longer
+                known.insert(0, (DRAFT_CAPS[other], least))
         if not known:
             return 1 + FIRST_TOKEN_COST if size == 0 else None
         if size > _size(known[-1][0] + 1) + FURTHEST_SIZE:
@@ -138,14 +139,14 @@ class StepCosts:
         return _cost_at(DRAFT_CAPS[size], known)
 
     def chose(self, rows: int, tokens: int, steps: int) -> None:
-        """Take note that so many steps of such a size were chosen, where drafts were there: what others cost is doubted
-        some day.
+        """Take note that so many steps of such a size were chosen, where drafts were there: what larger ones cost is
+        doubted some day.
         """
         if self._is_stale(rows):
             return
-        chosen = _size(tokens) if tokens > 1 else None
+        chosen = _size(tokens) if tokens > 1 else _LOOSE
         for size, measured in self._several.get(_group(rows), {}).items():
-            if size not in (chosen, _LOOSE):
+            if size > chosen:
                 measured.pass_by(steps)
 
     def _is_stale(self, rows: int) -> bool:
