@@ -15,6 +15,7 @@ from localai_shim.engine.drafts import Drafter
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.prefill import PrefillJob
 from localai_shim.engine.row import Row
+from localai_shim.engine.verify import Several
 from tests.tiny import VOCABULARY
 
 
@@ -38,6 +39,16 @@ class Oracle:
         output = self.known.get((*row.prompt_tokens, row.sampling.seed), ())
         coming = list(output[row.generated : row.generated + min(most, self.random.randint(0, 7))])
         return [t if self.random.random() < self.share else self.random.randrange(3, VOCABULARY) for t in coming]
+
+
+class Steady(Oracle):
+    """Has four drafts whenever it can."""
+
+    def _for(self, row: Row, most: int) -> list[int]:
+        self.asked += 1
+        output = self.known.get((*row.prompt_tokens, row.sampling.seed), ())
+        coming = list(output[row.generated : row.generated + min(most, 4)])
+        return [token if self.random.random() < self.share else 3 for token in coming]
 
 
 class Failing:
@@ -105,3 +116,17 @@ def steps_counted(engine: Engine[Any]) -> Iterator[list[tuple[int, int]]]:
         yield sizes
     finally:
         model.forward = forward
+
+
+@contextmanager
+def steps_noted(patch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Of the steps of several tokens that are launched meanwhile, whether they had been built."""
+    noted, launch = list[bool](), Several.launch
+
+    def noting(self: Several, model: Any) -> None:
+        noted.append(self.built is not None)
+        launch(self, model)
+
+    with patch.context() as inner:
+        inner.setattr(Several, "launch", noting)
+        yield noted

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -15,11 +14,10 @@ from localai_shim.engine import verify
 from localai_shim.engine.agreement import runs_built
 from localai_shim.engine.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.row import Row
 from localai_shim.engine.verify import Several
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.architectures import text_model
-from tests.engine.guessing import Oracle, preempting, speculate
+from tests.engine.guessing import Steady, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, is_last, quantised_by, request, tokens_of
 from tests.engine.sampled_rows import outputs, prompt, requests, same
 from tests.engine.test_speculation import AUTO, KINDS, Ahead, key
@@ -44,20 +42,6 @@ def device_engine(kind: str, options: EngineOptions, change: Change | None = Non
     return Engine(load, options)
 
 
-@contextmanager
-def steps_noted(patch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Of the steps of several tokens that are launched meanwhile, whether they had been built."""
-    noted, launch = list[bool](), Several.launch
-
-    def noting(self: Several, model: Any) -> None:
-        noted.append(self.built is not None)
-        launch(self, model)
-
-    with patch.context() as inner:
-        inner.setattr(Several, "launch", noting)
-        yield noted
-
-
 def expected_of(kind: str, made: Sequence[GenerationRequest]) -> list[list[Token]]:
     engine = device_engine(kind, OFF)
     said = outputs(engine, made)
@@ -67,16 +51,6 @@ def expected_of(kind: str, made: Sequence[GenerationRequest]) -> list[list[Token
 
 def known_of(made: Sequence[GenerationRequest], said: Sequence[Sequence[Token]]) -> dict[tuple[int, ...], list[int]]:
     return {key(each): [token.id for token in its] for each, its in zip(made, said, strict=True)}
-
-
-class Steady(Oracle):
-    """Has four drafts whenever it can."""
-
-    def _for(self, row: Row, most: int) -> list[int]:
-        self.asked += 1
-        output = self.known.get((*row.prompt_tokens, row.sampling.seed), ())
-        coming = list(output[row.generated : row.generated + min(most, 4)])
-        return [token if self.random.random() < self.share else 3 for token in coming]
 
 
 @pytest.mark.parametrize("share", only([0.7], [0.0, 0.7, 1.0]))

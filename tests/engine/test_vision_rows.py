@@ -12,12 +12,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.adapters import caches
+from localai_shim.adapters.contents import KeyValues, States
 from localai_shim.adapters.loading import load_model
 from localai_shim.adapters.vision import VisionModel
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.kv.row import leaves
 from localai_shim.media import Media, MediaSpan, media_keys
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
-from tests.engine.guessing import Oracle, preempting, speculate
+from tests.engine.guessing import Oracle, Steady, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, generate, leave_room_for
 from tests.samples import only
 from tests.vision import FAMILIES, FIRST_ID, picture, tiny_vision, user
@@ -126,9 +129,16 @@ def mixed(kind: str) -> list[Asked]:
 
 
 @contextmanager
-def engine_of(kind: str, options: EngineOptions | None = None) -> Iterator[Engine[Any]]:
+def engine_of(kind: str, options: EngineOptions | None = None, *, on_device: bool = False) -> Iterator[Engine[Any]]:
+    """`on_device`: tokens are sampled where the logits are, as on a GPU."""
     path = str(tiny_vision(kind))
-    engine = Engine(lambda: load_model(path, {}), options)
+
+    def load() -> Any:
+        model: Any = load_model(path, {})
+        model.samples_on_device |= on_device
+        return model
+
+    engine = Engine(load, options)
     try:
         yield engine
     finally:
@@ -184,6 +194,25 @@ def test_drafts_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     with engine_of(kind, EngineOptions(speculation="auto", prefix_cache_bytes=0)) as engine:
         going = [Running(engine, asked.again().request(16)) for asked in prompts]
         assert [run.finish()[0] for run in going] == want
+
+
+@families
+def test_drafts_change_nothing_where_steps_are_built_ahead(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = mixed(kind)
+    want = [asked.alone(30) for asked in prompts]
+    known = {(*asked.prompt.tokens, 0): said for asked, said in zip(prompts, want, strict=True)}
+    speculate(monkeypatch, Steady(0.8, known))
+    options = EngineOptions(speculation="auto", prefix_cache_bytes=0)
+    with engine_of(kind, options, on_device=True) as engine, steps_noted(monkeypatch) as built:
+        going = [Running(engine, asked.again().request(30)) for asked in prompts]
+        assert [run.finish()[0] for run in going] == want
+        model: Any = engine.model
+        ahead = not model.one_token and not any(isinstance(layer, States) for layer in _contents(model))
+        assert any(built) is ahead
+
+
+def _contents(model: VisionModel) -> list[KeyValues | States]:
+    return leaves([contents for contents in map(caches.read, model.new_cache()) if contents is not None])
 
 
 @pytest.mark.parametrize("share", only([0.5], [0.0, 0.5, 0.9, 1.0]))
