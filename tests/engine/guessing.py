@@ -10,13 +10,29 @@ from typing import Any
 
 import pytest
 
+from localai_shim.adapters.contents import Quantised
 from localai_shim.engine import speculation
 from localai_shim.engine.drafts import Drafter
-from localai_shim.engine.engine import Engine
+from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.verify import Several
+from localai_shim.types import GenerationRequest
 from tests.tiny import VOCABULARY
+
+AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
+KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
+    "dense": ("qwen3", None, {}),
+    "sliding window": ("gemma3_text", None, {}),
+    "experts": ("qwen3_moe", None, {}),
+    "hybrid": ("qwen3_next", None, {}),
+    "quantised": ("qwen3", Quantised(32, 8), {"head_dim": 32}),
+}
+"""What rows keep: a model, how its keys and values are kept, and what is changed of it."""
+
+
+def key(made: GenerationRequest) -> tuple[int, ...]:
+    return (*made.prompt.tokens, made.sampling.seed)
 
 
 class Oracle:
@@ -49,6 +65,23 @@ class Steady(Oracle):
         output = self.known.get((*row.prompt_tokens, row.sampling.seed), ())
         coming = list(output[row.generated : row.generated + min(most, 4)])
         return [token if self.random.random() < self.share else 3 for token in coming]
+
+
+class Ahead:
+    """Always has the next few tokens of an output."""
+
+    source, trust = "test", 0.95
+
+    def __init__(self, output: Sequence[int], drafts: int) -> None:
+        self.output, self.drafts = output, drafts
+
+    def takes(self, row: Row) -> bool:
+        return True
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[Sequence[int]]:
+        return [
+            self.output[row.generated : row.generated + min(self.drafts, n)] for row, n in zip(rows, most, strict=True)
+        ]
 
 
 class Failing:

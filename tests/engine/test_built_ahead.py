@@ -17,10 +17,9 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.verify import Several
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.architectures import text_model
-from tests.engine.guessing import Steady, preempting, speculate, steps_noted
+from tests.engine.guessing import AUTO, KINDS, Ahead, Steady, key, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, is_last, quantised_by, request, tokens_of
 from tests.engine.sampled_rows import outputs, prompt, requests, same
-from tests.engine.test_speculation import AUTO, KINDS, Ahead, key
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import Quantised
 from localai_shim.engine.drafts import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
-from tests.engine.guessing import Failing, Oracle, preempting, speculate, steps_counted
+from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, is_last, request, tokens_of
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
 from tests.samples import only
 
-AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
 SHARES = {"some": [0.5, 1.0], "none and most": [0.0, 0.9]}
 """Of the drafts that are right."""
-
-
-def key(made: GenerationRequest) -> tuple[int, ...]:
-    return (*made.prompt.tokens, made.sampling.seed)
 
 
 def with_right_drafts(monkeypatch: pytest.MonkeyPatch, made: GenerationRequest) -> tuple[Engine[Any], list[int]]:
@@ -35,15 +28,6 @@ def with_right_drafts(monkeypatch: pytest.MonkeyPatch, made: GenerationRequest) 
     engine.close()
     speculate(monkeypatch, Oracle(1.0, {key(made): expected}))
     return engine_for("qwen3", AUTO), expected
-
-
-KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
-    "dense": ("qwen3", None, {}),
-    "sliding window": ("gemma3_text", None, {}),
-    "experts": ("qwen3_moe", None, {}),
-    "hybrid": ("qwen3_next", None, {}),
-    "quantised": ("qwen3", Quantised(32, 8), {"head_dim": 32}),
-}
 
 
 @pytest.mark.parametrize("shares", only(["some"], SHARES))
@@ -158,23 +142,6 @@ def test_oracle_drafts_take_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None
         assert Running(engine, made).finish() == [expected]
     engine.close()
     assert len(sizes) < 30
-
-
-class Ahead:
-    """Always has the next few tokens of an output."""
-
-    source, trust = "test", 0.95
-
-    def __init__(self, output: Sequence[int], drafts: int) -> None:
-        self.output, self.drafts = output, drafts
-
-    def takes(self, row: Row) -> bool:
-        return True
-
-    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[Sequence[int]]:
-        return [
-            self.output[row.generated : row.generated + min(self.drafts, n)] for row, n in zip(rows, most, strict=True)
-        ]
 
 
 @pytest.mark.parametrize(("tokens", "accepted"), [(6, 4), (7, 5), (8, 6), (10, 8), (11, 8)])
