@@ -52,6 +52,8 @@ def local() -> Iterator[LocalOpenAI]:
 def state() -> Any:
     """All that a patch may change of the SDK."""
     classes = [dict(vars(cls)) for cls in (openai.OpenAI, openai.AsyncOpenAI, openai.AzureOpenAI)]
+    for names in classes:
+        names.pop("__slotnames__", None)  # where Python notes what to copy of an object, when one is copied first
     return classes, {name: vars(openai)[name] for name in openai.__annotations__}
 
 
