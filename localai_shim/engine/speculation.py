@@ -274,22 +274,26 @@ class Speculation:
             flying: so many of the guessed tokens are in flight. Where none of them is right, one step has not been
                 built ahead for nothing.
         """
-        some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
+        some = [
+            (guess.trust, len(guess.tokens) - flying, len(row.replay))
+            for guess, row in zip(guesses, rows, strict=True)
+            if guess is not None
+        ]
         if not some:
             return 0
         best, chosen, size = MIN_GAIN * len(rows), 0, 1
-        lost = prod(1 - guess.trust.rate for guess, _ in some) if flying else 0.0
+        lost = prod(1 - trust.rate for trust, _, _ in some) if flying else 0.0
+        longest = max(count for _, count, _ in some)
         for cap in DRAFT_CAPS:
-            counts = [min(cap, len(guess.tokens) - flying) for guess, _ in some]
-            tokens = max(replay + 1 + count for (_, replay), count in zip(some, counts, strict=True))
+            tokens = 1 + max(replay + min(cap, count) for _, count, replay in some)
             cost = self.costs.relative(len(rows), tokens) if tokens > 1 else None
             if cost is None:
                 break
-            right = sum(guess.trust.expected(n, flying) for (guess, _), n in zip(some, counts, strict=True))
+            right = sum(trust.expected(min(cap, count), flying) for trust, count, _ in some)
             gain = (len(rows) + right) / (cost + lost * (self.costs.loose(len(rows)) - cost))
             if gain > best and self._may_take(cost, len(rows), all_gain=len(some) == len(rows)):
                 best, chosen, size = gain, cap, tokens
-            if all(len(guess.tokens) <= cap for guess, _ in some):
+            if longest + flying <= cap:
                 break
         self.costs.chose(len(rows), size, steps=1 + self._wait)
         self._refused = 0 if chosen else self._refused + 1

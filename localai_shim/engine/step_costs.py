@@ -47,15 +47,18 @@ class _Measured:
         if len(self._last) == SEVERAL_STEPS:  # it is run again and again
             self._patience = DOUBT_AFTER
 
-    def pass_by(self, steps: int) -> None:
-        """Smaller ones are run. The machine may have been slow when this was measured: that is doubted, ever later."""
+    def pass_by(self, steps: int) -> bool:
+        """Smaller ones are run. The machine may have been slow when this was measured: that is doubted, ever later;
+        whether it is now.
+        """
         self._passed += steps
         if self._passed < self._patience:
-            return
+            return False
         self._passed, self._patience = 0, min(2 * self._patience, MAX_DOUBT_AFTER)
         self._last.clear()
         if self.cost is not None and self.cost > 1:
             self.cost = 1 + (self.cost - 1) * DOUBTED_SHARE
+        return True
 
 
 class StepCosts:
@@ -75,12 +78,16 @@ class StepCosts:
         self._seen: set[tuple[int, int]] = set()
         self._since: dict[int, int] = {}
         """By rows: steps with drafts since an ordinary one was measured."""
+        self._table: list[float | None] = []
+        self._table_rows: int | None = None
+        """What `_by_size` said of so many rows; None: it would say something else by now."""
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Measured: a step of so many tokens per row; 0: of one that was not built ahead.
 
         The first of its kind does not count: GPUs prepare for what is new to them.
         """
+        self._table_rows = None
         base, size = self._base.setdefault(rows, deque(maxlen=BASE_STEPS)), _size(tokens) if tokens else _LOOSE
         if tokens == 1:
             if self._since.get(rows, 0) >= NEW_BASE_STEPS and len(base) >= MIN_STEPS:
@@ -124,19 +131,9 @@ class StepCosts:
         A few steps make a measurement. What nobody has measured is told by a line through the nearest that were. Where
         there is one only, some of what it costs is taken to be the same for any number of tokens.
         """
-        if self._is_stale(rows) or self.seconds(rows) is None:
-            return None
-        sizes, size = self._several.get(_group(rows), {}), _size(tokens)
-        known, least = list[tuple[int, float]](), inf
-        for other in reversed(range(len(DRAFT_CAPS))):
-            if other in sizes and (cost := sizes[other].cost) is not None:
-                least = min(least, cost)  # what is computed for fewer tokens takes no longer
-                known.insert(0, (DRAFT_CAPS[other], least))
-        if not known:
-            return 1 + FIRST_TOKEN_COST if size == 0 else None
-        if size > _size(known[-1][0] + 1) + FURTHEST_SIZE:
-            return None
-        return _cost_at(DRAFT_CAPS[size], known)
+        if self._table_rows != rows:
+            self._table_rows, self._table = rows, self._by_size(rows)
+        return self._table[_size(tokens)]
 
     def chose(self, rows: int, tokens: int, steps: int) -> None:
         """Take note that so many steps of such a size were chosen, where drafts were there: what larger ones cost is
@@ -146,8 +143,22 @@ class StepCosts:
             return
         chosen = _size(tokens) if tokens > 1 else _LOOSE
         for size, measured in self._several.get(_group(rows), {}).items():
-            if size > chosen:
-                measured.pass_by(steps)
+            if size > chosen and measured.pass_by(steps):
+                self._table_rows = None
+
+    def _by_size(self, rows: int) -> list[float | None]:
+        """`relative`, for each of `DRAFT_CAPS`."""
+        if self._is_stale(rows) or self.seconds(rows) is None:
+            return [None] * len(DRAFT_CAPS)
+        sizes, known, least = self._several.get(_group(rows), {}), list[tuple[int, float]](), inf
+        for size in reversed(range(len(DRAFT_CAPS))):
+            if size in sizes and (cost := sizes[size].cost) is not None:
+                least = min(least, cost)  # what is computed for fewer tokens takes no longer
+                known.insert(0, (DRAFT_CAPS[size], least))
+        if not known:
+            return [1 + FIRST_TOKEN_COST, *[None] * (len(DRAFT_CAPS) - 1)]
+        furthest = _size(known[-1][0] + 1) + FURTHEST_SIZE
+        return [_cost_at(drafts, known) if size <= furthest else None for size, drafts in enumerate(DRAFT_CAPS)]
 
     def _is_stale(self, rows: int) -> bool:
         return self._since.get(rows, 0) >= STALE_STEPS
