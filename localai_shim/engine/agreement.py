@@ -224,7 +224,10 @@ def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
         right = [replay[i] + _MORE_STEPS[len(its) : len(its) + 2 - i] for i, its in enumerate(out)]
         blocks = [[*right[0], _WRONG], right[1]]
         counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
-        [step] = (built and cache.begin_built(built[0], counts)) or cache.advance_several(counts)
+        begun = None if built is None else cache.begin_built(built[0], counts)
+        if begun is None:  # nothing was built, or it was for more tokens
+            built = None
+        [step] = begun or cache.advance_several(counts)
         padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
         if built is None:
             lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values())))

@@ -130,11 +130,14 @@ class SlotCache:
             self._current.step = running
 
     def can_begin(self, built: BuiltSlots, counts: Mapping[int, int]) -> bool:
-        """Whether `begin_built` may be called: nothing was written since, and so many tokens per row fit into it."""
+        """Whether `begin_built` may be called: nothing was written since, and so many tokens per row fit into it, which
+        are half of its tokens at least.
+        """
         arrays = [array for layer in self._layers for array in layer.arrays()]
         before = [array for its in built.before for array in its]
         same = len(arrays) == len(before) and all(a is b for a, b in zip(arrays, before, strict=True))
-        return same and self.width <= built.step.width and max(counts.values()) <= built.step.tokens
+        most, tokens = max(counts.values()), built.step.tokens
+        return same and self.width <= built.step.width and most <= tokens <= 2 * most
 
     def begin_built(self, built: BuiltSlots, counts: Mapping[int, int]) -> None:
         """Begin a step that was built, as `advance` begins one of so many tokens per row."""

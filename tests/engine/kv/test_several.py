@@ -186,6 +186,23 @@ def test_a_row_that_is_alone_has_slots_where_steps_are_built_ahead() -> None:
     assert world.begun
 
 
+@pytest.mark.parametrize(
+    ("built", "tokens", "runs"), [(4, 4, True), (4, 2, True), (5, 2, False), (6, 1, False), (2, 3, False)]
+)
+def test_a_step_that_was_built_for_far_more_tokens_or_for_fewer_is_not_run(built: int, tokens: int, runs: bool) -> None:
+    world = World("dense", seed=4, builds_ahead=True)
+    world.join(20, 9)
+    places = sorted(world.alone)
+    steps = world.cache.advance_several(dict.fromkeys(places, built))
+    mx.eval(world.model(mx.full((2, built), 5, mx.int32), cache=steps[0].layers))
+    with world.cache.build({places[0][0]: steps[0]}) as made:
+        assert made is not None
+        world.model(mx.full((2, built), 5, mx.int32), cache=made.steps[0].layers)
+    world.cache.settle(dict.fromkeys(places, 1))
+    begun = world.cache.begin_built(made, {places[0]: tokens, places[1]: 1})
+    assert (begun is not None) is runs
+
+
 @pytest.mark.parametrize("how", ["dropped", "in use"])
 def test_a_step_that_was_built_is_no_other_holder_of_buffers(how: str) -> None:
     """Who else holds a buffer has MLX copy the whole of it for each token."""
