@@ -31,9 +31,13 @@ class _Switch:
         self._steps += 1
         batch, rows = self._batch, self._batch.rows
         if len(rows) == self._rows and not batch._joined:
-            batch._speculation = self._drafts if block % 2 else None
             if not block % 2:
+                if batch._several is not None:  # it was begun with drafts, and ends so
+                    batch._settle()
+                    if not batch.rows:
+                        return
                 batch._drafts_next, batch._last_step = False, None
+            batch._speculation = self._drafts if block % 2 else None
         before, start = sum(row.generated for row in rows), time.perf_counter()
         self._step(ahead=ahead)
         if len(rows) == self._rows and rows is batch.rows and ahead and at >= SKIPPED_STEPS:
