@@ -121,6 +121,38 @@ def test_only_a_thread_that_says_so_computes_at_once(monkeypatch: pytest.MonkeyP
     assert given == [many.shape]
 
 
+def test_what_is_built_of_a_pass_is_begun_where_it_may_be_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[mx.array] = []
+
+    def begin(array: mx.array) -> None:
+        mx.async_eval(array)
+        begun.append(array)
+
+    monkeypatch.setattr(cpu_forms, "_async_eval", begin)
+    for count in (cpu_forms.FEWEST_GATES - 1, cpu_forms.FEWEST_GATES):
+        x = mx.random.normal((count,))
+        cpu_forms.swiglu(x, x)
+        assert begun == []  # a graph that is built ahead gets its tokens later
+        with cpu_forms.at_once():
+            made = cpu_forms.swiglu(x, x)
+        assert begun.pop() is made
+        assert mx.allclose(made, activations.swiglu(x, x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [8, cpu_forms.FEWEST_GATES])
+def test_what_traces_swiglu_where_it_may_be_computed_at_once_gets_upstreams(count: int) -> None:
+    x = mx.random.normal((count,))
+
+    def made(swiglu: Callable[[mx.array, mx.array], mx.array]) -> list[mx.array]:
+        compiled = mx.compile(lambda x: swiglu(x + 1, x))
+        return [compiled(x), compiled(-x), mx.grad(lambda x: swiglu(x, x).sum())(x)]
+
+    with cpu_forms.at_once():
+        ours = made(cpu_forms.swiglu)
+    theirs = made(activations.swiglu)
+    assert all(mx.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(ours, theirs, strict=True))
+
+
 def test_gradients_are_upstreams() -> None:
     """Others may train a model of this architecture in the same process."""
     x = mx.random.normal((4, cpu_forms.FEWEST_AT_ONCE))
