@@ -132,10 +132,10 @@ def test_the_event_loop_stays_free_while_streams_run_and_long_prompts_are_tokeni
     async def main() -> None:
         async with AsyncLocalOpenAI(path) as client:
             await streamed(client, 0)  # the model is loaded and its kernels are compiled
-            began = time.perf_counter()
+            began = time.process_time()
             with pytest.raises(openai.BadRequestError):
                 await client.chat.completions.create(**asks(0, messages=too_long))
-            tokenising = time.perf_counter() - began
+            tokenising = time.process_time() - began
 
             async def work(number: int) -> None:
                 refused = [client.chat.completions.create(**asks(i, messages=too_long)) for i in range(4)]

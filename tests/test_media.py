@@ -69,9 +69,9 @@ def test_large_pictures_do_not_hold_the_event_loop_up(kind: str, form: str) -> N
     path = tiny_vision(kind)
     with LocalOpenAI(path) as client:
         client.chat.completions.create(**ASK, messages=[user(image_url(picture(width=56, height=56)))])
-        began = time.perf_counter()
+        began = time.process_time()
         client.chat.completions.create(**ASK, messages=[user(image_url(another(0, form)))])
-        blocking = time.perf_counter() - began
+        blocking = time.process_time() - began
 
     async def main(sources: list[Any]) -> bool:
         async with AsyncLocalOpenAI(path) as client:

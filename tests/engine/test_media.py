@@ -171,7 +171,8 @@ def test_text_alone_has_no_states(world: MakeWorld) -> None:
     w = world()
     w.ask(tokens(20), max_tokens=4, n=2)
     w.run()
-    assert all(step.state is None and not step.media for step in w.model.steps)
+    assert [(step.state, bool(step.media)) for step in w.model.steps] == [(None, False)] * len(w.model.steps)
+    assert w.model.steps
 
 
 def test_each_row_has_its_state_in_each_step(world: MakeWorld) -> None:

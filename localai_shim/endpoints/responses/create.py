@@ -122,7 +122,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 
 def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:
-    """Read the fields that creating a response and counting its tokens have in"""
+    """Read the fields that creating a response and counting its tokens have in common."""
     fields.refuse(_REFUSED)
     _read_image(fields)
     instructions = fields.string("instructions")
