@@ -9,7 +9,6 @@ import gc
 import os
 import pkgutil
 import random
-import tempfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
@@ -21,17 +20,16 @@ from typing import Any
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 2 s, and scripts that tests start 0.3 s
 gc.disable()  # until everything is imported and collected, all of which stays
 
-from tests import cores
+from tests import cores, temporary
 
 cores.keep_to_one()  # before any library starts a thread
+temporary.keep_in_one_folder()
 
 import numpy as np
 import openai
 import pytest
 
 from localai_shim.adapters.backend import require_backend
-
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="localai_shim-cache-")  # nothing is left in the user's own
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 

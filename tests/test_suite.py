@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.heartbeat import stays_free
+from tests.scripts import run
 
 TESTS = Path(__file__).parent
 FILES = sorted(TESTS.rglob("*.py"))
@@ -79,3 +80,16 @@ def test_an_event_loop_that_is_blocked_is_found_out() -> None:
 
     assert not asyncio.run(stays_free(blocks, 0.05, rounds=1))
     assert asyncio.run(stays_free(does_not, 1.0))
+
+
+def test_a_run_leaves_no_temporary_files(tmp_path: Path) -> None:
+    script = """
+        from tests import temporary
+        temporary.keep_in_one_folder()
+        import os, subprocess, sys, tempfile
+        tempfile.mkdtemp()
+        subprocess.run([sys.executable, "-c", "import tempfile; tempfile.mkdtemp()"], check=True)
+        print(len(os.listdir(tempfile.gettempdir())))
+        """
+    assert run(script, TMPDIR=str(tmp_path)).stdout == "2\n"
+    assert list(tmp_path.iterdir()) == []
