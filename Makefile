@@ -1,6 +1,8 @@
 # `make demo` and `make test` set up what they need; nothing is fetched from a model hub.
 PYTHON ?= python3
-VENV ?= .venv
+# `make test PYTHON=python3.13` has an environment of its own, .venv-3.13.
+VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(VERSION))
 BACKEND ?= $(if $(filter Linux,$(shell uname -s)),cpu,)
 BIN := $(VENV)/bin
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
@@ -26,13 +28,16 @@ SUITE := $(abspath $(VENV))/json-schema-suite
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
+# PART=0/3 runs one third of what is asked for, the same one each time.
+test test-exhaustive: export TEST_PART = $(PART)
+
 test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
 	$(BIN)/python $(ALONE)
 
-# What `make test` leaves out: long sweeps of which it runs a sample. PART=0/3 runs one third of them.
+# What `make test` leaves out: long sweeps of which it runs a sample.
 test-exhaustive: $(VENV)/.dev $(SUITE)
-	SWEEP_PART=$(PART) JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(SWEEPS)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(SWEEPS)
 	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive

@@ -289,15 +289,13 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test-exhaustive PART=0/3` runs one third of the sweeps, which is the same each time."""
-    part = os.environ.get("SWEEP_PART")
+    """`make test PART=0/3` runs one third of the tests, which is the same each time."""
+    part = os.environ.get("TEST_PART")
     if part:
         number, parts = map(int, part.split("/"))
-        left = [item for item in items if item.get_closest_marker("exhaustive") is not None]
-        left = [item for item in left if zlib.crc32(item.nodeid.encode()) % parts != number]
-        config.hook.pytest_deselected(items=left)
-        gone = set(left)
-        items[:] = [item for item in items if item not in gone]
+        left = {item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_collection_finish() -> None:

@@ -13,7 +13,7 @@ from tests.builtin.digest import RECORD, is_recorded
 from tests.samples import exhaustive, only
 from tests.scripts import run
 from training.chat import prompt_text, tool_call_text
-from training.dialogues import KINDS, sample, sample_any
+from training.dialogues import KINDS, sample_any
 from training.evaluate import Answerer, evaluate
 from training.registry import Split, split_of
 

@@ -15,9 +15,15 @@ from localai_shim.endpoints.readings import MAX_KEY_BYTES, MAX_READINGS, Reading
 from localai_shim.errors import BadRequest
 from tests.conftest import MESSAGES
 
-DEEP: list[Any] = []
-for _ in range(1_200):
-    DEEP = [DEEP]
+
+def nested(depth: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+DEEP = nested(10_000)
 
 
 class Counting:
@@ -63,6 +69,18 @@ def test_what_is_no_plain_json_is_read_each_time_as_it_is(value: object) -> None
     reader = Counting()
     assert all(reader.get(value=value)["value"] is value for _ in range(2))
     assert reader.count == 2
+
+
+@pytest.mark.parametrize("depth", [100, 500, 1_200, 1_900])
+def test_nested_values_are_read_whole_where_python_s_limits_allow_to_keep_them_and_where_they_do_not(
+    depth: int,
+) -> None:
+    reader = Counting()
+    for value in (reader.get(value=nested(depth))["value"] for _ in range(2)):
+        levels: Any = value
+        for _ in range(depth):
+            [levels] = levels
+        assert levels == []
 
 
 def test_few_are_kept() -> None:

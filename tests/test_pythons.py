@@ -1,0 +1,44 @@
+"""Pythons that are said to work, and those that the tests run on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+
+SAID = [found[1] for each in PROJECT["classifiers"] if (found := re.fullmatch(r".*:: (3\.\d+)", each))]
+
+
+def test_the_workflow_tests_each_version_that_is_said_to_work_from_the_oldest_on() -> None:
+    tested = WORKFLOW["jobs"]["linux"]["strategy"]["matrix"]["python"]
+    assert tested[: len(SAID)] == SAID and len(SAID) > 1
+    assert PROJECT["requires-python"] == f">={SAID[0]}"
+
+
+def test_the_contributing_page_names_them() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"Python {SAID[0]} to {SAID[-1]}" in page
+
+
+def test_each_command_of_the_workflow_is_there() -> None:
+    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = {found for command in commands for found in re.findall(r"make (\S+)", command)}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"demo", "test"} == targets
+    assert all(re.search(rf"^{target}\b[^=]*:", makefile, re.MULTILINE) for target in targets)
+    assert ".ci/run" in commands
+
+
+def test_the_newest_python_here_is_one_that_can_make_environments() -> None:
+    found = subprocess.run([ROOT / ".ci/newest-python"], capture_output=True, text=True, check=True).stdout.strip()
+    said = subprocess.run([found, "-V"], capture_output=True, text=True, check=True).stdout
+    assert tuple(map(int, said.removeprefix("Python ").split(".")[:2])) >= (3, 11)
+    subprocess.run([found, "-c", "import ensurepip"], check=True)
