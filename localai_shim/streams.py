@@ -5,6 +5,7 @@ A generation leaves the engine when it is closed, dropped, cancelled or times ou
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -55,7 +56,9 @@ class _Generation(Generic[SinkT]):
         if ticket is not None and self._open:
             self._engine.cancel(ticket)
 
-    __del__ = cancel
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # by then engines have stopped, and modules are empty
+            self.cancel()
 
     def _take(self, index: int, event: Event) -> tuple[int, Token]:
         """Count a choice's last token; raise its failure, and end the other choices with it."""
@@ -292,7 +295,7 @@ class _Following(Generic[SinkT]):
         self._source.leave(self._sink)
 
     def __del__(self) -> None:
-        self.close()
+        self._source.leave(self._sink)
 
 
 class SyncFollowing(_Following[SyncSink]):

@@ -72,6 +72,42 @@ def test_exiting_while_the_model_loads_is_quiet() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+SCRIPTED = """
+import logging, math, sys
+logging.getLogger("localai_shim").setLevel(logging.INFO)
+from localai_shim.testing import Reply, ScriptedEngine
+client = LocalOpenAI(engine=ScriptedEngine(lambda *_: Reply("one two", interval=math.inf)))
+"""
+KEPT = {
+    "a stream": ("mlx", "client = LocalOpenAI(MODEL); kept = client.chat.completions.create(**ask, stream=True)"),
+    "a stream that is observed": (
+        "sdk",
+        SCRIPTED + "kept = client.completions.create(model='m', prompt='Hi', stream=True)",
+    ),
+    "events of the background": (
+        "sdk",
+        SCRIPTED + "job = client.responses.create(model='m', input='Hi', background=True)\n"
+        "kept = client.responses.retrieve(job.id, stream=True); next(iter(kept))",
+    ),
+    "a store": ("sdk", "from localai_shim.state.store import Store; kept = Store()"),
+}
+AMONG_THE_LAST = """
+import sys
+sys.kept = [module for name, module in sys.modules.items() if name.startswith("localai_shim")]
+for module in sys.kept:
+    module.kept = kept
+globals().clear()
+"""
+"""Modules that are kept until the very end are emptied, in the order of their names, when nothing else is left."""
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_is_dropped_while_modules_are_emptied_goes_quietly(kind: str) -> None:
+    warm, code = KEPT[kind]
+    done = run(PRELUDE + code + AMONG_THE_LAST, warm=warm)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_gets_a_clear_error_and_the_parent_goes_on() -> None:
     done = run(

@@ -41,10 +41,11 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
             "other media in the messages themselves.",
         )
     body = describe(name, len(content), "batch", expires_at)
-    pieces = (content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES))
-    store.save(KIND, body["id"], body)
-    for number, piece in enumerate(pieces):
-        store.add_numbered(KIND, body["id"], CONTENT, [(number, {"text": piece.decode("utf-8", _ANY_BYTES)})])
+    pieces = (
+        content[start : start + _PIECE_BYTES].decode("utf-8", _ANY_BYTES)
+        for start in range(0, len(content), _PIECE_BYTES)
+    )
+    store.save(KIND, body["id"], body, numbered={CONTENT: enumerate({"text": piece} for piece in pieces)})
     return body
 
 

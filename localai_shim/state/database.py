@@ -69,8 +69,10 @@ class Database:
                 self._connection = None
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - contextlib may be gone where the interpreter ends
             self.close()
+        except Exception:
+            pass
 
     def _connect(self) -> sqlite3.Connection:
         try:

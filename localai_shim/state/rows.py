@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..types import Json
 from .errors import DuplicateError, MissingError
@@ -111,6 +111,13 @@ def replace(connection: sqlite3.Connection, seq: int, part: str, items: Prepared
     connection.executemany("DELETE FROM pieces WHERE seq = ?", old)
     for item in items:
         put(connection, seq, part, item)
+
+
+def add(connection: sqlite3.Connection, seq: int, numbered: Mapping[str, Iterable[tuple[int, Json]]]) -> None:
+    """Add items to parts of an object, each under its number."""
+    for part, items in numbered.items():
+        for number, item in items:
+            put(connection, seq, part, (None, encode(item)), number)
 
 
 def copy(connection: sqlite3.Connection, source: tuple[int, str], target: tuple[int, str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,6 +76,7 @@ class Store:
         body: Json,
         *,
         parts: Mapping[str, Sequence[Json]] = {},
+        numbered: Mapping[str, Iterable[tuple[int, Json]]] = {},
         previous: str | None = None,
         conversation: str | None = None,
         append: Sequence[Json] = (),
@@ -89,6 +90,7 @@ class Store:
             id: the object's.
             body: the object.
             parts: named lists of items, such as "input" and "output"; the others stay as they are.
+            numbered: items that are added to parts, each under its number.
             previous: the response that this one continues; only read when the object is new.
             conversation: the conversation that `append` is appended to, in the same transaction.
             append: items with ids.
@@ -114,6 +116,7 @@ class Store:
             rows.replace(connection, seq, rows.BODY, [(None, encoded)])
             for part, items in prepared.items():
                 rows.replace(connection, seq, part, items)
+            rows.add(connection, seq, numbered)
             self._use(connection, seq)
             if conversation is not None:
                 self._append(connection, "conversation", conversation, rows.ITEMS, appended)
@@ -125,13 +128,25 @@ class Store:
             seq = self._find(connection, kind, id)
             return None if seq is None else rows.body(connection, seq)
 
-    def update(self, kind: Kind, id: str, change: Callable[[Json], Json]) -> Json | None:
+    def update(
+        self,
+        kind: Kind,
+        id: str,
+        change: Callable[[Json], Json],
+        *,
+        numbered: Mapping[str, Iterable[tuple[int, Json]]] = {},
+        drop: Collection[str] = (),
+        release: bool = False,
+    ) -> Json | None:
         """Replace an object by what `change` returns for it; no other thread or process comes between.
 
         Args:
             kind: the object's.
             id: the object's.
             change: must not use the store. If it raises, nothing is changed.
+            numbered: items that are added to parts, each under its number.
+            drop: parts to remove.
+            release: no process works on the object any more.
 
         Returns:
             The new object; None if there is none.
@@ -142,6 +157,11 @@ class Store:
                 return None
             changed = change(rows.body(connection, seq))
             rows.replace(connection, seq, rows.BODY, [(None, encode(changed))])
+            rows.add(connection, seq, numbered)
+            for part in drop:
+                rows.replace(connection, seq, part, [])
+            if release:
+                connection.execute("UPDATE objects SET owner = NULL WHERE seq = ?", (seq,))
             return changed
 
     def delete(self, kind: Kind, id: str) -> bool:
@@ -285,18 +305,6 @@ class Store:
 
     # Numbered items: events of responses in the background, contents of files, lines of batches
 
-    def add_events(self, id: str, events: Sequence[Json]) -> None:
-        """Store events of a response, for as long as that is there.
-
-        Args:
-            id: the response's.
-            events: each with its "sequence_number".
-
-        Raises:
-            MissingError: the response is not there.
-        """
-        self.add_numbered("response", id, rows.EVENTS, [(event["sequence_number"], event) for event in events])
-
     def events(self, id: str, after: int = -1) -> Items:
         """The events of a response with a larger sequence number than `after`, in order.
 
@@ -306,17 +314,14 @@ class Store:
         after = max(-1, min(after, MAX_INTEGER))
         return [event for _, event in self.numbered("response", id, rows.EVENTS, after=after, limit=MAX_INTEGER)]
 
-    def add_numbered(self, kind: Kind, id: str, part: str, items: Sequence[tuple[int, Json]]) -> None:
+    def add_numbered(self, kind: Kind, id: str, part: str, items: Iterable[tuple[int, Json]]) -> None:
         """Add items to a part, each under its number.
 
         Raises:
             MissingError: the object is not there.
         """
-        encoded = [(number, encode(item)) for number, item in items]
         with self._write() as connection:
-            seq = self._require(connection, kind, id)
-            for number, item in encoded:
-                rows.put(connection, seq, part, (None, item), number)
+            rows.add(connection, self._require(connection, kind, id), {part: items})
 
     def numbered(self, kind: Kind, id: str, part: str, *, after: int, limit: int) -> Numbered:
         """The first `limit` items of a part with larger numbers than `after`, in their order, with their numbers.

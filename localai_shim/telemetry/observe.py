@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -74,8 +74,13 @@ class Observation:
         for observers in self._take():
             _tell(observers, self._served(error))
 
-    def __del__(self) -> None:
-        """A stream was dropped. That may be the garbage collector's doing, while this very thread holds any lock."""
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """A stream was dropped. That may be the garbage collector's doing, while this very thread holds any lock.
+
+        At the interpreter's end nobody is told: threads have stopped, and modules are empty.
+        """
+        if is_ending():
+            return
         for observers in self._take():
             _late.put(observers, self._served(GeneratorExit()))
 

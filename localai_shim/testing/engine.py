@@ -29,7 +29,7 @@ from ..types import (
     Token,
     deliver_events,
 )
-from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel, make_up_scores
+from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel
 from .tokenizer import ScriptedTokenizer
 from .vectors import Pair, PlayedEmbedding, make_up_relevance, make_up_vectors
 
@@ -203,7 +203,6 @@ class ScriptedEngine:
 
     def _next_script(self, request: GenerationRequest) -> Script:
         prompt = self.tokenizer.decode(request.prompt.tokens)
-        make_up_scores(request.prompt)
         with self._lock:
             index = len(self.requests)
             self.requests.append(request)

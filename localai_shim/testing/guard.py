@@ -1,7 +1,7 @@
 """Fails tests that reach out of this machine: `--block-openai`, or `block_openai = true` in the configuration.
 
-It listens to the interpreter's own audit events, so that it sees every socket of this process, whichever library and
-thread it belongs to.
+It listens to the interpreter's own audit events, so that it sees every socket and lookup that Python makes, whichever
+library and thread they belong to; not those of libraries in C that make their own (pycurl, gRPC, uvloop).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _ADDRESSES = {"socket.connect", "socket.sendto", "socket.sendmsg"}
-_NAMES = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
+_NAMES = {"socket.getaddrinfo", "socket.gethostbyname"}
+_REVERSE = {"socket.gethostbyaddr", "socket.getnameinfo"}
+"""Lookups of the names of numbers, which go to a name server."""
 
 
 class NetworkBlockedError(RuntimeError):
@@ -128,9 +130,9 @@ def _install() -> None:
 
 
 def _audit(event: str, args: tuple[object, ...]) -> None:
-    if (event not in _ADDRESSES and event not in _NAMES) or not _guards:
+    if (event not in _ADDRESSES and event not in _NAMES and event not in _REVERSE) or not _guards:
         return
-    address = args[1] if event in _ADDRESSES else args[:2]
+    address = args[1] if event in _ADDRESSES else args[0] if event == "socket.getnameinfo" else args[:2]
     if isinstance(address, tuple) and address and not _is_local(address[0], lookup=event in _NAMES):
         raise _guards[-1].refuse(":".join(str(_text(part)) for part in address[:2] if part is not None))
 
@@ -140,7 +142,7 @@ def _text(value: object) -> object:
 
 
 def _is_local(host: object, *, lookup: bool) -> bool:
-    """Whether a host is this machine. To look up a number sends nothing."""
+    """Whether a host is this machine. To look up a number's address sends nothing."""
     import ipaddress
     import socket
 
@@ -151,6 +153,7 @@ def _is_local(host: object, *, lookup: bool) -> bool:
         number = ipaddress.ip_address(name)
     except ValueError:
         return False
+    number = getattr(number, "ipv4_mapped", None) or number  # of which Python 3.12 would say that it is not loopback
     return lookup or number.is_loopback or number.is_unspecified
 
 

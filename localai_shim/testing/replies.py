@@ -200,6 +200,7 @@ class PlayedRow:
             self._max_tokens = min(self._max_tokens, model.context_length - len(request.prompt.tokens))
         self._at = 0
         self._output: list[int] = []
+        _make_up_scores(request.prompt)
         now = time.monotonic()
         timings = request.timings
         timings.queued = timings.begun = timings.prefilled = now
@@ -336,9 +337,9 @@ LIKELY_LOGPROB = math.log(0.9)
 NEVER_LOGPROB = -9999.0  # as OpenAI writes it
 
 
-def make_up_scores(prompt: Prompt) -> None:
+def _make_up_scores(prompt: Prompt) -> None:
     """Give a prompt's tokens the logprobs of a reply's, where the request asks for them."""
-    if prompt.top_logprobs is None:
+    if prompt.top_logprobs is None or prompt.scores is not None:
         return
     prompt.scores = []
     for token_id in prompt.tokens[1:]:

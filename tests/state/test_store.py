@@ -117,7 +117,7 @@ def test_a_callback_that_uses_the_store_is_told_so_and_nothing_is_changed(store:
 
 def test_delete_says_whether_it_was_there_and_takes_everything_along(store: Store) -> None:
     store.save("response", "r1", {}, parts={"output": items("o1")}, owner="p")
-    store.add_events("r1", [{"sequence_number": 0}])
+    store.add_numbered("response", "r1", "event", [(0, {"sequence_number": 0})])
     assert store.delete("conversation", "r1") is False
     assert store.delete("response", "r1") is True
     assert store.delete("response", "r1") is False
@@ -312,15 +312,15 @@ def test_events_come_back_in_order_and_from_any_number_on(store: Store) -> None:
     store.save("response", "r1", {})
     assert store.events("r1") == []
     told = [{"sequence_number": n, "type": "e", "delta": str(n)} for n in range(12)]
-    store.add_events("r1", told[6:])
-    store.add_events("r1", told[:6])
+    store.add_numbered("response", "r1", "event", [(each["sequence_number"], each) for each in told[6:]])
+    store.add_numbered("response", "r1", "event", [(each["sequence_number"], each) for each in told[:6]])
     assert store.events("r1") == store.events("r1", -(10**30)) == told
     assert store.events("r1", 4) == told[5:]
     assert store.events("r1", 11) == store.events("r1", 10**30) == []
     store.save("response", "r1", {"status": "completed"}, parts={"output": items("o1")})
     assert store.events("r1") == told
     with pytest.raises(MissingError):
-        store.add_events("r2", told)
+        store.add_numbered("response", "r2", "event", [(each["sequence_number"], each) for each in told])
 
 
 def test_responses_that_are_worked_on_have_an_owner_until_one_without_is_saved(store: Store) -> None:
@@ -353,7 +353,7 @@ def test_strings_come_back_as_they_were_wherever_they_are(store: Store, name: st
     text = STRINGS[name] * length
     deep = {"a": [text, {"b": {text[:20]: [[text]]}}], "n": text + "x"}
     store.save("response", "r1", deep, parts={"input": [{"id": "i1", **deep}]})
-    store.add_events("r1", [{"sequence_number": 0, **deep}])
+    store.add_numbered("response", "r1", "event", [(0, {"sequence_number": 0, **deep})])
     assert store.get("response", "r1") == deep
     assert store.list("response", after=None, limit=1, descending=True, where=lambda b: b["n"] == text + "x") == Page(
         [deep], False

@@ -81,7 +81,7 @@ def test_when_all_of_a_chain_are_deleted_nothing_is_left(path: Path, order: tupl
     store = Store(path)
     for n in range(4):
         turn(store, n, n - 1 if n else None, text=str(n) * 5000)
-        store.add_events(f"r{n}", [{"sequence_number": 0, "text": "e" * 5000}])
+        store.add_numbered("response", f"r{n}", "event", [(0, {"sequence_number": 0, "text": "e" * 5000})])
     for n in order:
         assert store.delete("response", f"r{n}") is True
     store.close()
@@ -92,7 +92,7 @@ def test_what_a_deleted_response_leaves_is_what_others_need(path: Path) -> None:
     store = Store(path)
     for n in range(3):
         turn(store, n, n - 1 if n else None)
-        store.add_events(f"r{n}", [{"sequence_number": 0}])
+        store.add_numbered("response", f"r{n}", "event", [(0, {"sequence_number": 0})])
     store.delete("response", "r0")
     store.delete("response", "r2")
     store.close()
@@ -163,7 +163,7 @@ def test_a_large_string_is_stored_once_however_often_it_is_used(path: Path) -> N
     item = {"id": "i", "content": [{"type": "input_image", "image_url": IMAGE}, {"image_url": IMAGE}]}
     for n in range(5):
         store.save("response", f"r{n}", {"instructions": IMAGE}, parts={"input": [item, {**item, "text": "a" * 4096}]})
-        store.add_events(f"r{n}", [{"sequence_number": 0, "item": item}])
+        store.add_numbered("response", f"r{n}", "event", [(0, {"sequence_number": 0, "item": item})])
     store.save("conversation", "c", {}, parts={"items": [item]})
     assert store.items("response", "r3", "input")[0] == store.find_item("i") == item
     assert store.get("response", "r3") == {"instructions": IMAGE}
@@ -189,7 +189,7 @@ def test_a_large_string_goes_with_the_last_that_uses_it(path: Path) -> None:
     store.save("response", "r1", {"b": IMAGE}, parts={"input": [item, item]})
     store.save("response", "r2", {}, parts={"input": [item]}, previous="r1")
     store.save("conversation", "c1", {}, parts={"items": [item]})
-    store.add_events("r2", [{"sequence_number": 0, "item": item}])
+    store.add_numbered("response", "r2", "event", [(0, {"sequence_number": 0, "item": item})])
 
     def kept() -> bool:
         return rows(path)["texts"] == 1

@@ -49,7 +49,7 @@ def test_what_was_used_least_recently_goes_first() -> None:
     store.item("response", "r4", "i4")
     store.page("response", "r5", "input", after=None, limit=1, descending=False)
     store.append("response", "r6", [{"id": "i"}], part="input")
-    store.add_events("r7", [{"sequence_number": 0}])
+    store.add_numbered("response", "r7", "event", [(0, {"sequence_number": 0})])
     response(store, 10)
     assert present(store) == {0, 1, 2, 3, 4, 5, 6, 7, 9, 10}
     response(store, 11)

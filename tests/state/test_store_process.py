@@ -41,7 +41,7 @@ def test_threads_share_a_store(where: str, path: Path) -> None:
             store.update("conversation", "c", lambda body: {"n": body["n"] + 1})
             assert store.get("response", id) == {"id": id}
             assert len(store.chain(id)) == n + 1
-            store.add_events(id, [{"sequence_number": n}])
+            store.add_numbered("response", id, "event", [(n, {"sequence_number": n})])
             assert store.events(id) == [{"sequence_number": n}]
             with pytest.raises(DuplicateError):
                 store.append("conversation", "c", output)
@@ -130,7 +130,7 @@ def test_what_a_store_holds_outlives_it(path: Path) -> None:
     store = Store(path)
     store.save("response", "r1", {"b": IMAGE}, parts={"output": [{"id": "o1"}]}, owner="p")
     store.save("response", "r2", {}, previous="r1")
-    store.add_events("r1", [{"sequence_number": 0}])
+    store.add_numbered("response", "r1", "event", [(0, {"sequence_number": 0})])
     store.delete("response", "r1")
     store.close()
     again = Store(path)

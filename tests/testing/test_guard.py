@@ -109,13 +109,20 @@ def test_this_machine_may_be_reached(pytester: pytest.Pytester) -> None:
     counts, _ = outcome(
         pytester,
         """
-import asyncio, socket, pytest
+import asyncio, contextlib, socket, pytest
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "::ffff:127.0.0.1", "::ffff:7f00:1"])
 def test_server(host):
-    with socket.create_server(("127.0.0.1" if host == "localhost" else host, 0)) as server:
+    with socket.create_server(("127.0.0.1" if host[0] in "l:" else host, 0)) as server:
         with socket.create_connection((host, server.getsockname()[1])):
             pass
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"])
+def test_names_of_this_machine(host):
+    with contextlib.suppress(OSError):  # it need not have any
+        socket.gethostbyaddr(host)
+    assert socket.getnameinfo((host, 80), 0)
+    assert socket.getfqdn() and socket.getfqdn(host)
 
 def test_pairs_and_lookups():
     left, right = socket.socketpair()
@@ -124,7 +131,35 @@ def test_pairs_and_lookups():
     asyncio.run(asyncio.sleep(0))
 """,
     )
-    assert counts == {"passed": 4}
+    assert counts == {"passed": 10}
+
+
+REVERSE = {
+    "gethostbyaddr": "socket.gethostbyaddr('8.8.8.8')",
+    "getfqdn": "socket.getfqdn('2001:4860:4860::8888')",
+    "getnameinfo": "socket.getnameinfo(('8.8.8.8', 53), 0)",
+    "mapped": "socket.getnameinfo(('::ffff:8.8.8.8', 53), 0)",
+    "asyncio": "asyncio.run(look_up())",
+}
+
+
+@pytest.mark.parametrize("call", REVERSE)
+def test_to_ask_for_the_name_of_a_number_reaches_out(pytester: pytest.Pytester, call: str) -> None:
+    counts, shown = outcome(
+        pytester,
+        f"""
+import asyncio, contextlib, socket
+
+async def look_up():
+    await asyncio.get_running_loop().getnameinfo(("8.8.8.8", 53))
+
+def test_it():
+    with contextlib.suppress(Exception):
+        {REVERSE[call]}
+""",
+    )
+    assert counts == {"failed": 1}
+    assert re.search(r"test_it reached out to (8\.8\.8\.8|2001:4860:4860::8888|::ffff:8\.8\.8\.8)", shown)
 
 
 VECTORS = """

@@ -415,3 +415,26 @@ def test_an_unexpected_request_says_why_nothing_matched(client: ScriptedOpenAI) 
         "  all 1 replies of script(...) were played",
         "  when(user='Paris'): user: 'Paris' is not in 'Rome'",
     ]
+
+
+# -- the prompt's own tokens --------------------------------------------------------------------------------------
+
+
+def test_logprobs_of_the_prompt_are_made_up_as_those_of_the_answer_are(client: ScriptedOpenAI) -> None:
+    client.script(*["one two"] * 4)
+    [choice] = client.completions.create(model="m", prompt="Hi", echo=True, logprobs=2).choices
+    scored: Any = choice.logprobs
+    assert (choice.text, scored.tokens) == ("Hione two", ["H", "i", "one", " two", "<|im_end|>"])
+    assert scored.token_logprobs[0] is scored.top_logprobs[0] is None
+    assert scored.token_logprobs[1] == scored.token_logprobs[2] < 0
+    assert list(scored.top_logprobs[1]) == ["i", "a"]
+    [choice] = client.completions.create(
+        model="m", prompt="Hi", max_tokens=0, echo=True, extra_body={"prompt_logprobs": 1}
+    ).choices
+    first, second = choice.prompt_logprobs  # type: ignore[attr-defined]
+    assert first is None and second[str(ord("i"))]["rank"] == 1
+    *_, last = client.completions.create(model="m", prompt="Hi", echo=True, logprobs=0, stream=True)
+    assert last.choices[0].finish_reason == "stop"
+    made: Any = chat(client, n=1, extra_body={"prompt_logprobs": 0})
+    assert len(made.prompt_logprobs) == made.usage.prompt_tokens
+    revalidate(made)

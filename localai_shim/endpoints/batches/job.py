@@ -53,7 +53,6 @@ class Job:
     ) -> None:
         self._store, self._id, self._answer, self._stopping = store, id, answer, stopping
         self._progress = progress
-        self._usage = Usage()
         self._looked = 0.0
 
     def run(self) -> None:
@@ -65,7 +64,7 @@ class Job:
         body = self._store.get(KIND, self._id)
         if body is None:
             return
-        if body["status"] == "validating" and not self._validate():
+        if not body["request_counts"]["total"] and not self._validate():
             return
         body = self._store.get(KIND, self._id) or body
         end: End = body[LOCAL].get("end") or self._run_lines(body)
@@ -108,12 +107,7 @@ class Job:
 
     def _run_lines(self, body: Json) -> End:
         """Answer the lines that are not answered yet."""
-        counts = {
-            "completed": self._store.numbers(KIND, self._id, "output"),
-            "failed": self._store.numbers(KIND, self._id, "error"),
-        }
-        done = counts["completed"] | counts["failed"]
-        self._usage = _read_usage(body)
+        done = self._done()
         total = body["request_counts"]["total"]
         requests = (each for each in self._requests() if isinstance(each, Line) and each.number not in done)
         end = self._look()
@@ -133,6 +127,10 @@ class Job:
                         return end
         return "completed"
 
+    def _done(self) -> set[int]:
+        """The numbers of the lines that have an answer or an error."""
+        return self._store.numbers(KIND, self._id, "output") | self._store.numbers(KIND, self._id, "error")
+
     def _check_stopping(self) -> None:
         if self._stopping():
             raise Stopped
@@ -146,20 +144,16 @@ class Job:
         return "expired" if body["expires_at"] <= now() else None
 
     def _keep(self, answered: Answered) -> None:
-        """Store an answer."""
-        number, text = answered.line.number, answered.text
-        self._store.add_numbered(
-            KIND, self._id, "output" if answered.ok else "error", [(number, {"text": f"{text}\n"})]
-        )
-        self._usage = usage = Usage(*map(sum, zip(self._usage, answered.usage, strict=True)))
-        counted = "completed" if answered.ok else "failed"
+        """Store an answer, and count it with the same transaction: a process may be killed between two."""
+        part, counted = ("output", "completed") if answered.ok else ("error", "failed")
 
         def count(body: Json) -> Json:
             counts = {**body["request_counts"], counted: body["request_counts"][counted] + 1}
-            model = body["model"] or answered.model
-            return {**body, "request_counts": counts, "usage": usage.to_json(), "model": model}
+            usage = Usage(*map(sum, zip(_read_usage(body), answered.usage, strict=True))).to_json()
+            return {**body, "request_counts": counts, "usage": usage, "model": body["model"] or answered.model}
 
-        self._store.update(KIND, self._id, count)
+        item = answered.line.number, {"text": f"{answered.text}\n"}
+        self._store.update(KIND, self._id, count, numbered={part: [item]})
 
     def _finalize(self, end: End) -> None:
         """Make files of the answers. What was begun and not ended is done once more."""
@@ -178,7 +172,7 @@ class Job:
 
     def _add_left(self, code: str, message: str) -> None:
         """Say of each line without an answer that it was not executed."""
-        done = self._store.numbers(KIND, self._id, "output") | self._store.numbers(KIND, self._id, "error")
+        done = self._done()
         for each in self._requests():
             self._check_stopping()
             if isinstance(each, Line) and each.number not in done:
@@ -200,9 +194,7 @@ class Job:
 
     def _end(self, change: Callable[[Json], Json]) -> None:
         """Store the batch as it is in the end, and let go of what it was made of."""
-        body = self._store.update(KIND, self._id, change)
-        if body is not None:
-            self._store.save(KIND, self._id, body, parts={INPUT: (), "output": (), "error": ()})
+        self._store.update(KIND, self._id, change, drop=(INPUT, "output", "error"), release=True)
 
 
 def _failed(body: Json, errors: list[Json]) -> Json:

@@ -287,8 +287,8 @@ def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[Respons
     """Store a response that has ended, and publish its last events. Called with the lock held."""
     try:
         gone = store.get("response", run.id) is None  # another process has deleted it
-        if not gone and save_response(store, run.context, run.response()):
-            store.add_events(run.id, [event.to_dict(mode="json") for event in [*run.events, *last]])
+        if not gone:
+            save_response(store, run.context, run.response(), events=[*run.events, *last])
     except Exception as error:
         log.exception("a response in the background could not be stored")
         last = last[:-1]  # the very last one would claim what nobody will find
@@ -302,6 +302,4 @@ def _fail_stored(id: str, store: Store, error: Exception) -> None:
     """Mark a response as failed, as its answer could not be stored, for example in a deleted conversation."""
     failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
     with contextlib.suppress(Exception):  # the store itself may be what fails
-        body = store.update("response", id, lambda body: {**body, **failed})
-        if body is not None:
-            store.save("response", id, body)  # which nobody works on any more
+        store.update("response", id, lambda body: {**body, **failed}, release=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ..items.conversations import unknown_conversation
 from ..items.resources import item_resources, user_item
 
 if TYPE_CHECKING:
-    from openai.types.responses import Response
+    from openai.types.responses import Response, ResponseStreamEvent
 
     from ...state.store import Store
 
@@ -135,16 +135,24 @@ def keeper(context: Context, store: Callable[[], Store], *, kept: bool = True) -
 
 
 def save_response(
-    store: Store, context: Context, response: Response, *, kept: bool = True, owner: str | None = None
-) -> bool:
-    """Store a response as it is now; False if it has been cancelled meanwhile, and stays as it was.
+    store: Store,
+    context: Context,
+    response: Response,
+    *,
+    kept: bool = True,
+    owner: str | None = None,
+    events: Sequence[ResponseStreamEvent] = (),
+) -> None:
+    """Store a response as it is now; one that has been cancelled meanwhile stays as it was.
 
     Args:
         owner: the process that still works on it.
+        events: of one that ran in the background and has ended.
 
     Raises:
         NotFound: its conversation is gone.
     """
+    from ...state.rows import EVENTS
     from ...state.store import MissingError
 
     context.given[:] = with_data_urls(context.given, "input")
@@ -156,12 +164,13 @@ def save_response(
         if not kept:
             if context.conversation is not None:
                 store.append("conversation", context.conversation, items)
-            return True
-        return store.save(
+            return
+        store.save(
             "response",
             response.id,
             body,
             parts={"input": context.given, "output": output},
+            numbered={EVENTS: [(event.sequence_number, event.to_dict(mode="json")) for event in events]},
             previous=context.previous,
             conversation=context.conversation if ended else None,
             append=items,

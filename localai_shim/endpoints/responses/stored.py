@@ -146,7 +146,4 @@ def _without_owner(store: Store, background: Background, id: str) -> Json | None
     owner = dict(store.owned()).get(id)
     if owner is None or background.is_alive(owner):
         return store.get("response", id)
-    body = store.update("response", id, _unless_ended(status="failed", error=_ENDED_WITH_PROCESS))
-    if body is not None:
-        store.save("response", id, body)  # which nobody works on
-    return body
+    return store.update("response", id, _unless_ended(status="failed", error=_ENDED_WITH_PROCESS), release=True)
