@@ -20,7 +20,7 @@ from ..output.token_bytes import TokenBytes
 from ..types import common_length
 from . import history
 from .caller_text import CallerText
-from .control_tokens import ControlTokens, read_control_tokens
+from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .history import Message
 from .parts import media_parts, unreadable
 
@@ -192,9 +192,7 @@ class ChatTokenizer:
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
-        added = getattr(self._tokenizer, "added_tokens_decoder", {})
-        flagged = (int(i) for i, token in added.items() if getattr(token, "special", False))
-        return frozenset([*map(int, getattr(self._tokenizer, "all_special_ids", ())), *flagged])
+        return read_special_ids(self._tokenizer)
 
     @cached_property
     def _letter(self) -> list[int]:
