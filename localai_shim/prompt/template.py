@@ -15,8 +15,9 @@ import jinja2.meta
 
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
-from ..output.detokenizer import ByteDetokenizer, Detokenizer
+from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
+from ..panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
 from .caller_text import CallerText
@@ -169,6 +170,7 @@ class ChatTokenizer:
         """A piece of markup such as `</think>` as it stands within an output: no beginning-of-sequence token."""
         return self._model.encode(text, add_special_tokens=False)
 
+    @panics_are_errors
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a prompt given as token ids."""
         return str(self._tokenizer.decode(list(ids)))
@@ -182,7 +184,7 @@ class ChatTokenizer:
         """
         if self.token_bytes.kind == "byte_level":
             return ByteDetokenizer(self.token_bytes)
-        detokenizer: Detokenizer = self._tokenizer.detokenizer
+        detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
             for token_id in self._letter:
                 detokenizer.add_token(token_id)
@@ -339,6 +341,8 @@ class ChatTokenizer:
                     named, variables, tools or None, generation_prompt, restore, media
                 )
                 return ids if caller is None else caller.clean(ids, media)
+            except PanicError:
+                raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(
