@@ -17,9 +17,10 @@ from openai.types.create_embedding_response import Usage
 from . import sdk
 from .endpoints.models import unknown_model
 from .endpoints.prepared import Prepared
-from .errors import BadRequest, NotFound, RequestError, TooManyRequests
+from .errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from .grammar import TooComplexError
 from .lazy_request import make_request
+from .panics import PanicError, is_panic
 from .routes import Generation, find
 from .runtime import Runtime, is_described
 from .state.errors import StoreError
@@ -160,6 +161,8 @@ class Call:
             del error, failure  # which hold this frame
 
     def _failure(self, error: BaseException) -> BaseException:
+        if isinstance(error, PanicError) or is_panic(error):
+            error = self._panicked(error)
         if isinstance(error, TimeoutError):
             return openai.APITimeoutError(request=self.request)
         if isinstance(error, EngineClosedError):
@@ -171,6 +174,15 @@ class Call:
                 error.message += sdk.newer_argument(self.client, self.path, error.param)
             return sdk.status_error(self.client, error, self.request)
         return error
+
+    def _panicked(self, error: BaseException) -> BadRequest:
+        fields = [name for name in _TEXTS if self.body.get(name) is not None]
+        return BadRequest(
+            f"The tokenizer of this model cannot read a text in {listed(fields)}: {error}. Send another text, or a "
+            "shorter one.",
+            param=fields[0] if len(fields) == 1 else None,
+            code="invalid_value",
+        )
 
     def whole(self, answer: object) -> sdk.LocalResponse:
         """The response that carries a whole answer."""
@@ -184,6 +196,16 @@ class Call:
         return sdk.LocalStreamResponse(events, request=self.request)
 
 
+_TEXTS = (
+    "messages",
+    "input",
+    "instructions",
+    "prompt",
+    "suffix",
+    "documents",
+    "prediction",
+    "bad_words",
+)  # fields of which tokens are made
 _USES: Mapping[Task, str] = {
     "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
     "embed": "embed texts: it serves client.embeddings",

@@ -31,7 +31,7 @@ from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
 from .transport import LocalAsyncTransport, LocalTransport
-from .websocket_url import NoWebsocketURL
+from .websocket_url import no_websocket_url
 
 if TYPE_CHECKING:
     from .endpoints.batches.runner import Batches
@@ -114,7 +114,7 @@ class _LocalClient:
         @property
         def websocket_base_url(self):
             """A url that raises when a websocket is to be opened with it."""
-            return NoWebsocketURL(self)
+            return no_websocket_url()
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):

@@ -31,6 +31,11 @@ class RequestError(Exception):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of the response, beside those that all have."""
 
+    def __post_init__(self) -> None:
+        """Escape lone surrogates in what a caller wrote: no JSON can be made of them."""
+        self.message = _sendable(self.message)
+        self.param = None if self.param is None else _sendable(self.param)
+
     def __str__(self) -> str:
         return self.message
 
@@ -116,6 +121,10 @@ class TooManyRequests(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, None, "rate_limit_exceeded", 429, "requests")
+
+
+def _sendable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def listed(options: Collection[str]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import openai
 
 from . import sdk
 from .errors import NotFound
@@ -12,25 +15,31 @@ if TYPE_CHECKING:
 else:
     httpx = sdk.httpx
 
+_URL = sdk.BASE_URL.replace("http", "ws", 1)
 
-class NoWebsocketURL(str):
-    """Stands where the SDK looks for the url of websockets: it may be looked at, and raises when it is parsed.
 
-    The SDK reaches some APIs over a websocket, past `request`. httpx looks at a url's length before all else.
+@cache
+def no_websocket_url() -> httpx.URL:
+    """A url as any other, until another one is derived from it, as the SDK does where it opens a websocket.
+
+    Raises:
+        openai.NotFoundError: then.
     """
+    url = httpx.URL(_URL)
+    parts: Any = url._uri_reference
+    url._uri_reference = type("NoWebsocket", (_Underivable, type(parts)), {})(*parts)
+    return url
 
-    client: sdk.Client
 
-    def __new__(cls, client: sdk.Client) -> NoWebsocketURL:
-        made = super().__new__(cls, sdk.BASE_URL.replace("http", "ws", 1))
-        made.client = client
-        return made
+class _Underivable:
+    """The parts of a url, in front of httpx's own class of them."""
 
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> int:
+    def copy_with(self, **changes: object) -> Any:
+        if not changes:  # the url of a url
+            return self
         error = NotFound(
             "Realtime and other websocket APIs do not exist: this client is local and never uses the network."
         )
-        raise sdk.status_error(self.client, error, httpx.Request("GET", sdk.BASE_URL))
+        request = httpx.Request("GET", sdk.BASE_URL)
+        response = httpx.Response(error.status, json=error.body(), request=request)
+        raise openai.NotFoundError(str(error), response=response, body=error.body()["error"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -44,7 +46,7 @@ def client(engine: ScriptedEngine) -> LocalOpenAI:
 def test_every_attribute_can_be_read(make: Any, engine: ScriptedEngine) -> None:
     client = make(engine=engine)
     assert hasattr(client, "websocket_base_url") and client.websocket_base_url
-    assert repr(client.websocket_base_url) == "'ws://localhost:0/v1/'"
+    assert repr(client.websocket_base_url) == "URL('ws://localhost:0/v1/')"
     found = dict(inspect.getmembers(client))
     assert {name for name in dir(sdk.stock_class(make)) if not name.startswith("__")} <= set(found)
 
@@ -64,8 +66,31 @@ def test_a_websocket_is_refused_when_it_is_to_be_opened(client: LocalOpenAI) -> 
     for connection in (client.realtime.connect(model="m"), client.with_options(timeout=1).responses.connect()):
         with pytest.raises(openai.NotFoundError, match="never uses the network"):
             connection.enter()
-    with pytest.raises(openai.NotFoundError, match="never uses the network"):
-        sdk.httpx.URL(client.websocket_base_url)
+
+
+@pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
+def test_the_url_of_websockets_is_a_url_as_any_other(make: Any, engine: ScriptedEngine) -> None:
+    url, plain = make(engine=engine).websocket_base_url, sdk.httpx.URL("ws://localhost:0/v1/")
+    assert isinstance(url, sdk.httpx.URL) and url == plain and hash(url) == hash(plain)
+    assert (str(url), url.host, url.port, url.raw_path) == ("ws://localhost:0/v1/", "localhost", 0, b"/v1/")
+    assert copy.deepcopy(url) == pickle.loads(pickle.dumps(str(url))) == str(sdk.httpx.URL(url))
+    assert len(str(url)) == len(str(plain))
+    with pytest.raises(TypeError, match="no len"):  # no url has one
+        len(url)
+
+
+def test_every_resource_with_websockets_refuses_to_open_one(client: LocalOpenAI) -> None:
+    connections = [
+        client.realtime.connect(model="m"),
+        client.beta.realtime.connect(model="m"),
+        client.responses.connect(),
+    ]
+    if hasattr(client.realtime, "translations"):
+        connections.append(client.realtime.translations.connect(model="m"))
+    for connection in connections:
+        with pytest.raises(openai.NotFoundError, match="never uses the network") as caught:
+            connection.enter()
+        assert caught.value.status_code == 404 and caught.value.response.json()["error"]["message"]
 
 
 def test_an_async_websocket_is_refused_too(engine: ScriptedEngine) -> None:

@@ -302,6 +302,22 @@ def test_equal_schemas_compile_once(client: LocalOpenAI, engine: Engine[TextMode
     assert len(compiles.seconds) == 2
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_choice_among_thousands_compiles_while_a_stream_goes_on(
+    tasks: AsyncLocalOpenAI, alone: Alone, compiles: Compiles
+) -> None:
+    options = [f"{(k * 7919) % 1_000_003:x} and {k}" for k in range(5_000)]
+    stream = await tasks.chat.completions.create(**{**free(1), "max_tokens": 90_000}, stream=True)
+    first = [(await stream.__anext__()).choices[0] for _ in range(20)]
+    for field in ({"guided_choice": options}, {"structured_outputs": {"choice": options[::-1]}}):
+        answer = await tasks.chat.completions.create(**asks(0, extra_body=field))
+        assert answer.choices[0].message.content in options
+    await stream.close()
+    assert all(compiles.steps), "the engine made steps while each was compiled"
+    assert tokens(first) == alone[1][1][: len(tokens(first))]
+
+
 @pytest.mark.timed
 def test_compiling_blocks_neither_the_event_loop_nor_the_engine(engine: Engine[TextModel], compiles: Compiles) -> None:
     async def main() -> None:

@@ -33,7 +33,8 @@ MAY = {
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
-    "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state telemetry types",
+    "panics": "",
+    "call": "endpoints endpoints.responses errors grammar lazy_request panics routes runtime sdk state telemetry types",
     "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
@@ -64,8 +65,8 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output types vectors",
-    "prompt": "errors media output prompt.media types",
+    "adapters": "media options output panics types vectors",
+    "prompt": "errors media output panics prompt.media types",
     "prompt.media": "errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
@@ -75,7 +76,7 @@ MAY = {
     "grammar": "output types",
     "__main__": "cli",
     "cli": "adapters client content engine lines options sources stats types",  # runs models, and measures them bare
-    "output": "types",
+    "output": "panics types",
     "options": "media types",
     "state": "types",
     "errors": "types",
@@ -95,7 +96,7 @@ PACKAGES = {
     "lines": "openai",
     "transport": "httpx2 openai",
     "stock": "httpx2 openai",
-    "websocket_url": "httpx2",
+    "websocket_url": "httpx2 openai",
     "arguments": "httpx2 openai",
     "lazy_request": "httpx2",
     "content": "PIL numpy openai",  # for annotations alone

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..panics import panics_are_errors
 from ..types import Json, Task
 from ..vectors import Ranking, Reranking
 from .pooling import Pooling
@@ -167,6 +168,7 @@ class PairTokenizer:
         return [i for ids in encode_texts(self._backend, [*pieces, text[start:]]) for i in ids]
 
 
+@panics_are_errors
 def encode_texts(backend: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of texts, with nothing around them."""
     return [made.ids for made in backend.encode_batch_fast(list(texts), add_special_tokens=False)]

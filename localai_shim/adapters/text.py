@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
+from ..panics import panics_are_errors
 from ..types import VERSION, Json, ModelLoadError, Prompt
 from . import caches
 from .attention import batch_attention, takes_ends_for_positions
@@ -81,6 +82,7 @@ class TextTokenizer:
         """What the template reads of a conversation with media, and what changes the text that it makes."""
         raise ValueError("this model reads text only")
 
+    @panics_are_errors
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text.
 
@@ -94,6 +96,7 @@ class TextTokenizer:
             return ids
         return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
 
+    @panics_are_errors
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """As `encode` for each text; fast tokenizers run several at once."""
         tokenizer = self.tokenizer._tokenizer

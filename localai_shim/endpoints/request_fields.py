@@ -12,7 +12,7 @@ from ..errors import BadRequest
 from ..output.channels import ChannelSplitter
 from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
-from ..prompt.messages import encodable
+from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields
 from .predictions import Drafting, read_drafting
@@ -118,6 +118,8 @@ def read_template_variables(fields: Fields, model: ServedModel, verbosity: str |
     """vLLM's `chat_template_kwargs`, and `verbosity`, which goes to the templates that take it."""
     variables = fields.mapping("chat_template_kwargs") or {}
     model.tokenizer.check_variables(list(variables), "chat_template_kwargs")
+    for name, value in variables.items():
+        check_texts(value, f"chat_template_kwargs.{name}")
     if verbosity in ("low", "high") and model.tokenizer.takes("verbosity", verbosity):
         variables.setdefault("verbosity", verbosity)
     return variables

@@ -19,7 +19,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import Schema, exact_dates
-from .schema_cost import check_cost, check_pattern
+from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ _UNFORCED = '\n%llguidance {"no_forcing": true}'
 
 _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # A lexer state takes 1 to 2 kB, and a string of bounded length one state per character.
-# Fuel is what expressions cost, in units of about a microsecond, and items of the parser cost two: what a mask may take
-# on the engine's thread.
+# Fuel is what expressions cost, in units of about a microsecond or less, and items of the parser cost two: first of
+# compiling, on a caller's thread (20,000 texts of a choice take half of it), then of a mask, on the engine's.
 _LIMITS = LLParserLimits(
-    initial_lexer_fuel=200_000,
+    initial_lexer_fuel=1_000_000,
     step_lexer_fuel=50_000,
     step_max_items=20_000,
     max_lexer_states=100_000,
@@ -45,6 +45,7 @@ _LIMITS = LLParserLimits(
 )
 MAX_GRAMMAR_CHARACTERS = 64_000
 """Of a grammar that a caller writes."""
+_LARK_PATTERN = re.compile(r"/((?:\\.|[^/\\\n])+)/")
 _JSON_ERROR = re.compile(r"at \d+\(\d+\): failed to compile JSON schema: ")
 _IMPOSSIBLE = re.compile(r"nsatisfiable|cannot be satisfied|[Rr]egex is empty")
 _TOO_COMPLEX = re.compile(
@@ -52,6 +53,7 @@ _TOO_COMPLEX = re.compile(
     r"|precomputation failed|unable to determine if regex",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(r"initial lexer configuration .* too big|lexer precomputation failed")
 _SOURCE_LINE = re.compile(r"\s*(\d+ \||\^+\s*$|>)")
 
 
@@ -94,14 +96,22 @@ def regex(pattern: str) -> str:
 
 
 def choice(options: Sequence[str]) -> str:
-    """One of several texts.
+    """One of several texts, of which there may be thousands.
+
+    They are one terminal, as the values of an `enum` are; alternatives of a rule are items of the parser, whose rows
+    hold 2,000.
 
     Raises:
         GrammarError: there are none.
+        TooComplexError: they are too long together.
     """
     if not options:
         raise GrammarError("Pass at least one choice.")
-    return lark("start: " + " | ".join(literal(option) for option in dict.fromkeys(options)))
+    if sum(map(len, options)) > MAX_ENUM_CHARACTERS:
+        raise TooComplexError(
+            f"The choices are too long: together they have more than {MAX_ENUM_CHARACTERS:,} characters."
+        )
+    return lark("start: CHOICE\nCHOICE: " + " | ".join(literal(option) for option in dict.fromkeys(options)))
 
 
 def lark(text: str, embedded: Mapping[str, str] | None = None, *, forced: bool = False) -> str:
@@ -119,6 +129,8 @@ def lark(text: str, embedded: Mapping[str, str] | None = None, *, forced: bool =
 def caller_lark(text: str) -> str:
     """A grammar in llguidance's Lark dialect that a caller wrote."""
     _check_length(text)
+    for pattern in _LARK_PATTERN.findall(text):
+        check_pattern(pattern)
     return lark(text)
 
 
@@ -296,6 +308,8 @@ def _cause(message: str) -> str:
     message = message.partition("<state>")[0].replace("<non-verbose/>", "")
     lines = [line.strip() for line in message.splitlines() if not _SOURCE_LINE.match(line)]
     text = _JSON_ERROR.sub("", " ".join(line for line in lines if line))
+    if _TOO_LARGE.search(text):
+        return "It is too large: it has too many alternatives or patterns, or they are too long. Pass fewer."
     if text.startswith("NoExtension"):
         return "The grammar cannot be satisfied: it leads to a point after which no text is allowed."
     return text[:500] or "llguidance gives no reason."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 from typing import Protocol
 
+from ..panics import panics_are_errors
 from .token_bytes import TokenBytes
 
 _make_decoder = codecs.getincrementaldecoder("utf-8")
@@ -26,6 +27,32 @@ class Detokenizer(Protocol):
     def last_segment(self) -> str:
         """The text since this was last asked."""
         ...
+
+
+class LibraryDetokenizer:
+    """One of mlx-lm's, whose tokenizer may panic: an error of its own text then.
+
+    Args:
+        inner: it.
+    """
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Detokenizer) -> None:
+        self._inner = inner
+
+    @panics_are_errors
+    def add_token(self, token: int) -> None:
+        self._inner.add_token(token)
+
+    @panics_are_errors
+    def finalize(self) -> None:
+        self._inner.finalize()
+
+    @property
+    @panics_are_errors
+    def last_segment(self) -> str:
+        return self._inner.last_segment
 
 
 class ByteDetokenizer:

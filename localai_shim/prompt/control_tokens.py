@@ -17,14 +17,14 @@ _PAD = "\u2581"  # what sentencepiece writes for a space
 def read_control_tokens(tokenizer: object, template: str | None) -> dict[int, str]:
     """The control tokens of a tokenizer, by id.
 
-    Those are its special tokens, and of the others that were added to it the ones that look like markup (`<tool_call>`,
-    `[ARGS]`): words, whitespace and HTML tags were added as text.
+    Those are its special tokens, whatever they look like (`<image>`), and of the others that were added to it the ones
+    that look like markup (`<tool_call>`, `[ARGS]`): words, whitespace and HTML tags were added as text.
 
     Args:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         template: its chat template; an HTML tag that it writes is markup.
     """
-    special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
+    special = set(read_special_ids(tokenizer))
     added = {int(i): str(token) for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
     extra = getattr(tokenizer, "special_tokens", None)  # of tokenizers on tiktoken, where there may be more
     if isinstance(extra, Mapping):
@@ -33,6 +33,13 @@ def read_control_tokens(tokenizer: object, template: str | None) -> dict[int, st
         added = of_tiktoken | added
     added = _of_sentencepiece(tokenizer) | added
     return {i: text for i, text in added.items() if text.strip() and (i in special or _is_markup(text, template))}
+
+
+def read_special_ids(tokenizer: object) -> frozenset[int]:
+    """Special tokens: those that the tokenizer names, and those that are flagged in its list of added tokens."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    flagged = (int(i) for i, token in added.items() if getattr(token, "special", False))
+    return frozenset([*map(int, getattr(tokenizer, "all_special_ids", ())), *flagged])
 
 
 def _of_sentencepiece(tokenizer: object) -> dict[int, str]:

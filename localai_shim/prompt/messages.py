@@ -122,6 +122,16 @@ def encodable(text: str, path: str) -> str:
     return text
 
 
+def check_texts(value: object, path: str) -> None:
+    """Find out whether the strings and keys of a JSON value are text; see `encodable`."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise BadRequest.invalid(path, f"Invalid '{path}': it holds a lone surrogate, which is not text.") from None
+    except (ValueError, TypeError, RecursionError):
+        pass  # the template says what it cannot read
+
+
 def _tool_calls(message: Mapping[str, object], path: str) -> list[Call]:
     """The assistant's earlier calls, with arguments as objects, which is what templates render."""
     calls, legacy = message.get("tool_calls"), message.get("function_call")

@@ -15,12 +15,13 @@ import jinja2.meta
 
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
-from ..output.detokenizer import ByteDetokenizer, Detokenizer
+from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
+from ..panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
 from .caller_text import CallerText
-from .control_tokens import ControlTokens, read_control_tokens
+from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .history import Message
 from .parts import media_parts, unreadable
 
@@ -169,6 +170,7 @@ class ChatTokenizer:
         """A piece of markup such as `</think>` as it stands within an output: no beginning-of-sequence token."""
         return self._model.encode(text, add_special_tokens=False)
 
+    @panics_are_errors
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a prompt given as token ids."""
         return str(self._tokenizer.decode(list(ids)))
@@ -182,7 +184,7 @@ class ChatTokenizer:
         """
         if self.token_bytes.kind == "byte_level":
             return ByteDetokenizer(self.token_bytes)
-        detokenizer: Detokenizer = self._tokenizer.detokenizer
+        detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
             for token_id in self._letter:
                 detokenizer.add_token(token_id)
@@ -192,9 +194,7 @@ class ChatTokenizer:
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
-        added = getattr(self._tokenizer, "added_tokens_decoder", {})
-        flagged = (int(i) for i, token in added.items() if getattr(token, "special", False))
-        return frozenset([*map(int, getattr(self._tokenizer, "all_special_ids", ())), *flagged])
+        return read_special_ids(self._tokenizer)
 
     @cached_property
     def _letter(self) -> list[int]:
@@ -341,6 +341,8 @@ class ChatTokenizer:
                     named, variables, tools or None, generation_prompt, restore, media
                 )
                 return ids if caller is None else caller.clean(ids, media)
+            except PanicError:
+                raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
         raise BadRequest(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES, refused
 
-HALF = "a\ud800"
+HALF, ESCAPED = "a\ud800", "a\\ud800"
 METADATA: list[tuple[dict[str, Any], str]] = [
     ({"metadata": {"topic": HALF}}, "metadata.topic"),
     ({"metadata": {HALF: "tests"}}, "metadata"),
@@ -36,6 +37,64 @@ RESPONSES: list[tuple[dict[str, Any], str]] = [
     ({"background_options": {"continuation_id": HALF}}, "background_options.continuation_id"),
     ({"input": [{"role": "user", "content": HALF}]}, "input[0].content"),
 ]
+
+
+SCHEMA = {"type": "object", "properties": {HALF: {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+# In a key: what is wrong with it is said of the field that has it, with the character escaped.
+KEYS: list[tuple[dict[str, Any], str, str]] = [
+    ({HALF: 1}, ESCAPED, "unknown_parameter"),
+    ({"logit_bias": {HALF: 1}}, "logit_bias", "invalid_value"),
+    ({"chat_template_kwargs": {HALF: 1}}, f"chat_template_kwargs.{ESCAPED}", "unknown_parameter"),
+    ({"response_format": {HALF: 1, "type": "text"}}, f"response_format.{ESCAPED}", "unknown_parameter"),
+    ({"structured_outputs": {HALF: 1, "choice": ["a"]}}, f"structured_outputs.{ESCAPED}", "unknown_parameter"),
+    ({"tools": [{**TOOL, HALF: 1}]}, f"tools[0].{ESCAPED}", "unknown_parameter"),
+]
+SCHEMAS: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [TOOL]}, "tools[0].function.parameters"),
+    ({"response_format": FORMAT}, "response_format.json_schema.schema"),
+    ({"guided_json": SCHEMA}, "guided_json"),
+]
+
+
+@pytest.mark.parametrize(("field", "param", "code"), KEYS, ids=ascii)
+def test_a_key_with_one_is_named_with_the_character_escaped(
+    client: LocalOpenAI, field: dict[str, Any], param: str, code: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="m", messages=MESSAGES, extra_body=field)
+    assert caught.value.param == param
+    assert caught.value.code in (code, None, "invalid_value") and ESCAPED[1:] in caught.value.message
+    assert caught.value.response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(("field", "param"), SCHEMAS, ids=ascii)
+def test_a_schema_with_one_in_a_key_is_refused_by_its_field(
+    client: LocalOpenAI, field: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="ud800") as caught:
+        client.chat.completions.create(model="m", messages=MESSAGES, extra_body=field)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("value", [HALF, {HALF: 1}, [[HALF]]], ids=ascii)
+def test_a_template_variable_with_one_anywhere_is_refused_by_its_name(client: LocalOpenAI, value: object) -> None:
+    with refused("chat_template_kwargs.enable_thinking", "invalid_value", "lone surrogate"):
+        client.chat.completions.create(
+            model="m", messages=MESSAGES, extra_body={"chat_template_kwargs": {"enable_thinking": value}}
+        )
+
+
+@pytest.mark.parametrize("path", ["/responses", "/completions", "/embeddings", "/rerank", "/conversations"])
+def test_every_endpoint_names_an_unknown_field_with_one(client: LocalOpenAI, path: str) -> None:
+    given = {"input": "a", "prompt": "a", "query": "a", "documents": ["a"], "model": "m"}
+    reads = {"/responses": ["input"], "/completions": ["prompt"], "/embeddings": ["input"]}
+    reads["/rerank"] = ["query", "documents"]
+    body = {name: given[name] for name in [*reads.get(path, []), *(["model"] if path in reads else [])]}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post(path, body={**body, HALF: 1}, cast_to=object)
+    assert caught.value.param == ESCAPED
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import threading
 from typing import Any
@@ -9,9 +10,10 @@ import jsonschema
 import numpy as np
 import pytest
 
-from localai_shim.grammar import GrammarError
+from localai_shim.grammar import GrammarError, TooComplexError
 from localai_shim.grammar.compile import (
     GrammarCompiler,
+    caller_lark,
     check,
     choice,
     json_object,
@@ -196,6 +198,45 @@ def test_a_choice_is_one_of_its_options(compiler: GrammarCompiler) -> None:
     options = ["yes", "yes and no", 'a "quoted" \\ word', "zwei\nZeilen", "é🙂", "yes"]
     grammar = compiler.compile(choice(options))
     assert set(drafts(grammar, compiler.vocabulary, 60)) == set(options)
+
+
+def test_a_choice_may_be_empty_and_begin_as_another_one_does(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile(choice(["", "a", "ab"]))
+    assert set(drafts(grammar, compiler.vocabulary, 40)) == {"", "a", "ab"}
+    assert says(compiler.compile(choice([""])), compiler.vocabulary, "")
+
+
+@pytest.mark.parametrize("count", [2_000, 2_001, 20_000])
+def test_a_choice_may_have_thousands_of_options_that_have_nothing_in_common(
+    count: int, compiler: GrammarCompiler
+) -> None:
+    options = [hashlib.sha256(str(i).encode()).hexdigest()[:16] for i in range(count)]
+    grammar = compiler.compile(choice(options))
+    assert set(drafts(grammar, compiler.vocabulary, 10)) <= set(options)
+    assert all(says(grammar, compiler.vocabulary, option) for option in (options[0], options[-1]))
+    assert not says(grammar, compiler.vocabulary, options[0][:-1])
+
+
+def test_choices_that_are_too_long_together_are_refused_before_they_are_compiled() -> None:
+    with pytest.raises(TooComplexError, match="more than 500,000 characters"):
+        choice([f"{i:010}" for i in range(50_001)])
+
+
+def test_a_choice_that_is_too_large_to_compile_says_so(compiler: GrammarCompiler) -> None:
+    with pytest.raises(TooComplexError, match=r"^It is too large: .* Pass fewer\.$"):
+        compiler.compile(choice([str(i) for i in range(100_000)]))
+
+
+def test_a_pattern_with_very_many_parts_that_may_be_left_out_is_refused_at_once() -> None:
+    for pattern in (r"(\w+x)?" * 1_001, r"\w*," * 1_001, "a{0,9}" * 1_001):
+        with pytest.raises(TooComplexError, match="more than 1,000 parts that may be left out"):
+            regex(pattern)
+        with pytest.raises(TooComplexError, match="more than 1,000 parts that may be left out"):
+            caller_lark(f"start: /{pattern}/")
+
+
+def test_groups_and_lazy_repeats_are_no_parts_that_may_be_left_out() -> None:
+    check(regex("(?:a+?b)" * 1_001))
 
 
 def test_a_choice_among_nothing_is_an_error() -> None:

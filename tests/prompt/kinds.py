@@ -9,7 +9,8 @@ from typing import Any
 from tests.tiny import CORPUS, byte_fallback_tokenizer
 
 MARKUP = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+LIKE_HTML = ["<image>", "<boi>", "<eot>", "<video>", "<sep>"]  # special by their flag alone
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LIKE_HTML]
 
 # Qwen 3's way to look into contents, and the places that callers' strings have in templates.
 TEMPLATE = r"""
@@ -183,7 +184,7 @@ def _of_tiktoken() -> Any:
     from transformers import PreTrainedTokenizer
 
     class Tiktoken(PreTrainedTokenizer):  # type: ignore[misc]
-        special_tokens = dict(zip([*SPECIAL, *MARKUP, "<|reserved_1|>"], range(256, 300), strict=False))  # noqa: RUF012
+        special_tokens = dict(zip([*SPECIAL, *MARKUP, "<|reserved_1|>"], range(256, 320), strict=False))  # noqa: RUF012
         _pattern = re.compile("(" + "|".join(map(re.escape, special_tokens)) + ")")
 
         @property
