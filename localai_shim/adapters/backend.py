@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from pathlib import Path
 
 from ..types import BackendMissingError
 from .blas import blas, found
@@ -13,6 +14,8 @@ from .blas import blas, found
 log = logging.getLogger("localai_shim")
 
 UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
+
+CGROUP = Path("/sys/fs/cgroup")
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
@@ -102,9 +105,21 @@ def total_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes of unused memory; None where the system does not tell, as on macOS."""
+    """Bytes of unused memory, of a container's share where it has one; None where the system does not tell (macOS)."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+    share = _container_memory()
+    return free if share is None else min(free, share)
+
+
+def _container_memory() -> int | None:
+    """Bytes that this container may still take: more would end the process. None where there is no limit."""
+    try:
+        most, used, facts = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current", "memory.stat"))
+        files = next((line.split()[1] for line in facts.splitlines() if line.startswith("inactive_file ")), "0")
+        return max(0, int(most) - int(used) + int(files))  # what it has read of files is given back first
     except (ValueError, OSError):
         return None
 
