@@ -6,6 +6,7 @@ client = LocalOpenAI()  # the small checkpoint that ships with the package
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,21 @@ __all__ = [
     "rerank",
 ]
 _ELSEWHERE = {"image": "content", "input_image": "content", "BackendMissingError": "types", "rerank": "reranking"}
+
+
+class _BlasFirst:
+    """Import hook that has a fast BLAS loaded when somebody imports MLX, which keeps the one that it finds then."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "mlx.core" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            from .adapters.blas import load_blas
+
+            load_blas()
+
+
+if sys.platform == "linux" and "mlx.core" not in sys.modules:
+    sys.meta_path.insert(0, _BlasFirst())
 
 
 def __getattr__(name: str) -> object:

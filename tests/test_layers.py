@@ -24,7 +24,7 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "client content reranking types",
+    "localai_shim": "adapters client content reranking types",
     "client": (
         "arguments call endpoints endpoints.batches endpoints.responses engine lines options routes runtime sdk state "
         "stats stock streams transport types websocket_url"

@@ -1,65 +1,61 @@
-"""MLX's back end: finding it, a fast BLAS for it on Linux, and what it can do."""
+"""MLX's back end: finding it, and what it can do."""
 
 from __future__ import annotations
 
-import _ctypes
-import ctypes
-import importlib.metadata
 import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..types import BackendMissingError
+from .blas import blas, found
 
 log = logging.getLogger("localai_shim")
 
-# Libraries that export plain cblas_* names, fastest first. The mlx-cpu wheel links the reference BLAS, whose float32
-# products are 18 times as slow on two cores; a library loaded globally before MLX takes its place, for LAPACK as well
-# where it has that. Large products are as fast in MKL as in OpenBLAS; those of one row, a lone stream's decoding, take
-# MKL 0.14 ms where OpenBLAS takes 0.36 (2,048 x 768, two cores of an EPYC).
-BLAS_LIBRARIES = ("libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0", "libblis.so.4", "libopenblas.so")
-
-BLAS_PRODUCTS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # those that MLX calls
-
-# What OpenBLAS takes a processor for that came after it, and what such a one has that the name's has not.
-UNKNOWN_CORE = b"Prescott"
-CORES = {"SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}, "Haswell": {"avx2", "fma"}}
-"""By OpenBLAS's names, fastest first."""
-
-MKL_SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
-
 UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
+
+CGROUP = Path("/sys/fs/cgroup")
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
 
 _lock = threading.Lock()
-_blas: str | None = None
+_advised = False
 
 
 def require_backend() -> None:
-    """Import MLX, or say what to install.
+    """Import MLX, or say what to install; a slow BLAS that need not be is logged, once.
 
     Raises:
         BackendMissingError: MLX is absent or has no back end.
     """
+    global _advised
     with _lock:
-        if "mlx.core" in sys.modules:
-            return
-        if sys.platform == "linux":
-            _load_blas()
         try:
             import mlx.core  # noqa: F401
         except ImportError as error:
             raise BackendMissingError(_advice(error)) from error
+        if not _advised:
+            _advised = True
+            if (advice := late_blas()) is not None:
+                log.warning("%s", advice)  # no Python warning: a suite that has these for errors could load no model
 
 
-def blas() -> str | None:
-    """File name of the BLAS that was loaded in place of the one in MLX's wheel, if one was found."""
-    return _blas
+def late_blas() -> str | None:
+    """Advice where MLX computes with the slow BLAS of its wheel since it was imported too early; None elsewhere."""
+    import mlx.core as mx
+
+    if sys.platform != "linux" or mx.default_device() != mx.Device(mx.cpu) or blas() is not None:
+        return None
+    path = found()
+    if path is None:
+        return None
+    preload = "" if "mkl" in path else f", or start Python with LD_PRELOAD={path}"  # MKL has to be told its threads
+    return (
+        "mlx was imported before localai_shim, so it multiplies with the BLAS of its wheel, up to 18 times as slowly: "
+        f"import localai_shim first{preload}"
+    )
 
 
 def describe_backend() -> str:
@@ -70,7 +66,7 @@ def describe_backend() -> str:
         return "gpu"
     if sys.platform != "linux":
         return "cpu"
-    return f"cpu, {_blas or 'the BLAS of its wheel, which is slow: see the README'}"
+    return f"cpu, {blas() or 'the BLAS of its wheel, which is slow: see the README'}"
 
 
 def gpu_memory() -> int | None:
@@ -109,9 +105,21 @@ def total_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes of unused memory; None where the system does not tell, as on macOS."""
+    """Bytes of unused memory, of a container's share where it has one; None where the system does not tell (macOS)."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+    share = _container_memory()
+    return free if share is None else min(free, share)
+
+
+def _container_memory() -> int | None:
+    """Bytes that this container may still take: more would end the process. None where there is no limit."""
+    try:
+        most, used, facts = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current", "memory.stat"))
+        files = next((line.split()[1] for line in facts.splitlines() if line.startswith("inactive_file ")), "0")
+        return max(0, int(most) - int(used) + int(files))  # what it has read of files is given back first
     except (ValueError, OSError):
         return None
 
@@ -132,80 +140,6 @@ def multiplies_packed() -> bool:
     import mlx.core as mx
 
     return not mx.cuda.is_available()
-
-
-def _load_blas() -> None:
-    global _blas
-    for path in _candidates():
-        try:
-            library = _for_this_core(ctypes.CDLL(path), path)
-            if not all(hasattr(library, name) for name in BLAS_PRODUCTS):
-                continue
-            if hasattr(library, "MKL_Set_Threading_Layer"):
-                _settle_threads(library, path)
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        _blas = Path(path).name
-        log.debug("MLX's CPU products go through %s", path)
-        return
-
-
-def _for_this_core(library: ctypes.CDLL, path: str) -> ctypes.CDLL:
-    """OpenBLAS, loaded once more with a name for the processor where it is older than that.
-
-    It takes one that it does not know for one of 2004: OpenBLAS 0.3.21 (Debian 12) multiplies on an Emerald Rapids at
-    24 GFLOP/s a core, and at 120 once it is told.
-    """
-    if "OPENBLAS_CORETYPE" in os.environ or not hasattr(library, "openblas_get_corename"):
-        return library
-    library.openblas_get_corename.restype = ctypes.c_char_p
-    core = next((name for name, needed in CORES.items() if needed <= _processor_flags()), None)
-    if core is None or library.openblas_get_corename() != UNKNOWN_CORE:
-        return library
-    _ctypes.dlclose(library._handle)  # it asks once, when it is loaded
-    os.environ["OPENBLAS_CORETYPE"] = core
-    try:
-        return ctypes.CDLL(path)
-    finally:
-        del os.environ["OPENBLAS_CORETYPE"]
-
-
-def _processor_flags() -> set[str]:
-    """Instructions that the processor has, as Linux names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
-
-
-def _candidates() -> Iterator[str]:
-    """Paths and names for the dynamic linker, best first."""
-    # PyPI's mkl puts its libraries into the environment's own lib folder, where the linker does not look.
-    try:
-        files = importlib.metadata.files("mkl") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    yield from (str(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
-    yield from BLAS_LIBRARIES
-
-
-def _settle_threads(library: ctypes.CDLL, path: str) -> None:
-    """Let MKL run without threads where Intel's OpenMP is missing: it would end the process at the first product.
-
-    GNU's OpenMP is no way out: its threads wait for each other so busily that products take 20 times as long when the
-    cores have other work.
-    """
-    if "MKL_THREADING_LAYER" in os.environ:
-        return
-    for name in (str(Path(path).with_name("libiomp5.so")), "libiomp5.so"):
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            continue
-        return
-    library.MKL_Set_Threading_Layer(MKL_SEQUENTIAL)
 
 
 def _advice(error: ImportError) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
-from ..options import LoadOptions, check_names
+from ..options import LoadOptions, ModelOptions, check_names
 from ..types import Json, ModelLoadError
 from .backend import free_memory, has_gpu, is_out_of_memory, total_memory
 from .hub import fetch
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 log = logging.getLogger("localai_shim")
+
+WIDE_MEMORY_SHARE = 0.6  # of free memory, for weights in float32 that a CPU multiplies faster
+WIDE_LIMIT_SHARE = 0.5  # of a memory_limit, for those that were packed: rows need the rest
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 
@@ -92,7 +95,7 @@ def load_as(
             or isinstance(error, ImportError)
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
-    _use_own_forms(model)
+    _use_own_forms(model, options)
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = read_as(Checkpoint(name, model, tokenizer, config, path, options))
     loaded.check()
@@ -109,16 +112,18 @@ def _check_tokenizer(path: Path, path_or_id: str) -> None:
         )
 
 
-def _use_own_forms(model: nn.Module) -> None:
+def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
     """Have a model compute in the forms that this machine's back end is best at."""
     from .cpu_forms import use_cpu_forms
     from .cpu_tower import use_tower_forms
     from .cuda_attention import use_attention
     from .dense import use_dense_kernels
     from .quantised import batch_quantised_layers
+    from .unpacking import use_float32
 
     if not has_gpu():
         _widen(model)
+        use_float32(model, _room(cast(ModelOptions, options).get("memory_limit")))
     batch_quantised_layers(model)
     use_dense_kernels(model)
     use_attention(model)
@@ -134,11 +139,19 @@ def _widen(model: nn.Module) -> None:
     narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
     if not narrow:
         return
-    free = free_memory()
-    if free is None:
-        free = total_memory() - mx.get_active_memory()
-    if 2 * narrow > 0.6 * free:
+    if 2 * narrow > _room():
         log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
         return
     model.set_dtype(mx.float32)
     mx.eval(model.parameters())
+
+
+def _room(limit: int | None = None) -> int:
+    """Bytes that widened weights may take, of free memory and of a limit for the model and its rows together."""
+    import mlx.core as mx
+
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
+    room = int(WIDE_MEMORY_SHARE * free)
+    return room if limit is None else min(room, int(WIDE_LIMIT_SHARE * limit))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import cast
 
-from ..options import LoadOptions
+from ..options import LoadOptions, ModelOptions
 from ..types import Json, ModelLoadError, Task
 from .checkpoint import load_as
 from .classifier import ClassifierModel, is_classifier
 from .embedding import EmbeddingModel, encoder_module
 from .files import read_json
 from .text import TextModel
+
+DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
 
 Servable = TextModel | EmbeddingModel | ClassifierModel
 
@@ -47,7 +50,9 @@ def load_draft_model(
     if not isinstance(model, TextModel):
         return None
     try:
-        how = LoadOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
+        how = ModelOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
+        if (limit := cast(ModelOptions, options).get("memory_limit")) is not None:
+            how["memory_limit"] = limit // DRAFT_LIMIT_DIVISOR
         draft = load_model(path_or_id, how, progress=progress)
     except ModelLoadError as error:
         what = f"draft_model: {error}"

@@ -72,7 +72,8 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _backend() -> Iterator[Finding]:
-    from ..adapters.backend import blas, describe_backend, on_cuda, require_backend
+    from ..adapters.backend import describe_backend, late_blas, on_cuda, require_backend
+    from ..adapters.blas import blas
 
     try:
         require_backend()
@@ -84,10 +85,11 @@ def _backend() -> Iterator[Finding]:
     on_gpu = mx.default_device() == mx.Device(mx.gpu)
     yield Finding("back end", "ok", f"{'CUDA' if on_cuda() else 'Metal' if on_gpu else 'CPU'}: {describe_backend()}")
     if sys.platform == "linux" and not on_gpu:
-        if blas() is None:
-            yield Finding(
-                "BLAS", "note", "none that is fast: apt-get install libopenblas0-pthread, or " + _extra("mkl")
-            )
+        if (fast := blas()) is not None:
+            yield Finding("BLAS", "ok", f"{fast}, where localai_shim is imported before mlx and mlx_lm")
+        else:
+            none = "none that is fast: apt-get install libopenblas0-pthread, or " + _extra("mkl")
+            yield Finding("BLAS", "note", late_blas() or none)
         if glob.glob("/dev/nvidia[0-9]*"):
             yield Finding("GPU", "note", f"there is one that MLX does not use: {_extra('cuda13')}")
 

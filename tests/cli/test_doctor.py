@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
 
-from localai_shim.adapters import backend
+from localai_shim.adapters import backend, blas
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.types import BackendMissingError
@@ -93,7 +95,8 @@ def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(
 def test_what_would_make_it_faster_is_a_note(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "blas", lambda: None)
+    monkeypatch.setattr(blas, "blas", lambda: None)
+    monkeypatch.setattr(backend, "late_blas", lambda: None)
     monkeypatch.setattr(doctor.sys, "platform", "linux")
     monkeypatch.setattr(doctor.glob, "glob", lambda _: ["/dev/nvidia0"])
     monkeypatch.setattr(doctor, "_self_check", lambda: iter(()))
@@ -104,3 +107,25 @@ def test_what_would_make_it_faster_is_a_note(
         "none that is fast: apt-get install libopenblas0-pthread, or pip install 'localai-shim[mkl]'",
     )
     assert found["GPU"][0] == "note" and "pip install 'localai-shim[cuda13]'" in found["GPU"][1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have MLX's own products")
+def test_an_mlx_that_was_imported_too_early_for_a_fast_blas_is_noted() -> None:
+    program = """
+import mlx.core
+from localai_shim.cli.doctor import _backend
+print(*(f"{finding.state} {finding.subject}: {finding.text}" for finding in _backend()), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    if blas.found() is None:
+        pytest.skip("no BLAS besides MLX's own here")
+    assert "note BLAS: mlx was imported before localai_shim" in done.stdout
+    assert "import localai_shim first" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have MLX's own products")
+def test_a_fast_blas_is_named_with_the_order_of_imports_that_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    if (fast := blas.blas()) is None:
+        pytest.skip("no BLAS besides MLX's own here")
+    main(["doctor"])
+    assert findings(capsys)["BLAS"] == ("ok", f"{fast}, where localai_shim is imported before mlx and mlx_lm")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localai_shim.adapters import backend
+from localai_shim.adapters import blas
 from tests.cores import all_of_them
 from tests.samples import only
 
@@ -35,9 +35,8 @@ class Linker:
         self.layers: list[int] = []
         """What `MKL_Set_Threading_Layer` was told."""
         monkeypatch.setattr(ctypes, "CDLL", self)
-        monkeypatch.setattr(backend, "_blas", None)
         monkeypatch.delenv("MKL_THREADING_LAYER", raising=False)
-        monkeypatch.setattr(backend.importlib.metadata, "files", lambda _: [])
+        monkeypatch.setattr(blas.importlib.metadata, "files", lambda _: [])
 
     def __call__(self, name: str, mode: int = ctypes.DEFAULT_MODE) -> Library:
         if name not in self.installed:
@@ -64,20 +63,20 @@ def test_mkl_comes_before_openblas_and_openblas_before_blis(linker: Linker) -> N
     linker.installed = dict.fromkeys(order, WHOLE)
     for name in order:
         linker.loaded.clear()
-        backend._load_blas()
-        assert (linker.chosen, backend.blas()) == ([name], name)
+        blas.load_blas()
+        assert linker.chosen == [name]
         del linker.installed[name]
 
 
 def test_a_library_without_all_of_mlxs_products_is_not_loaded_for_the_process(linker: Linker) -> None:
     linker.installed = {"libopenblas.so.0": ("cblas_sgemm",), "libblis.so.4": WHOLE}
-    backend._load_blas()
+    blas.load_blas()
     assert linker.chosen == ["libblis.so.4"]
 
 
 def test_without_any_mlxs_own_stays(linker: Linker) -> None:
-    backend._load_blas()
-    assert backend.blas() is None
+    blas.load_blas()
+    assert linker.chosen == []
 
 
 def test_the_mkl_wheels_library_is_found_where_pip_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +88,7 @@ def test_the_mkl_wheels_library_is_found_where_pip_put_it(tmp_path: Path, monkey
     (info / "RECORD").write_text("../../libmkl_core.so.3,,\n../../libmkl_rt.so.3,,\nmkl-2026.2.0.dist-info/RECORD,,\n")
     (tmp_path / "lib" / "libmkl_rt.so.3").touch()
     monkeypatch.syspath_prepend(site)
-    first = next(backend._candidates())
+    first = next(blas._candidates())
     assert Path(first).samefile(tmp_path / "lib" / "libmkl_rt.so.3")
 
 
@@ -98,30 +97,29 @@ def test_the_mkl_wheels_library_comes_before_the_systems(linker: Linker, monkeyp
         name = "libmkl_rt.so.3"
         locate = staticmethod(lambda: Path("/environment/lib/libmkl_rt.so.3"))
 
-    monkeypatch.setattr(backend.importlib.metadata, "files", lambda name: [File] if name == "mkl" else [])
+    monkeypatch.setattr(blas.importlib.metadata, "files", lambda name: [File] if name == "mkl" else [])
     linker.installed = dict.fromkeys(["libmkl_rt.so.3", "/environment/lib/libmkl_rt.so.3", "libiomp5.so"], MKL)
-    backend._load_blas()
+    blas.load_blas()
     assert linker.chosen == ["/environment/lib/libmkl_rt.so.3"]
-    assert backend.blas() == "libmkl_rt.so.3"
 
 
 def test_mkl_without_intels_openmp_runs_without_threads(linker: Linker) -> None:
     """It would end the process otherwise: "Cannot load libmkl_intel_thread.so"."""
     linker.installed = {"libmkl_rt.so.3": MKL}
-    backend._load_blas()
-    assert linker.layers == [backend.MKL_SEQUENTIAL]
+    blas.load_blas()
+    assert linker.layers == [blas.MKL_SEQUENTIAL]
 
 
 def test_mkl_with_intels_openmp_keeps_its_threads(linker: Linker) -> None:
     linker.installed = {"libmkl_rt.so.3": MKL, "libiomp5.so": ()}
-    backend._load_blas()
+    blas.load_blas()
     assert linker.layers == []
 
 
 def test_who_chose_mkls_threads_keeps_them(linker: Linker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MKL_THREADING_LAYER", "TBB")
     linker.installed = {"libmkl_rt.so.3": MKL}
-    backend._load_blas()
+    blas.load_blas()
     assert linker.layers == []
 
 
@@ -201,9 +199,61 @@ print("right")
     assert python(FIND + program)[0] == "right"
 
 
-def test_nothing_is_claimed_once_mlx_is_imported() -> None:
-    """Its calls are bound by then."""
-    assert python("import mlx.core\n" + FIND + "print(blas())")[0] == "None"
+BOUND = "import localai_shim\nimport mlx_lm\n" + FIND + "print(blas() or '')"
+LATE = "import mlx.core\n" + FIND + "print(blas() or '')"
+ADVICE = "import localai_shim first"
+
+
+@functools.cache
+def calls_bound(program: str, preload: str = "") -> set[str]:
+    """Libraries that libmlx's BLAS products are bound to in a program of its own."""
+    _, bindings = python(program, LD_DEBUG="bindings", LD_PRELOAD=preload)
+    return {Path(path).name for path in re.findall(r"libmlx\.so \[0\] to (\S+) \[0\]: .*`cblas_sgemm'", bindings)}
+
+
+def test_importing_the_package_is_enough_for_an_mlx_that_is_imported_later() -> None:
+    assert calls_bound(BOUND) == {found()}
+
+
+def test_importing_the_package_alone_loads_no_library() -> None:
+    """Every suite with pytest does, for the plugin."""
+    program = (
+        "import sys, localai_shim\nprint([name for name in ('_ctypes', 'importlib.metadata') if name in sys.modules])"
+    )
+    out, bindings = python(program, LD_DEBUG="files")
+    assert out == "[]"
+    assert "init" in bindings and not re.search("openblas|mkl|blis", bindings)
+
+
+def test_an_mlx_that_was_imported_before_keeps_its_own_blas_and_nothing_else_is_claimed() -> None:
+    found()
+    assert python(LATE)[0] == ""
+    assert not calls_bound(LATE) & set(map(os.path.basename, blas.BLAS_LIBRARIES))
+
+
+def test_one_line_in_the_log_says_what_to_do_about_an_mlx_that_was_imported_before() -> None:
+    found()
+    _, errors = python(LATE + "\nrequire_backend()")
+    assert errors.count(ADVICE) == 1
+
+
+def test_suites_whose_warnings_are_errors_load_a_model_all_the_same() -> None:
+    found()
+    out, _ = python("import warnings; warnings.simplefilter('error')\n" + LATE + "\nprint('went on')")
+    assert out == "went on"
+
+
+def test_who_imported_the_package_first_is_told_nothing() -> None:
+    found()
+    assert ADVICE not in python(BOUND)[1]
+
+
+def test_a_preloaded_library_is_what_mlx_uses_and_nothing_is_said() -> None:
+    if "mkl" in (name := found()):
+        pytest.skip("MKL has to be told its threads")
+    out, errors = python(LATE, LD_PRELOAD=name)
+    assert (out, calls_bound(LATE, name)) == (name, {name})
+    assert ADVICE not in errors
 
 
 CORE = """import ctypes, os
@@ -219,7 +269,7 @@ def test_an_openblas_that_does_not_know_the_processor_is_told_which_to_take_it_f
     except subprocess.CalledProcessError:
         pytest.skip("there is no OpenBLAS")
     name = plain.split()[0]
-    better = [core for core, needed in backend.CORES.items() if needed <= backend._processor_flags()]
+    better = [core for core, needed in blas.CORES.items() if needed <= blas._processor_flags()]
     told = better[0] if name == "Prescott" and better else name
     assert python(FIND + CORE)[0] == f"{told} None"
 

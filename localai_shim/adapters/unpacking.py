@@ -1,0 +1,262 @@
+"""Quantised layers on a CPU: float32 copies where there is memory, or weights that are unpacked for wide passes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models import mla, switch_layers
+
+log = logging.getLogger("localai_shim")
+
+# MLX 0.32.4 multiplies packed weights on one core, row by row: 1 ns for each number and row. BLAS takes 0.05 for each
+# of many rows; for a single one OpenBLAS takes 0.3 to 0.6, but 1 with layers of a million numbers and more, which it
+# copies. Unpacking takes 2 ns a number for 4 and 8 bits, 8 for mxfp8 and some 20 for 2, 3, 5, 6 bits, mxfp4 and nvfp4
+# (two cores of an EPYC), and no longer by blocks that its caches hold.
+BLOCK_NUMBERS = 2**20
+EXPERTS_BLOCK_NUMBERS = 2**24  # a block has some outputs of all experts
+TRIAL_NUMBERS = 2**23  # in all three forms more than processors' caches hold, as a model's
+TRIAL_ROWS, TRIAL_BLOCKS = 16, 2  # of products with weights that are unpacked for them
+TRIAL_TURNS = 3
+MARGIN = 1.2  # by which a trial has to find something faster
+
+Packed = tuple[mx.array, mx.array, mx.array | None]
+"""(weight, scales, biases)"""
+
+
+class Format(NamedTuple):
+    """How a layer is packed: what its products cost depends on it."""
+
+    mode: str
+    bits: int
+    group_size: int
+
+    def unpack(self, packed: Packed) -> mx.array:
+        """`[..., outputs, inputs]` float32."""
+        group_size, bits, mode = self.group_size, self.bits, self.mode
+        return mx.dequantize(*packed, group_size=group_size, bits=bits, mode=mode, dtype=mx.float32)
+
+
+class Trial(NamedTuple):
+    """What was measured of a format here."""
+
+    widen: bool
+    """Whether a float32 copy is faster for a single row."""
+    rows: int
+    """Rows from which unpacking is faster than a product with packed weights."""
+
+
+class UnpackedLinear(nn.QuantizedLinear):  # type: ignore[misc]
+    """`mlx.nn.QuantizedLinear`, whose weights are unpacked for passes of many rows."""
+
+    unpack_from = 0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        if x.size < self.unpack_from * x.shape[-1]:
+            y: mx.array = super().__call__(x)
+            return y
+        y = _multiply(self, x, mx.matmul, BLOCK_NUMBERS)
+        return y + self["bias"] if "bias" in self else y
+
+
+class UnpackedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
+    """`mlx.nn.QuantizedEmbedding`, whose weights are unpacked where it is the output layer of many rows."""
+
+    unpack_from = 0
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """`[..., features]` -> `[..., tokens]`."""
+        if x.size < self.unpack_from * x.shape[-1]:
+            y: mx.array = super().as_linear(x)
+            return y
+        return _multiply(self, x, mx.matmul, BLOCK_NUMBERS)
+
+
+def use_float32(model: nn.Module, room: int) -> None:
+    """Have a model's quantised layers multiply through BLAS where that is faster here, by a trial.
+
+    Args:
+        model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
+            may compute something else.
+        room: bytes that float32 copies may take; if they need more, weights stay packed and wide passes unpack them.
+    """
+    formats: defaultdict[Format, dict[int, nn.Module]] = defaultdict(dict)
+    for layer in model.modules():
+        if type(layer) in _wide_classes() and layer.get("global_scale") is None:
+            formats[Format(layer.mode, layer.bits, layer.group_size)][id(layer)] = layer
+    found = {how: list(layers.values()) for how, layers in formats.items()}
+    trials = {how: measure(how, layers) for how, layers in found.items()}
+    needed = sum(_float_bytes(layer) for how, layers in found.items() for layer in layers if trials[how].widen)
+    if needed > room:
+        log.info("quantised weights stay packed: %.1f GB of float32 would be too much", needed / 1e9)
+    for how, trial in trials.items():
+        log.debug("%s: %s", how, trial)
+        for layer in found[how]:
+            if trial.widen and needed <= room:
+                _widen(how, layer)
+            else:
+                _unpack_from(layer, trial.rows)
+
+
+def measure(how: Format, layers: list[nn.Module]) -> Trial:
+    """Multiply with some of these layers' weights in each way, in turns: other work on the machine concerns all."""
+    blocks = _some_blocks(layers)
+    wide = [how.unpack(block) for block in blocks]
+    mx.eval(wide)
+    xs = {(rows, w.shape[1]): mx.ones((rows, w.shape[1])) for w in wide for rows in (1, TRIAL_ROWS)}
+
+    def packed(count: int | None = None) -> list[mx.array]:
+        products = zip(blocks[:count], wide, strict=False)
+        return [mx.quantized_matmul(xs[1, w.shape[1]], *block, **how._asdict()) for block, w in products]
+
+    def unpacked() -> list[mx.array]:
+        products = zip(blocks[:TRIAL_BLOCKS], wide, strict=False)
+        return [xs[TRIAL_ROWS, w.shape[1]] @ how.unpack(block).T for block, w in products]
+
+    runs = packed, lambda: [xs[1, w.shape[1]] @ w.T for w in wide], lambda: packed(TRIAL_BLOCKS), unpacked
+    one, one_wide, few, few_unpacked = _in_turns(*runs)
+    return Trial(MARGIN * one_wide < one, max(2, math.ceil(MARGIN * few_unpacked / few)))
+
+
+def _in_turns(*runs: Callable[[], list[mx.array]]) -> list[float]:
+    """The least seconds of each, after one run that does not count."""
+    least = [math.inf] * len(runs)
+    for turn in range(TRIAL_TURNS + 1):
+        for i, run in enumerate(runs):
+            start = time.perf_counter()
+            mx.eval(run())
+            if turn:
+                least[i] = min(least[i], time.perf_counter() - start)
+    return least
+
+
+def _some_blocks(layers: list[nn.Module]) -> list[Packed]:
+    """A block of each layer, then the next one of each, until there are enough; of experts the first one's."""
+    made, numbers, place = [], 0, 0
+    while numbers < TRIAL_NUMBERS:
+        before = numbers
+        for layer in layers:
+            matrix = _first(_packed(layer))
+            step = _block_outputs(matrix[0], layer.bits, BLOCK_NUMBERS)
+            if place * step < matrix[0].shape[0] and numbers < TRIAL_NUMBERS:
+                made.append(_rows(matrix, place * step, step))
+                numbers += _numbers(made[-1][0], layer.bits)
+        if numbers == before:
+            break
+        place += 1
+    return made
+
+
+def _packed(layer: nn.Module) -> Packed:
+    return layer["weight"], layer["scales"], layer.get("biases")
+
+
+def _rows(packed: Packed, start: int, count: int) -> Packed:
+    """Some of a layer's outputs."""
+    weight, scales, biases = packed
+    some = slice(start, start + count)
+    return weight[..., some, :], scales[..., some, :], None if biases is None else biases[..., some, :]
+
+
+def _first(packed: Packed) -> Packed:
+    """The first expert's, or head's, of layers that have several."""
+    weight, scales, biases = packed
+    return packed if weight.ndim == 2 else (weight[0], scales[0], None if biases is None else biases[0])
+
+
+def _numbers(weight: mx.array, bits: int) -> int:
+    return int(weight.size * 32 // bits)
+
+
+def _float_bytes(layer: nn.Module) -> int:
+    return 4 * _numbers(layer["weight"], layer.bits)
+
+
+def _block_outputs(weight: mx.array, bits: int, numbers: int) -> int:
+    """Outputs of a block of about so many numbers."""
+    return max(1, numbers * weight.shape[-2] // _numbers(weight, bits))
+
+
+def _widen(how: Format, layer: nn.Module) -> None:
+    """Make a layer what it was before it was quantised, with float32 weights."""
+    layer.weight = how.unpack(_packed(layer))
+    mx.eval(layer.weight)
+    for name in ("scales", "biases"):
+        layer.pop(name, None)
+    layer.__class__ = _wide_classes()[type(layer)]
+
+
+def _unpack_from(layer: nn.Module, rows: int) -> None:
+    quantised: Any = type(layer)
+    kind = _unpacked_class(quantised)
+    if kind is not None:
+        layer.__class__ = kind
+        layer.unpack_from = rows
+
+
+def _multiply(
+    layer: nn.Module, x: mx.array, product: Callable[[mx.array, mx.array], mx.array], block_numbers: int
+) -> mx.array:
+    """`[..., inputs]` -> `[..., outputs]`, without a bias, of the dtype that packed weights would give.
+
+    Blocks of outputs are multiplied one after another, and each is unpacked when the one before is done: in a lazy
+    graph all layers' weights could be unpacked at once otherwise.
+    """
+    packed = weight, scales, _ = _packed(layer)
+    how = Format(layer.mode, layer.bits, layer.group_size)
+    dtype = mx.result_type(x, scales) if how.mode == "affine" else x.dtype
+    before = x = x.astype(mx.float32)
+    outputs, step = weight.shape[-2], _block_outputs(weight, how.bits, block_numbers)
+    made = []
+    for start in range(0, outputs, step):
+        weight, scales, biases = _rows(packed, start, step)
+        [scales] = mx.depends([scales], [before])
+        before = product(x, how.unpack((weight, scales, biases)).swapaxes(-1, -2))
+        made.append(before)
+    y = made[0] if len(made) == 1 else mx.concatenate(made, axis=-1)
+    return y.astype(dtype)
+
+
+@functools.cache
+def _unpacked_class(kind: Any) -> type | None:
+    """The class of a layer whose weights are unpacked for wide passes; None where there is none."""
+    if kind.__name__ == "QuantizedSwitchLinear":
+        return _unpacked_experts(kind)
+    return {nn.QuantizedLinear: UnpackedLinear, nn.QuantizedEmbedding: UnpackedEmbedding}.get(kind)
+
+
+def _unpacked_experts(kind: Any) -> type:
+    class UnpackedSwitchLinear(kind):  # type: ignore[misc]
+        """Experts' weights, all unpacked where each of them has many rows on average."""
+
+        unpack_from = 0
+
+        def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+            if indices.size < self.unpack_from * self.num_experts:
+                y: mx.array = super().__call__(x, indices, sorted_indices=sorted_indices)
+                return y
+            gather = functools.partial(mx.gather_mm, rhs_indices=indices, sorted_indices=sorted_indices)
+            y = _multiply(self, x, gather, EXPERTS_BLOCK_NUMBERS)
+            return y + mx.expand_dims(self["bias"][indices], -2) if "bias" in self else y
+
+    return UnpackedSwitchLinear
+
+
+def _wide_classes() -> dict[type, type]:
+    """Classes of quantised layers, and what these were before, of the libraries that are imported."""
+    kinds: dict[type, type] = {nn.QuantizedLinear: nn.Linear, nn.QuantizedEmbedding: nn.Embedding}
+    vlm = [sys.modules.get(f"mlx_vlm.models.{name}") for name in ("switch_layers", "mla")]
+    for module in (switch_layers, mla, *vlm):
+        for name in ("SwitchLinear", "MultiLinear"):
+            if hasattr(module, name) and hasattr(module, f"Quantized{name}"):
+                kinds[getattr(module, f"Quantized{name}")] = getattr(module, name)
+    return kinds
