@@ -136,7 +136,7 @@ def _is_cached(value: object) -> bool:
 
 
 @described("OpenAI", ClientArguments)
-class LocalOpenAI(_LocalClient, openai.OpenAI):
+class LocalOpenAI(_LocalClient, sdk.OpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
@@ -182,7 +182,7 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
 
 
 @described("AsyncOpenAI", AsyncClientArguments)
-class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
+class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 

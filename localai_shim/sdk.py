@@ -40,7 +40,10 @@ else:
 
 T = TypeVar("T")
 RequestOptions = FinalRequestOptions
-Client = openai.OpenAI | openai.AsyncOpenAI
+# The SDK's own classes: a program may put ours, or others, in their place in `openai`.
+OpenAI = openai.OpenAI
+AsyncOpenAI = openai.AsyncOpenAI
+Client = OpenAI | AsyncOpenAI
 
 
 class SyncEvents(Protocol):
@@ -92,7 +95,7 @@ def is_raw(options: RequestOptions) -> bool:
 
 def stock_class(cls: type) -> type:
     """The SDK's own client that a class derives from."""
-    return openai.AsyncOpenAI if issubclass(cls, openai.AsyncOpenAI) else openai.OpenAI
+    return AsyncOpenAI if issubclass(cls, AsyncOpenAI) else OpenAI
 
 
 def user_agent(client: Client) -> str:

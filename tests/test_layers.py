@@ -71,7 +71,7 @@ MAY = {
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
         "testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking testing types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
     "grammar": "output types",
     "__main__": "cli",
     "cli": "adapters client content engine lines options sources stats types",  # runs models, and measures them bare
