@@ -14,7 +14,7 @@ from anyio.lowlevel import RunVar
 from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
-from . import sdk
+from . import event_stream, sdk
 from .endpoints.models import unknown_model
 from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
@@ -37,10 +37,15 @@ from .types import (
 )
 
 if TYPE_CHECKING:
+    import httpx2 as httpx
+
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
     from .endpoints.served import ServedModel
+else:
+    httpx = sdk.httpx
 
+_RAISED = (RequestError, openai.OpenAIError, httpx.TransportError)
 _SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
 
 
@@ -160,6 +165,14 @@ class Call:
         finally:
             del error, failure  # which hold this frame
 
+    def fail_amid_stream(self, error: BaseException) -> NoReturn:
+        """As `fail`, for what goes wrong while a stream is read."""
+        if isinstance(error, TimeoutError):
+            error = openai.APITimeoutError(request=self.request)
+        if isinstance(error, openai.APIConnectionError):
+            error = event_stream.raised_amid_stream(error)
+        self.fail(error)
+
     def _failure(self, error: BaseException) -> BaseException:
         if isinstance(error, PanicError) or is_panic(error):
             error = self._panicked(error)
@@ -167,7 +180,7 @@ class Call:
             return openai.APITimeoutError(request=self.request)
         if isinstance(error, EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
-        if isinstance(error, Exception) and not isinstance(error, RequestError | openai.OpenAIError):
+        if isinstance(error, Exception) and not isinstance(error, _RAISED):
             error = _request_error(error)
         if isinstance(error, RequestError):
             if error.code == "unknown_parameter":
@@ -191,9 +204,9 @@ class Call:
         seconds = time.monotonic() - self.started
         return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
 
-    def streamed(self, events: sdk.Events) -> sdk.LocalStreamResponse:
+    def streamed(self, events: event_stream.Events) -> event_stream.LocalStreamResponse:
         """The response whose answer comes in events."""
-        return sdk.LocalStreamResponse(events, request=self.request)
+        return event_stream.LocalStreamResponse(events, request=self.request)
 
 
 _TEXTS = (

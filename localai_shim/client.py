@@ -27,6 +27,7 @@ from .arguments import (
     stock_arguments,
 )
 from .call import Call, preparing
+from .event_stream import AnyResponse
 from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
@@ -136,16 +137,16 @@ def _is_cached(value: object) -> bool:
 
 
 @described("OpenAI", ClientArguments)
-class LocalOpenAI(_LocalClient, openai.OpenAI):
+class LocalOpenAI(_LocalClient, sdk.OpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
     @staticmethod
-    def _respond(call: Call) -> sdk.AnyResponse:
+    def _respond(call: Call) -> AnyResponse:
         from .streams import SyncEvents, SyncFollowing, SyncGeneration
 
-        def follow(source: Followable, after: int = -1) -> sdk.AnyResponse:
-            return call.streamed(SyncFollowing(source, after, call.timeout, call.fail))
+        def follow(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(SyncFollowing(source, after, call.timeout, call.fail_amid_stream))
 
         local = call.local()
         if local is not None:
@@ -160,7 +161,7 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
         since = time.monotonic()
         generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
         if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
+            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
             assembler.collect(*generation.next(call.remaining(since)))
         assembler.save()
@@ -182,17 +183,17 @@ class LocalOpenAI(_LocalClient, openai.OpenAI):
 
 
 @described("AsyncOpenAI", AsyncClientArguments)
-class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
+class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
     @staticmethod
-    async def _respond(call: Call) -> sdk.AnyResponse:
+    async def _respond(call: Call) -> AnyResponse:
         from .engine.sinks import make_async_sink
         from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, save
 
-        def follow(source: Followable, after: int = -1) -> sdk.AnyResponse:
-            return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail, make_async_sink()))
+        def follow(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
 
         if not routes.are_loaded():
             await anyio.to_thread.run_sync(routes.load)
@@ -226,7 +227,7 @@ class AsyncLocalOpenAI(_LocalClient, openai.AsyncOpenAI):
         assert generation is not None
         since, assembler = time.monotonic(), prepared.assembler
         if prepared.stream:
-            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail, call.ended))
+            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
             assembler.collect(*await generation.next(call.remaining(since)))
         await save(assembler)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, get_origin, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin
 
 import openai
 from openai import AsyncStream, Stream
@@ -28,39 +28,26 @@ from openai.types.responses import Response
 
 from .errors import BadRequest, RequestError
 
+SERIES = int(openai.__version__.partition(".")[0])
+"""Of the SDK: 3, or 2."""
+
 if TYPE_CHECKING:
     import httpx2 as httpx
 
     from .runtime import Runtime
 else:
-    httpx = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
+    httpx = importlib.import_module("httpx2" if SERIES >= 3 else "httpx")
     # The SDK's 2.x line looks into httpx2 wherever it stands in sys.modules, also while a model's thread imports it.
     with contextlib.suppress(ImportError):
         importlib.import_module("httpx2")
 
 T = TypeVar("T")
 RequestOptions = FinalRequestOptions
-Client = openai.OpenAI | openai.AsyncOpenAI
+# The SDK's own classes: a program may put ours, or others, in their place in `openai`.
+OpenAI = openai.OpenAI
+AsyncOpenAI = openai.AsyncOpenAI
+Client = OpenAI | AsyncOpenAI
 
-
-class SyncEvents(Protocol):
-    """What a stream is made of, for threads."""
-
-    def __iter__(self) -> Iterator[object]: ...
-    def __next__(self) -> object: ...
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class AsyncEvents(Protocol):
-    """What a stream is made of, for tasks."""
-
-    def __aiter__(self) -> AsyncIterator[object]: ...
-    async def __anext__(self) -> object: ...
-    async def aclose(self) -> None: ...
-
-
-Events = SyncEvents | AsyncEvents
 
 Timeout = openai.Timeout | float | None
 
@@ -92,7 +79,7 @@ def is_raw(options: RequestOptions) -> bool:
 
 def stock_class(cls: type) -> type:
     """The SDK's own client that a class derives from."""
-    return openai.AsyncOpenAI if issubclass(cls, openai.AsyncOpenAI) else openai.OpenAI
+    return AsyncOpenAI if issubclass(cls, AsyncOpenAI) else OpenAI
 
 
 def user_agent(client: Client) -> str:
@@ -105,7 +92,8 @@ def _url(url: str) -> httpx.URL:
     return httpx.URL(url) if "://" in url else httpx.URL(BASE_URL).join(url.lstrip("/"))
 
 
-def _headers(content_type: str) -> dict[str, str]:
+def answer_headers(content_type: str) -> dict[str, str]:
+    """Those that every answer has."""
     return {
         "content-type": content_type,
         "x-request-id": f"req_{secrets.token_hex(16)}",
@@ -128,7 +116,8 @@ def raw_fields(answer: object) -> object:
     return fields
 
 
-def _raw_json(answer: object) -> bytes:
+def raw_json(answer: object) -> bytes:
+    """An answer or event, as a server sends it."""
     if isinstance(getattr(answer, "response", answer), Response | CreateEmbeddingResponse):
         answer = raw_fields(answer)
     if isinstance(answer, openai.BaseModel):
@@ -170,10 +159,10 @@ class LocalResponse(httpx.Response):
     """
 
     def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0, cast_to: object = None) -> None:
-        headers = _headers("application/octet-stream" if isinstance(answer, bytes) else "application/json")
+        headers = answer_headers("application/octet-stream" if isinstance(answer, bytes) else "application/json")
         later = type(answer) is cast_to and _RAW not in request.headers
         self._later: object = answer if later else None
-        content = b"" if later else answer if isinstance(answer, bytes) else _raw_json(answer)
+        content = b"" if later else answer if isinstance(answer, bytes) else raw_json(answer)
         if request.headers.get(_RAW) == "stream":
             headers["content-length"] = str(len(content))
             super().__init__(200, headers=headers, stream=httpx.ByteStream(content), request=request)
@@ -185,7 +174,7 @@ class LocalResponse(httpx.Response):
     @property
     def content(self) -> bytes:
         if getattr(self, "_later", None) is not None:
-            self._content, self._later = _raw_json(self._later), None
+            self._content, self._later = raw_json(self._later), None
         return super().content
 
     def json(self, **options: Any) -> Any:
@@ -195,62 +184,6 @@ class LocalResponse(httpx.Response):
 
 LATER = object()
 """Stands for an answer of which no JSON was made: `response.content` makes it."""
-
-
-class LocalStreamResponse(httpx.Response):
-    """An answer that is being made: SDK objects for our stream classes, server-sent events for everyone else."""
-
-    def __init__(self, events: Events, *, request: httpx.Request) -> None:
-        body = _AsyncSSE(events) if isinstance(events, AsyncEvents) else _SyncSSE(events)
-        super().__init__(200, headers=_headers("text/event-stream; charset=utf-8"), stream=body, request=request)
-        self.elapsed = timedelta(0)
-        self.local_events = events
-
-
-AnyResponse = LocalResponse | LocalStreamResponse
-
-_DONE = b"data: [DONE]\n\n"
-
-
-def _name(event: object) -> str | None:
-    """Events of responses have names, and no `[DONE]` behind the last one."""
-    name = getattr(event, "type", None)
-    return name if isinstance(name, str) else None
-
-
-def _sse(event: object) -> bytes:
-    name = _name(event)
-    return b"%sdata: %s\n\n" % (b"" if name is None else f"event: {name}\n".encode(), _raw_json(event))
-
-
-class _SyncSSE(httpx.SyncByteStream):
-    def __init__(self, events: SyncEvents) -> None:
-        self._events = events
-
-    def __iter__(self) -> Iterator[bytes]:
-        event: object = None
-        for event in self._events:
-            yield _sse(event)
-        if _name(event) is None:
-            yield _DONE
-
-    def close(self) -> None:
-        self._events.close()
-
-
-class _AsyncSSE(httpx.AsyncByteStream):
-    def __init__(self, events: AsyncEvents) -> None:
-        self._events = events
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        event: object = None
-        async for event in self._events:
-            yield _sse(event)
-        if _name(event) is None:
-            yield _DONE
-
-    async def aclose(self) -> None:
-        await self._events.aclose()
 
 
 # -- streams --------------------------------------------------------------------------------------------------------
@@ -358,7 +291,7 @@ class LocalAsyncHttpClient(httpx.AsyncClient):
 
 def status_error(client: Client, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
     """The SDK's own exception for one of ours, made the way that the SDK makes it from a response."""
-    headers = {**_headers("application/json"), **error.headers}
+    headers = {**answer_headers("application/json"), **error.headers}
     response = httpx.Response(error.status, headers=headers, json=error.body(), request=request)
     response.elapsed = timedelta(0)
     return client._make_status_error_from_response(response)

@@ -107,7 +107,7 @@ def without_retries(options: sdk.RequestOptions) -> sdk.RequestOptions:
 @functools.cache
 def stock_client(asynchronous: bool) -> sdk.Client:
     """A stock client of the SDK that cannot send, to call its methods on."""
-    made: Any = object.__new__(openai.AsyncOpenAI if asynchronous else openai.OpenAI)  # no hook in __init__ sees it
+    made: Any = object.__new__(sdk.AsyncOpenAI if asynchronous else sdk.OpenAI)  # no hook in __init__ sees it
     made._client = (httpx.AsyncClient if asynchronous else httpx.Client)(transport=sdk._Refuse())
     return cast(sdk.Client, made)
 

@@ -6,7 +6,7 @@ replace `openai.OpenAI.request`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import openai
@@ -14,6 +14,7 @@ import openai
 from . import sdk, stock
 from .call import Call
 from .errors import RequestError
+from .event_stream import AnyResponse, LocalStreamResponse, lost_connection
 from .runtime import Runtime
 from .state.errors import StoreError
 from .types import EngineError
@@ -25,8 +26,8 @@ else:
 
 _ANTICIPATED = (RequestError, openai.OpenAIError, EngineError, StoreError)
 """What clients may try again, as the SDK thinks fit."""
-Respond = Callable[[Call], sdk.AnyResponse]
-RespondAsync = Callable[[Call], Awaitable[sdk.AnyResponse]]
+Respond = Callable[[Call], AnyResponse]
+RespondAsync = Callable[[Call], Awaitable[AnyResponse]]
 
 
 class _Transport:
@@ -90,11 +91,7 @@ class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
 
 def _sent(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     """A response as a transport returns it: its body is still to be read."""
-    if isinstance(response, sdk.LocalStreamResponse):
-        events = response.stream
-        response.stream = (
-            _Body(events, request) if isinstance(events, httpx.SyncByteStream) else _AsyncBody(events, request)
-        )
+    if isinstance(response, LocalStreamResponse):
         return response
     stream = httpx.ByteStream(response.content)
     return httpx.Response(response.status_code, headers=response.headers, stream=stream, request=request)
@@ -115,53 +112,4 @@ def _failed(call: Call, error: BaseException) -> httpx.Response:
             response.headers["x-should-retry"] = "false"  # it would fail again
         return response
     except openai.APIConnectionError as failure:
-        raise _broken(failure, call.request) from error
-
-
-def _broken(error: openai.APIConnectionError, request: httpx.Request) -> httpx.TransportError:
-    """What httpx raises where the SDK's error is that of a connection."""
-    if isinstance(error, openai.APITimeoutError):
-        return httpx.ReadTimeout("The model took longer than the request's timeout", request=request)
-    return httpx.ReadError(error.message, request=request)
-
-
-def _event(error: openai.APIStatusError) -> bytes:
-    """The event by which a stream says that it failed."""
-    return b"data: %s\n\n" % error.response.content
-
-
-class _Body(httpx.SyncByteStream):
-    """Server-sent events as they are made, with failures as a server's stream shows them."""
-
-    def __init__(self, events: httpx.SyncByteStream, request: httpx.Request) -> None:
-        self._events, self._request = events, request
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._events
-        except openai.APIStatusError as error:
-            yield _event(error)
-        except openai.APIConnectionError as error:
-            raise _broken(error, self._request) from error
-
-    def close(self) -> None:
-        self._events.close()
-
-
-class _AsyncBody(httpx.AsyncByteStream):
-    """As `_Body`, async."""
-
-    def __init__(self, events: httpx.AsyncByteStream, request: httpx.Request) -> None:
-        self._events, self._request = events, request
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for event in self._events:
-                yield event
-        except openai.APIStatusError as error:
-            yield _event(error)
-        except openai.APIConnectionError as error:
-            raise _broken(error, self._request) from error
-
-    async def aclose(self) -> None:
-        await self._events.aclose()
+        raise lost_connection(failure, call.request) from error

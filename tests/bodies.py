@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localai_shim import sdk
+from localai_shim import event_stream, sdk
 
 FIELDS: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "required_fields.json").read_text())
 
@@ -93,7 +93,7 @@ class CheckedResponse(sdk.LocalResponse):
         note_violations(answer)
 
 
-class CheckedStreamResponse(sdk.LocalStreamResponse):
+class CheckedStreamResponse(event_stream.LocalStreamResponse):
     """A streamed answer whose events are checked as they are read."""
 
     def __init__(self, events: Any, **options: Any) -> None:

@@ -33,7 +33,7 @@ from localai_shim.adapters.backend import require_backend
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints, event_stream, sdk
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.endpoints import request_fields as generation
 from localai_shim.endpoints.responses import create as responses
@@ -171,7 +171,7 @@ def _each_test_draws_alike_and_all_that_is_answered_is_legal(
     violations.clear()
     if request.node.get_closest_marker("timed") is None:
         monkeypatch.setattr(sdk, "LocalResponse", CheckedResponse)
-        monkeypatch.setattr(sdk, "LocalStreamResponse", CheckedStreamResponse)
+        monkeypatch.setattr(event_stream, "LocalStreamResponse", CheckedStreamResponse)
     yield
     assert not violations
     for assembler in made:

@@ -26,15 +26,19 @@ MODULES = {
 MAY = {
     "localai_shim": "adapters client content reranking types",
     "client": (
-        "arguments call endpoints endpoints.batches endpoints.responses engine lines options routes runtime sdk state "
-        "stats stock streams transport types websocket_url"
+        "arguments call endpoints endpoints.batches endpoints.responses engine event_stream lines options routes "
+        "runtime sdk state stats stock streams transport types websocket_url"
     ),
     "lm_eval": "client types",
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
-    "transport": "call errors runtime sdk state stock types",
+    "transport": "call errors event_stream runtime sdk state stock types",
     "stock": "sdk",
     "panics": "",
-    "call": "endpoints endpoints.responses errors grammar lazy_request panics routes runtime sdk state telemetry types",
+    "event_stream": "sdk",
+    "call": (
+        "endpoints endpoints.responses errors event_stream grammar lazy_request panics routes runtime sdk state "
+        "telemetry types"
+    ),
     "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
@@ -69,10 +73,10 @@ MAY = {
     "prompt": "errors media output panics prompt.media types",
     "prompt.media": "errors media types",
     "testing": (
-        "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
+        "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
         "testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking testing types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
     "grammar": "output types",
     "__main__": "cli",
     "cli": "adapters client content engine lines options sources stats types",  # runs models, and measures them bare
@@ -90,11 +94,12 @@ MAY = {
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
     "client": "anyio openai",
-    "call": "anyio openai",
+    "call": "anyio httpx2 openai",
     "telemetry": "opentelemetry",
     "lm_eval": "lm_eval openai tqdm",
     "lines": "openai",
     "transport": "httpx2 openai",
+    "event_stream": "httpx2 openai",
     "stock": "httpx2 openai",
     "websocket_url": "httpx2 openai",
     "arguments": "httpx2 openai",
@@ -115,7 +120,7 @@ PACKAGES = {
     "media": "numpy",
     "prediction": "numpy",  # an index of thousands of tokens
     "types": "numpy",  # for annotations alone
-    "testing": "stats anyio jinja2 numpy openai pytest",
+    "testing": "stats anyio httpx2 jinja2 numpy openai pytest",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
     "testing.cassettes": "openai",

@@ -377,8 +377,10 @@ def hang() -> Trouble:
 def cut(*parts: Part, tokens: int | None = None) -> Answer:
     """An answer whose connection drops after these parts, or after so many tokens of them.
 
+    In a stream that is `openai.APIConnectionError`, and `httpx.RemoteProtocolError` with the SDK's 2.x line, which does
+    not make one of the other.
+
     Example:
-        >>> import openai
         >>> from localai_shim.testing import cut, scripted
         >>> with scripted(cut("one two three", tokens=2)) as client:
         ...     stream = client.chat.completions.create(
@@ -387,7 +389,7 @@ def cut(*parts: Part, tokens: int | None = None) -> Answer:
         ...     try:
         ...         for chunk in stream:
         ...             print(chunk.choices[0].delta.content or "", end="")
-        ...     except openai.APIConnectionError:
+        ...     except Exception:  # openai.APIConnectionError, with openai 2.x httpx.RemoteProtocolError
         ...         print(" ... and no more")
         one two ... and no more
     """

@@ -8,31 +8,40 @@ import openai
 
 from .. import sdk
 from ..errors import RequestError
+from ..event_stream import CUT
 from ..types import RowError
 from .answers import Trouble
 
 if TYPE_CHECKING:
+    import httpx2 as httpx
+
     from ..call import Call
+else:
+    httpx = sdk.httpx
 
 
-def exception(trouble: Trouble, call: Call, *, amid_stream: bool = False) -> Exception:
+def exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception:
     """What the caller of a request gets.
 
     Args:
         trouble: what goes wrong; not a hang.
         call: the request.
-        amid_stream: after the first event of a stream, where an error has no status any more.
+        begun: after the first tokens of the answer. An error amid a stream has no status any more.
     """
     if trouble.error is not None:
         return trouble.error
     if trouble.kind == "timeout":
-        return openai.APITimeoutError(request=call.request)
+        late = openai.APITimeoutError(request=call.request)
+        late.__cause__ = httpx.ReadTimeout("timed out")
+        return late
     if trouble.kind == "connection":
-        return openai.APIConnectionError(message=trouble.message, request=call.request)
+        lost = openai.APIConnectionError(message=trouble.message, request=call.request)
+        lost.__cause__ = httpx.RemoteProtocolError(CUT) if begun else httpx.ConnectError("Connection refused")
+        return lost
     error = RequestError(
         trouble.message, trouble.param, trouble.code, trouble.status, trouble.type, dict(trouble.headers)
     )
-    if not amid_stream:
+    if not begun or not call.body.get("stream"):
         return sdk.status_error(call.client, error, call.request)
     if call.path.startswith("/responses"):
         return RowError(trouble.message)  # which becomes the stream's last events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if cassette is not None and cassette.misses:
         pytest.fail("\n".join(cassette.misses), pytrace=False)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """The placeholders of a patch go also where `monkeypatch` has put them back after it."""
+    try:
+        return (yield)
+    finally:
+        patching = sys.modules.get("localai_shim.testing.patching")
+        if patching is not None:
+            patching.take_placeholders_back()
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-import openai
-
 from .. import sdk, stock
 from ..client import AsyncLocalOpenAI, LocalOpenAI
 from ..runtime import Runtime
@@ -28,7 +26,9 @@ class patch_openai:
     All that code under test makes with `openai.OpenAI()`, `openai.AsyncOpenAI()` and their subclasses, such as
     `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
     clients that were made before. They stay what they are: only their http client is another (see transport.py), so
-    that retries, types and settings are the SDK's own. No credentials are needed, and none is sent.
+    that retries, types and settings are the SDK's own. No credentials are needed, and none is sent. Frameworks ask the
+    environment for a key themselves: where there is none, `OPENAI_API_KEY` is a placeholder meanwhile, and traces of
+    openai-agents, which would be sent with it, are off (`OPENAI_AGENTS_DISABLE_TRACING`, unless that is set).
 
     Contexts may be nested and may overlap: the last one that was entered counts.
 
@@ -48,11 +48,13 @@ class patch_openai:
             if not _active:
                 _undo.extend(
                     [
-                        _patch(openai.OpenAI, _http),
-                        _patch(openai.AsyncOpenAI, _async_http),
+                        _patch(sdk.OpenAI, _http),
+                        _patch(sdk.AsyncOpenAI, _async_http),
                     ]
                 )
                 _settings.update(stock.module_settings())
+                take_placeholders_back()
+            _set_placeholders()
             _active.append(self._client)
             stock.forget_module_client()
         return self._client
@@ -65,6 +67,7 @@ class patch_openai:
                 stock.set_module_settings(_settings)
                 while _undo:
                     _undo.pop()()
+                _take_back()
 
 
 @contextlib.contextmanager
@@ -83,6 +86,48 @@ _active: list[AnyLocalOpenAI] = []
 """Whose models serve the SDK's clients; the last one counts."""
 _undo: list[Callable[[], None]] = []
 _settings: dict[str, object] = {}
+
+
+# -- the environment ------------------------------------------------------------------------------------------------
+
+_PLACEHOLDERS = {"OPENAI_API_KEY": "local", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+_replaced: dict[str, str | None] = {}
+"""Variables that are placeholders, or were when somebody replaced them, and what they were before."""
+
+
+def _set_placeholders() -> None:
+    if os.environ.get("OPENAI_API_KEY"):
+        return
+    for name, placeholder in _PLACEHOLDERS.items():
+        if not os.environ.get(name):
+            _replaced.setdefault(name, os.environ.get(name))
+            os.environ[name] = placeholder
+
+
+def _take_back() -> None:
+    """Make variables what they were, but for those that somebody has replaced meanwhile."""
+    for name, before in list(_replaced.items()):
+        if os.environ.get(name) != _PLACEHOLDERS[name]:
+            continue
+        del _replaced[name]
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def take_placeholders_back() -> None:
+    """Make variables what they were that became placeholders again after the last patch.
+
+    What replaces a variable while a patch lasts, such as pytest's `monkeypatch`, may put back what it found later.
+    """
+    with _lock:
+        if not _active:
+            _take_back()
+            _replaced.clear()
+
+
+# -- the SDK's classes ----------------------------------------------------------------------------------------------
 
 
 class _HttpClient(sdk.LocalHttpClient):
@@ -171,6 +216,6 @@ def _patient(sleep: Callable[..., object]) -> Callable[..., object]:
 def _without_server(given: dict[str, object]) -> dict[str, object]:
     """Constructor arguments of a client without what signs in somewhere, or opens websockets."""
     made = {name: value for name, value in given.items() if name not in ("provider", "workload_identity")}
-    if made.get("api_key") is None and not os.environ.get("OPENAI_API_KEY"):
+    if made.get("api_key") is None and not os.environ.get("OPENAI_API_KEY"):  # somebody has removed it meanwhile
         made["api_key"] = "local"
     return {**made, "websocket_base_url": sdk.BASE_URL.replace("http", "ws", 1)}

@@ -202,7 +202,7 @@ class Stage(ScriptedEngine):
             return played, mark
         if not played.fails_after:
             raise self._failure(trouble, call)
-        error = failures.exception(trouble, call, amid_stream=asked.stream)
+        error = failures.exception(trouble, call, begun=True)
         asked.errors.append(error)
         return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
 

@@ -261,8 +261,8 @@ def test_no_json_is_made_of_vectors_that_nobody_reads_as_json(
     scripted: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
-    raw_json = sdk._raw_json
-    monkeypatch.setattr(sdk, "_raw_json", lambda answer: (made.append(answer), raw_json(answer))[1])
+    raw_json = sdk.raw_json
+    monkeypatch.setattr(sdk, "raw_json", lambda answer: (made.append(answer), raw_json(answer))[1])
     embed(scripted, ["one", "two"])
     embed(scripted, "one", encoding_format="base64")
     assert not made

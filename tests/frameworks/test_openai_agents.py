@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.testing import tool_call
+from localai_shim.testing import patch_openai, tool_call
 from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
 
 agents = framework("agents")
@@ -50,6 +50,17 @@ class TestResponses(Behaviours):
 
 class TestChat(TestResponses):
     api = "chat_completions"
+
+
+def test_under_a_patch_no_trace_is_sent_with_the_placeholder_for_a_key(
+    local_openai: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agents.tracing.provider import DefaultTraceProvider
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with patch_openai(local_openai):
+        assert isinstance(DefaultTraceProvider().create_trace("A trace"), agents.tracing.traces.NoOpTrace)
+    assert not isinstance(DefaultTraceProvider().create_trace("A trace"), agents.tracing.traces.NoOpTrace)
 
 
 def test_traces_stay_here_even_where_the_client_is_used_for_them(

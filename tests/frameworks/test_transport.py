@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
 from localai_shim.testing import ScriptedEngine, patch_openai
 from tests.conftest import MESSAGES
+from tests.scripts import run
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
@@ -204,83 +206,84 @@ def test_openinference_sees_the_async_clients(spans: Any, engine: ScriptedEngine
 # -- and without any http client of ours: `patch_openai` ------------------------------------------------------------
 
 
-def ask_langchain() -> str:
+def ask_langchain(**key: str) -> str:
     langchain = pytest.importorskip("langchain_openai")
-    return str(langchain.ChatOpenAI(model="gpt-4o", api_key="x").invoke("Hi").text)
+    return str(langchain.ChatOpenAI(model="gpt-4o", **key).invoke("Hi").text)
 
 
-def ask_agents() -> str:
+def ask_agents(**key: str) -> str:
     agents = pytest.importorskip("agents")
-    config = agents.RunConfig(model_provider=agents.OpenAIProvider(api_key="x"), tracing_disabled=True)
+    config = agents.RunConfig(model_provider=agents.OpenAIProvider(**key), tracing_disabled=True)
     return str(asyncio.run(agents.Runner.run(agents.Agent(name="A"), "Hi", run_config=config)).final_output)
 
 
-def ask_litellm() -> str:
+def ask_litellm(**key: str) -> str:
     litellm = pytest.importorskip("litellm")
     litellm.cache = None  # which dspy turns on
     litellm.in_memory_llm_clients_cache.flush_cache()
-    return str(litellm.completion(model="openai/gpt-4o", api_key="x", messages=MESSAGES).choices[0].message.content)
+    return str(litellm.completion(model="openai/gpt-4o", **key, messages=MESSAGES).choices[0].message.content)
 
 
-def ask_litellm_async() -> str:
+def ask_litellm_async(**key: str) -> str:
     litellm = pytest.importorskip("litellm")
     litellm.cache = None
-    made = asyncio.run(litellm.acompletion(model="openai/gpt-4o", api_key="x", messages=MESSAGES))
+    made = asyncio.run(litellm.acompletion(model="openai/gpt-4o", **key, messages=MESSAGES))
     return str(made.choices[0].message.content)
 
 
-def ask_dspy() -> str:
+def ask_dspy(**key: str) -> str:
     dspy = pytest.importorskip("dspy")
-    return str(dspy.LM("openai/gpt-4o", api_key="x", cache=False, engine="litellm")("Hi")[0])
+    return str(dspy.LM("openai/gpt-4o", **key, cache=False, engine="litellm")("Hi")[0])
 
 
-def ask_crewai() -> str:
+def ask_crewai(**key: str) -> str:
     crewai = pytest.importorskip("crewai")
-    return str(crewai.LLM(model="gpt-4o", provider="openai", api_key="x").call("Hi"))
+    return str(crewai.LLM(model="gpt-4o", provider="openai", **key).call("Hi"))
 
 
-def ask_pydantic_ai() -> str:
+def ask_pydantic_ai(**key: str) -> str:
     pydantic_ai, models = pytest.importorskip("pydantic_ai"), pytest.importorskip("pydantic_ai.models.openai")
     providers = pytest.importorskip("pydantic_ai.providers.openai")
-    model = models.OpenAIChatModel("gpt-4o", provider=providers.OpenAIProvider(api_key="x"))
+    model = models.OpenAIChatModel("gpt-4o", provider=providers.OpenAIProvider(**key))
     return str(pydantic_ai.Agent(model).run_sync("Hi").output)
 
 
-def ask_llama_index() -> str:
+def ask_llama_index(**key: str) -> str:
     llms = pytest.importorskip("llama_index.llms.openai")
-    return str(llms.OpenAI("gpt-4o", api_key="x").complete("Hi").text)
+    return str(llms.OpenAI("gpt-4o", **key).complete("Hi").text)
 
 
-def ask_smolagents() -> str:
+def ask_smolagents(**key: str) -> str:
     smolagents = pytest.importorskip("smolagents")
-    model = smolagents.OpenAIModel("gpt-4o", api_key="x")
+    model = smolagents.OpenAIModel("gpt-4o", **key)
     return str(model.generate([smolagents.ChatMessage(role="user", content="Hi")]).content)
 
 
-def ask_agno() -> str:
+def ask_agno(**key: str) -> str:
     agents, models = pytest.importorskip("agno.agent"), pytest.importorskip("agno.models.openai")
-    model = models.OpenAIChat(id="gpt-4o", api_key="x")
+    model = models.OpenAIChat(id="gpt-4o", **key)
     return str(agents.Agent(model=model, telemetry=False).run("Hi").content)
 
 
-def ask_autogen() -> str:
+def ask_autogen(**key: str) -> str:
     clients, models = pytest.importorskip("autogen_ext.models.openai"), pytest.importorskip("autogen_core.models")
-    client = clients.OpenAIChatCompletionClient(model="gpt-4o", api_key="x")
+    client = clients.OpenAIChatCompletionClient(model="gpt-4o", **key)
     return str(asyncio.run(client.create([models.UserMessage(content="Hi", source="user")])).content)
 
 
-def ask_haystack() -> str:
+def ask_haystack(**key: str) -> str:
     generators = pytest.importorskip("haystack.components.generators.chat")
     secret, dataclasses = pytest.importorskip("haystack.utils").Secret, pytest.importorskip("haystack.dataclasses")
-    generator = generators.OpenAIChatGenerator(api_key=secret.from_token("x"), model="gpt-4o")
+    made = {name: secret.from_token(value) for name, value in key.items()}
+    generator = generators.OpenAIChatGenerator(**made, model="gpt-4o")
     return str(generator.run([dataclasses.ChatMessage.from_user("Hi")])["replies"][0].text)
 
 
-def ask_semantic_kernel() -> str:
+def ask_semantic_kernel(**key: str) -> str:
     open_ai = pytest.importorskip("semantic_kernel.connectors.ai.open_ai")
     history = pytest.importorskip("semantic_kernel.contents").ChatHistory()
     history.add_user_message("Hi")
-    service = open_ai.OpenAIChatCompletion("gpt-4o", api_key="x")
+    service = open_ai.OpenAIChatCompletion("gpt-4o", **key)
     return str(asyncio.run(service.get_chat_message_content(history, open_ai.OpenAIChatPromptExecutionSettings())))
 
 
@@ -304,5 +307,51 @@ ASKS = [
 @pytest.mark.parametrize("ask", ASKS)
 def test_clients_that_frameworks_make_are_patched(engine: ScriptedEngine, ask: Any) -> None:
     with patch_openai(LocalOpenAI(engine=engine)):
-        assert ask() == "Hello there"
+        assert ask(api_key="x") == "Hello there"
     assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_under_a_patch_they_need_no_credentials(
+    engine: ScriptedEngine, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with patch_openai(LocalOpenAI(engine=engine)):
+        assert ask() == "Hello there"
+
+
+# -- and with the SDK's classes replaced before a framework is imported ---------------------------------------------
+
+REPLACED = """
+import openai
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+
+openai.OpenAI = openai.Client = LocalOpenAI
+openai.AsyncOpenAI = openai.AsyncClient = AsyncLocalOpenAI
+
+from tests.frameworks.test_transport import ASK
+
+print(ASK(api_key="x"))
+"""
+
+
+REPLACING = {
+    "langchain_openai": ask_langchain,
+    "agents": ask_agents,
+    "pydantic_ai": ask_pydantic_ai,
+    "crewai": ask_crewai,
+    "llama_index": ask_llama_index,
+    "smolagents": ask_smolagents,
+    "agno": ask_agno,
+    "haystack": ask_haystack,
+}
+
+
+@pytest.mark.parametrize(("framework", "ask"), REPLACING.items(), ids=REPLACING)
+def test_frameworks_make_local_clients_where_these_stand_in_the_place_of_the_sdk_s_classes(
+    framework: str, ask: Any
+) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    done = run(REPLACED.replace("ASK", ask.__name__))
+    assert done.stdout.strip(), done.stderr

@@ -148,6 +148,20 @@ def test_not_patched():
     run(suite, test, passed=2)
 
 
+def test_no_placeholder_is_left_when_a_variable_is_put_back_after_the_patch(suite: pytest.Pytester) -> None:
+    test = """
+import os
+
+def test_monkeypatch_is_undone_last(monkeypatch, patch_openai):
+    assert os.environ["OPENAI_API_KEY"] == "local"
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+
+def test_not_patched():
+    assert "OPENAI_API_KEY" not in os.environ
+"""
+    run(suite, test, passed=2)
+
+
 @pytest.mark.exhaustive
 def test_under_xdist(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     suite.makepyfile(test_it=MARKED)

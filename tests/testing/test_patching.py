@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 import types
@@ -16,6 +17,7 @@ import pytest
 from localai_shim import LocalOpenAI, http_client, sdk
 from localai_shim.testing import ScriptedEngine, patch_openai, rate_limit, scripted, server_error
 from tests.conftest import MESSAGES
+from tests.threads import in_threads
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
 MODULE = """
@@ -190,6 +192,111 @@ def test_a_client_that_is_kept_fails_when_its_engine_is_gone(app: Any) -> None:
     with pytest.raises(openai.APIConnectionError, match="Connection error"):
         app.text(kept)
     assert "app" not in sys.modules
+
+
+# -- the environment ------------------------------------------------------------------------------------------------
+
+NAMES = ("OPENAI_API_KEY", "OPENAI_AGENTS_DISABLE_TRACING")
+
+
+def environment() -> list[str | None]:
+    """A framework's view of it, which asks for a key before it makes a client."""
+    return [os.environ.get(name) for name in NAMES]
+
+
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("before", [None, ""])
+def test_the_environment_has_a_placeholder_for_a_key_as_long_as_the_patch_lasts(
+    no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    if before is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", before)
+    with contextlib.suppress(KeyError), patch_openai(local):
+        assert environment() == ["local", "1"]
+        with patch_openai(local):
+            assert environment() == ["local", "1"]
+        assert environment() == ["local", "1"]
+        raise KeyError
+    assert environment() == [before, None]
+
+
+@pytest.mark.parametrize(
+    ("set_before", "meanwhile"), [("OPENAI_API_KEY", ["mine", None]), (NAMES[1], ["local", "mine"])]
+)
+def test_a_variable_that_is_set_stays_as_it_is(
+    no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch, set_before: str, meanwhile: list[str | None]
+) -> None:
+    monkeypatch.setenv(set_before, "mine")
+    before = environment()
+    with patch_openai(local):
+        assert environment() == meanwhile
+    assert environment() == before
+
+
+def test_placeholders_stay_until_the_last_of_overlapping_patches_ends(no_key: None, local: LocalOpenAI) -> None:
+    first, second = patch_openai(local), patch_openai(local)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert environment() == ["local", "1"]
+    second.__exit__()
+    assert environment() == [None, None]
+
+
+def test_threads_that_patch_at_once_leave_the_environment_as_it_was(no_key: None, local: LocalOpenAI) -> None:
+    together, seen = threading.Barrier(8), []
+
+    def patch(_: int) -> None:
+        for _ in range(20):
+            together.wait()
+            with patch_openai(local):
+                seen.append(environment())
+
+    in_threads(patch, range(8))
+    assert seen == [["local", "1"]] * 160 and environment() == [None, None]
+
+
+def test_a_key_that_is_set_meanwhile_is_the_caller_s(
+    no_key: None, app: Any, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with patch_openai(local):
+        monkeypatch.setenv("OPENAI_API_KEY", "mine")
+        assert app.OpenAI().api_key == "mine"
+        monkeypatch.delenv("OPENAI_API_KEY")
+        assert app.text(app.OpenAI()) == "Hello"  # without any
+        monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    assert environment() == ["mine", None]
+
+
+def test_a_patch_within_a_context_that_removed_the_key_leaves_none_behind(
+    no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    with patch_openai(local):
+        with monkeypatch.context() as inner:
+            inner.delenv("OPENAI_API_KEY")
+            with patch_openai(local):
+                assert environment() == ["local", "1"]
+        assert environment()[0] == "mine"
+    assert environment() == ["mine", None]
+
+
+def test_a_placeholder_that_is_put_back_after_the_patch_goes_with_the_next_one(
+    no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as later:
+        with patch_openai(local):
+            later.setenv("OPENAI_API_KEY", "mine")
+        assert environment() == ["mine", None]
+    assert environment() == ["local", None]
+    with patch_openai(local):
+        assert environment() == ["local", "1"]
+    assert environment() == [None, None]
 
 
 # -- with a script --------------------------------------------------------------------------------------------------

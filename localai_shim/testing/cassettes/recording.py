@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from openai.types.responses import Response, ResponseStreamEvent
 
+from ... import sdk
 from ...client import LocalOpenAI
 from ...reranking import RerankResponse
 from ...types import Json
@@ -34,7 +35,7 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
         openai.APIError: the client's own; it is not recorded.
         CassetteError: there is something in the answer, or the request, that cannot be recorded.
     """
-    if not isinstance(source, openai.OpenAI):
+    if not isinstance(source, sdk.OpenAI):
         raise CassetteError(f"what is asked when a cassette is recorded is a client that is not async, not {source!r}")
     if api in ("embeddings", "rerank"):
         return _record_vectors(source, api, request)

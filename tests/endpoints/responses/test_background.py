@@ -23,6 +23,7 @@ from localai_shim.types import RowError
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
 from tests.engine.harness import eventually
+from tests.lost import STREAM_TIMEOUT
 from tests.warm import python
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
@@ -356,7 +357,7 @@ async def test_a_slow_and_a_gone_follower_hold_nobody_up() -> None:
 def test_a_timeout_leaves_the_response_alone(hanging: tuple[LocalOpenAI, ScriptedEngine]) -> None:
     client, engine = hanging
     id = start(client).id
-    with pytest.raises(openai.APITimeoutError):
+    with pytest.raises(STREAM_TIMEOUT):
         for _ in client.with_options(timeout=0.05).responses.retrieve(id, stream=True):
             pass
     assert client.responses.retrieve(id).status == "in_progress" and engine.stats().running == 1
