@@ -230,9 +230,7 @@ class Batch:
             return False
         if not self._joined:
             self.insert_prompts()
-        if self._sampler is not None:
-            self._sampler.retire()
-            self._sampler = None
+        self._retire_sampler()
         begun += speculation.spent
         self._several = several = verify.begin(self._cache, self._places, self.rows, drafts, begun, built)
         self._inputs = built = None
@@ -254,7 +252,8 @@ class Batch:
 
     def _finish_several(self, several: Several, speculation: Speculation) -> None:
         """Emit what holds of the step of several tokens in flight."""
-        self._several = self._sampler = None  # a sampler that was made meanwhile, when rows left, knows no better
+        self._several = None
+        self._retire_sampler()  # one that was made meanwhile, when rows left, has sampled nothing
         done = several.finish(self.rows, self._cache, self._model, self._emit)
         speculation.verified(several.drafts, done.accepted)
         self._note_first_tokens()
@@ -407,10 +406,15 @@ class Batch:
     def _renew_sampler(self) -> None:
         states = [row.state for row in self.rows]
         self._states = states if any(state is not None for state in states) else None
-        if self._sampler is not None:
-            self._sampler.retire()
+        self._retire_sampler()
         self._drop_drafting_state()
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
+
+    def _retire_sampler(self) -> None:
+        """Drop the sampler, in this way only: its rows may go on in another one, from where it got to."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.retire()
 
     def _drop_drafting_state(self) -> None:
         """Have the draft model drop its caches of rows that have left."""
@@ -423,6 +427,7 @@ class Batch:
 
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self._before_first_token = self._new_cache(), [], [], []
-        self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
+        self._inputs = self._sample = self._next = self._logits = self._built = self._states = None
         self._several = self._built_several = None
+        self._retire_sampler()
         self._drop_drafting_state()
