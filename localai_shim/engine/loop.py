@@ -136,7 +136,7 @@ class Loop(Generic[ModelT]):
             self._flush()
             self._meter.stepped(seconds := time.perf_counter() - start, rows)
             self._lane.stepped(seconds)
-        if self._lane and self._lane.is_due(bool(self._batch), self._scheduler.priority if self._scheduler else None):
+        if self._lane and self._texts_are_due(self._lane):
             self._lane.run(beside=bool(self._batch))
             self._flush()
         elif self._scheduler:
@@ -146,6 +146,13 @@ class Loop(Generic[ModelT]):
             time.sleep(self._lane.pause)
         (decoding.add if self._batch else decoding.discard)(self)
         self._steps += 1
+
+    def _texts_are_due(self, lane: EmbeddingLane) -> bool:
+        try:
+            return lane.is_due(bool(self._batch), self._scheduler.priority if self._scheduler else None)
+        except BaseException as error:
+            lane.fail(error)
+            return False
 
     def stats(self) -> EngineStats:
         batch, prefixes, memory, meter = self._batch, self._prefixes, self._memory, self._meter
@@ -311,7 +318,8 @@ class Loop(Generic[ModelT]):
                     self._rest()
                     quiet = 0.0
         message = found[0] if found else self._inbox.get()
-        device.process.work(self)
+        with _logged("an engine could not say that it works"):
+            device.process.work(self)
         return message
 
     def _admit(self, message: Submit) -> None:
@@ -349,11 +357,17 @@ class Loop(Generic[ModelT]):
         assert self._lane is not None
         for row in gone:
             self._tickets.forget(row)
-        self._lane.drop([job for job in gone if isinstance(job, EmbeddingJob)])
+        try:
+            self._lane.drop([job for job in gone if isinstance(job, EmbeddingJob)])
+        except BaseException as error:
+            self._lane.fail(error)
         rows = {row for row in gone if isinstance(row, Row)}
         if rows and self._batch is not None and self._scheduler is not None:
             self._batch.drop(rows)
-            self._scheduler.drop(rows)
+            try:
+                self._scheduler.drop(rows)
+            except BaseException as error:
+                self._scheduler.fail(error)
 
     def _emit(self, row: Entry, event: Event) -> None:
         self._out.append((row, event))
