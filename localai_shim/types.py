@@ -289,16 +289,17 @@ def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collec
         sink = row.sink
         try:
             sink.put(row.index, event)
-        except Exception:
+            if (waker := sink.waker) is not None:
+                wakers[waker] = None
+        except BaseException:
             log.exception("a consumer's sink failed; its request ends")
             lost.add(row)
-            continue
-        if sink.waker is not None:
-            wakers[sink.waker] = None
     for waker in wakers:
         try:
             waker.wake()
-        except RuntimeError:  # the event loop has ended, and nobody will ever read these
+        except BaseException as error:  # the event loop has ended, and nobody will ever read these
+            if not isinstance(error, RuntimeError):
+                log.exception("an event loop could not be woken; its requests end")
             lost.update(row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker)
     return lost
 

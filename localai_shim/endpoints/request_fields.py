@@ -300,8 +300,14 @@ def make_requests(
         constraint: makes a choice's grammar constraint, of what makes that text.
 
     Raises:
-        BadRequest: with code `context_length_exceeded` if the prompt fills the context.
+        BadRequest: the prompt has no token; with code `context_length_exceeded`, it fills the context.
     """
+    if not prompt.tokens:
+        raise BadRequest.invalid(
+            param,
+            f"Invalid '{param}': this model's template and tokenizer make no token of it, and something has to be "
+            "there to continue. Add a message with a text that the model reads.",
+        )
     sampling, limits = generation.sampling, generation.limits
     most = _most_output_tokens(len(prompt.tokens), limits.max_tokens, model, param)
     seed = sampling.seed if generation.seeded else new_seed()

@@ -47,8 +47,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields.finish()
     most = reranking.max_tokens or model.context_length
     pairs = reranking.encode(Ranking(query, texts, instruction, most if cut else None, most_each))
-    if most is not None:
-        _check_lengths(pairs, most, cut=cut)
+    _check_lengths(pairs, most, cut=cut)
     request = EmbeddingRequest(pairs, priority=priority, ranks=True)
     return Prepared(RerankAssembler(model.name, request, top_n, returned), embedding=request)
 
@@ -116,10 +115,14 @@ def _read_instruction(fields: Fields, model: ServedModel) -> str | None:
     return instruction
 
 
-def _check_lengths(pairs: Sequence[Sequence[int]], most: int, *, cut: bool) -> None:
-    """Refuse pairs that are too long, also after documents were cut: the query alone is, then."""
+def _check_lengths(pairs: Sequence[Sequence[int]], most: int | None, *, cut: bool) -> None:
+    """Refuse pairs without tokens, and too long ones, also after documents were cut: the query alone is, then."""
     for i, pair in enumerate(pairs):
-        if len(pair) > most:
+        if not pair:
+            raise BadRequest.invalid(
+                f"documents.{i}", f"Invalid 'documents.{i}': this model's tokenizer makes no token of it and the query."
+            )
+        if most is not None and len(pair) > most:
             param = "query" if cut else f"documents.{i}"
             how = "" if cut else ', or have documents cut: "truncate": true'
             raise BadRequest(

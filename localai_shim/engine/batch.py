@@ -9,8 +9,10 @@ nothing is built ahead for them; their logits masks are made while the forward p
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import mlx.core as mx
@@ -21,23 +23,27 @@ from .forward import Built, forward
 from .kv import Buckets, Place, RowCache
 from .model import Model
 from .prefix.cache import PrefixCache
-from .row import Emit, Row, emit_next
+from .row import Emit, Row, emit_all, row_error
 from .sampling import Sample, Sampler
 from .speculation import Speculation
 from .verify import MAX_STEP_TOKENS, Several
 
+log = logging.getLogger("localai_shim")
 _async_eval: Callable[..., None] = mx.async_eval
 
 
 class Batch:
-    """Rows in the order of their slots, their cache, and the step that is in flight."""
+    """Rows in the order of their slots, their cache, and the step that is in flight.
+
+    What a step raises fails its rows and nobody else: no method but `join` raises.
+    """
 
     def __init__(
         self,
         model: Model,
         emit: Emit,
         prefixes: PrefixCache | None = None,
-        deliver: Callable[[], None] | None = None,
+        deliver: Callable[[], None] = lambda: None,
         speculation: Speculation | None = None,
         runs_built: bool = True,
     ) -> None:
@@ -90,37 +96,50 @@ class Batch:
             to_insert: those whose prompts go into the prefix cache, once their first tokens have been delivered.
             logits: `[1, vocabulary]` of each row's next token, where the batch is empty: last tokens are in their
                 caches, too, and the rows' first step is in flight.
+
+        Raises:
+            Exception: some of these rows cannot join. None has, and those that run go on.
         """
-        self._settle()
-        places = self._cache.join([cache for _, cache in joining])
-        if not logits:
-            last = mx.array([row.last_token for row, _ in joining], dtype=mx.int32)
-            self._inputs = last if self._inputs is None else mx.concatenate([self._inputs, last])
-        self._logits = mx.concatenate(list(logits)) if logits else None
-        self.rows = self.rows + [row for row, _ in joining]
-        self._places = self._places + places
-        self._in_order_of_places()
-        self._joined = True
-        self._to_insert += to_insert
-        self._before_first_token += [row for row, _ in joining]
+        rows, caches = [row for row, _ in joining], [cache for _, cache in joining]
+        last = [row.last_token for row in rows]
+        with self._failing_rows():
+            self._settle()
+        chosen = self._cache.choose(caches)
+        # From here on some layers may hold the rows and others not: if that fails, no row can go on.
+        self.rows = self.rows + rows
+        with self._failing_rows():
+            self._places = self._places + self._cache.join(caches, chosen)
+            if not logits:
+                known = mx.array(last, dtype=mx.int32)
+                self._inputs = known if self._inputs is None else mx.concatenate([self._inputs, known])
+            self._logits = mx.concatenate(list(logits)) if logits else None
+            self._in_order_of_places()
+            self._joined = True
+            self._to_insert += to_insert
+            self._before_first_token += rows
 
     def step(self, *, ahead: bool = True) -> None:
-        """Give every running row its next token. Whatever it raises, the model's step failed: see `fail`.
+        """Give every running row its next token.
 
         Args:
             ahead: build the step after the next one, too. Rows that join have to wait until it has run.
         """
+        with self._failing_rows():
+            self._step(ahead)
+
+    def _step(self, ahead: bool) -> None:
         start, rows, (last, self._last_step) = time.perf_counter(), self.rows, (self._last_step, None)
         if last is not None and self._speculation is not None and last[0] is rows:  # nobody has joined or left
-            self._speculation.costs.note(len(rows), last[1], start - last[2])
+            self._speculation.note(len(rows), last[1], start - last[2])
         several, drafts_next = self._several, self._drafts_next
         usual = self._in_flight and several is None and ahead and not self._joined
         if self._in_flight:
             self._finish()
             self._joined = False  # who joined with logits has its first token
             if several is not None:
-                self._note_several(several)
-            elif self._deliver is not None and not self._in_flight:
+                if self._speculation is not None and several.rows is self.rows:  # nobody has left
+                    self._speculation.note(len(rows), several.tokens, time.perf_counter() - several.begun)
+            elif not self._in_flight:
                 self._deliver()  # launching a step that was not built before may take as long as it does
             self.insert_prompts()
             if not self.rows:
@@ -146,9 +165,10 @@ class Batch:
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop running rows; no event is sent. Rows that do not run are ignored."""
-        if any(row in gone for row in self._to_insert):
-            self.insert_prompts()
-        self._keep_only([i for i, row in enumerate(self.rows) if row not in gone])
+        with self._failing_rows(gone):
+            if any(row in gone for row in self._to_insert):
+                self.insert_prompts()
+            self._keep_only([i for i, row in enumerate(self.rows) if row not in gone])
 
     def insert_prompts(self) -> None:
         """Insert the prompts of rows that have joined into the prefix cache, if that is still to be done."""
@@ -157,16 +177,18 @@ class Batch:
 
     def wait(self) -> None:
         """Wait for the step that is in flight, if one is."""
-        if self._sample is not None:
-            mx.eval(*self._sample.arrays())
-        elif self._logits is not None:
-            mx.eval(self._logits)
-        elif self._several is not None:
-            self._several.wait()
+        with self._failing_rows():
+            if self._sample is not None:
+                mx.eval(*self._sample.arrays())
+            elif self._logits is not None:
+                mx.eval(self._logits)
+            elif self._several is not None:
+                self._several.wait()
 
     def take(self, row: Row) -> bool:
         """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
-        self._settle()
+        with self._failing_rows():
+            self._settle()
         self.insert_prompts()
         if row not in self.rows:
             return False
@@ -182,11 +204,21 @@ class Batch:
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""
         rows, self.rows = self.rows, []
-        self._reset()
         for row in rows:
             self._emit(row, Failure(error))
+        self._reset()
 
     # -----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _failing_rows(self, but: Collection[Row] = ()) -> Iterator[None]:
+        """Fail all rows, or all but some that leave, with what is raised here."""
+        try:
+            yield
+        except BaseException as error:
+            log.exception("a model step failed; its rows fail, the engine goes on")
+            self.rows = [row for row in self.rows if row not in but]
+            self.fail(row_error("the model failed", error))
 
     @property
     def _in_flight(self) -> bool:
@@ -230,16 +262,14 @@ class Batch:
             return False
         if not self._joined:
             self.insert_prompts()
-        if self._sampler is not None:
-            self._sampler.retire()
-            self._sampler = None
+        self._retire_sampler()
         begun += speculation.spent
         self._several = several = verify.begin(self._cache, self._places, self.rows, drafts, begun, built)
         self._inputs = built = None
         # Launching it lets go of the GIL for long, and takes nearly as long as the step does on CPUs. Where a GPU's is
         # still to be built, the GPU would wait for both.
         early = several.built is not None or not self._model.samples_on_device
-        if self._deliver is not None and early and not self._to_insert:
+        if early and not self._to_insert:
             self._deliver()  # this may drop rows, which inserts nothing that has not run
         if self._several is several:  # else all rows have left
             several.launch(self._model)
@@ -254,21 +284,16 @@ class Batch:
 
     def _finish_several(self, several: Several, speculation: Speculation) -> None:
         """Emit what holds of the step of several tokens in flight."""
-        self._several = self._sampler = None  # a sampler that was made meanwhile, when rows left, knows no better
+        self._several = None
+        self._retire_sampler()  # one that was made meanwhile, when rows left, has sampled nothing
         done = several.finish(self.rows, self._cache, self._model, self._emit)
         speculation.verified(several.drafts, done.accepted)
         self._note_first_tokens()
         self._inputs = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
         if done.ended and self._prefixes is not None:
-            if self._deliver is not None:
-                self._deliver()  # this may drop rows
+            self._deliver()  # this may drop rows
             self._insert([row for row in done.ended if row in self.rows])
         self.drop({*done.ended, *done.failed})
-
-    def _note_several(self, several: Several) -> None:
-        """Note what a step took, from its launch until the next one can be; not where rows have left."""
-        if self._speculation is not None and several.rows is self.rows:
-            self._speculation.costs.note(len(self.rows), several.tokens, time.perf_counter() - several.begun)
 
     def _finish(self) -> None:
         """Have the tokens of the step in flight, launch the one that was built behind it, emit."""
@@ -329,16 +354,9 @@ class Batch:
         tokens, details = sample.read()
         if self._before_first_token:
             self._note_first_tokens()
-        eos = self._model.eos_token_ids
-        ended: list[Row] = []
-        failed: list[Row] = []
-        for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
-            outcome = emit_next(row, token_id, details.get(i) if details else None, eos, self._emit)
-            if outcome:
-                (ended if outcome is True else failed).append(row)
+        ended, failed = emit_all(rows, tokens, details, self._model.eos_token_ids, self._emit)
         if ended and self._prefixes is not None:
-            if self._deliver is not None:
-                self._deliver()  # keeping waits for the step in flight; this may drop rows
+            self._deliver()  # keeping waits for the step in flight; this may drop rows
             self._insert([row for row in ended if row in self.rows])
         if ended or failed:
             self.drop({*ended, *failed})
@@ -407,15 +425,16 @@ class Batch:
     def _renew_sampler(self) -> None:
         states = [row.state for row in self.rows]
         self._states = states if any(state is not None for state in states) else None
-        if self._sampler is not None:
-            self._sampler.retire()
-        self._drop_drafting_state()
+        self._retire_sampler()
+        if self._speculation is not None:
+            self._speculation.keep(self.rows)
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
-    def _drop_drafting_state(self) -> None:
-        """Have the draft model drop its caches of rows that have left."""
-        if self._speculation is not None and self._speculation.costly is not None:
-            self._speculation.costly.keep(self.rows)
+    def _retire_sampler(self) -> None:
+        """Drop the sampler, in this way only: its rows may go on in another one, from where it got to."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.retire()
 
     def _new_cache(self) -> Buckets:
         most_tokens = 1 if self._speculation is None else MAX_STEP_TOKENS
@@ -423,6 +442,8 @@ class Batch:
 
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self._before_first_token = self._new_cache(), [], [], []
-        self._inputs = self._sample = self._next = self._logits = self._built = self._sampler = self._states = None
+        self._inputs = self._sample = self._next = self._logits = self._built = self._states = None
         self._several = self._built_several = None
-        self._drop_drafting_state()
+        self._retire_sampler()
+        if self._speculation is not None:
+            self._speculation.keep(self.rows)

@@ -124,10 +124,14 @@ class DraftModel:
     def keep(self, rows: Sequence[Row]) -> None:
         here = set(rows)
         gone = [row for row in self._seats if row not in here]
-        if gone:
-            self._cache.leave([self._seats.pop(row).place for row in gone])
-        for row in [row for row in self._filling if row not in here]:
-            self._filling.pop(row).rows.remove(row)
+        try:
+            if gone:
+                self._cache.leave([self._seats.pop(row).place for row in gone])
+            for row in [row for row in self._filling if row not in here]:
+                self._filling.pop(row).rows.remove(row)
+        except BaseException:
+            self._forget()
+            raise
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """As `Drafter.draft`; rows that are not caught up are brought nearer to that, and have none."""

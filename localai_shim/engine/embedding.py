@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,6 +16,8 @@ from .meter import Meter
 from .model import Encoder, Reading
 from .pace import Pace
 from .row import row_error
+
+log = logging.getLogger("localai_shim")
 
 PASS_TOKENS = 16_384  # of a pass of several texts, padding included: GPUs run small models no slower for more
 IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
@@ -117,8 +120,6 @@ class EmbeddingLane:
         self._engine, self._most_tokens, self._max_stall = engine, most_tokens, max_stall
         self._pace, self._idle_pace = Pace(max_stall), Pace(IDLE_STALLS * max_stall)
         self._jobs: dict[EmbeddingJob, None] = {}
-        self._long: EmbeddingJob | None = None
-        """The request of which a text is read in pieces."""
         self._alone: list[Text] = []
         """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
         self._arrivals = self._turn = self._choices = 0
@@ -133,12 +134,14 @@ class EmbeddingLane:
         """Queue a request.
 
         Raises:
-            ValueError: this model embeds no texts.
+            ValueError: this model embeds no texts, or one has no token.
         """
         if ("rerank" if request.ranks else "embed") not in self._model.tasks:
             raise ValueError(
                 f"the model '{self._model.name}' {'ranks no documents' if request.ranks else 'embeds no texts'}"
             )
+        if not request.texts or not all(request.texts):
+            raise ValueError("there is no text, or one that has no token")
         self._arrivals += 1
         job = EmbeddingJob(request, sink, self._arrivals)
         self._jobs[job] = None
@@ -149,6 +152,13 @@ class EmbeddingLane:
         """Drop requests, which may be gone; no event is sent."""
         for job in gone:
             self._finish(job)
+
+    def fail(self, error: BaseException) -> None:
+        """End every request with an error."""
+        failure = Failure(row_error("choosing texts failed", error))
+        for job in [*self._jobs]:
+            self._finish(job)
+            self._emit(job, failure)
 
     def stepped(self, seconds: float) -> None:
         """Running rows have had so much time."""
@@ -197,19 +207,11 @@ class EmbeddingLane:
         """
         self._wait_for_step()
         start = time.monotonic()
-        short = beside or self._has_neighbours
-        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
-        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
-        texts = self._choose(most, fitting=short)
         try:
-            vectors, tokens, end = self._read_on(texts, most) or self._embed(texts)
-        except Exception as error:
-            self._failed(texts, error)
-        else:
-            for each in (self._pace, self._idle_pace):
-                each.note(tokens, time.monotonic() - start, end)
-            if vectors is not None:
-                self._store(texts, vectors)
+            self._run(start, beside=beside)
+        except BaseException as error:
+            log.exception("choosing texts failed; those that wait fail, the engine goes on")
+            self.fail(error)
         seconds = (now := time.monotonic()) - start
         owed = seconds * (1 / SHARE - 1)
         # Two may have begun at once: then rows get what both have taken.
@@ -219,6 +221,27 @@ class EmbeddingLane:
             self._meter.stalled(seconds)
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _run(self, start: float, *, beside: bool) -> None:
+        short = beside or self._has_neighbours
+        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
+        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
+        texts = self._choose(most, fitting=short)
+        try:
+            vectors, tokens, end = self._read_on(texts, most) or self._embed(texts)
+            for each in (self._pace, self._idle_pace):
+                each.note(tokens, time.monotonic() - start, end)
+            if vectors is not None:
+                self._store(texts, vectors)
+        except BaseException as error:
+            self._failed(texts, error)
+            return
+        self._emit_done(texts)
+
+    @property
+    def _long(self) -> EmbeddingJob | None:
+        """The request of which a text is read in pieces."""
+        return next((job for job in self._jobs if job.reading is not None), None)
 
     def _choose(self, most: int, *, fitting: bool) -> list[Text]:
         """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens.
@@ -252,11 +275,9 @@ class EmbeddingLane:
         """The request whose longest text is run next. Beside a text that is read in pieces, none begins that is longer
         than a pass."""
         self._choices += 1
-        if self._long is None:
-            jobs = [job for job in self._jobs if job.waiting]
-        else:
-            fitting = (job for job in self._jobs if job.waiting and job.waiting[0][0] <= most and not job.reading)
-            jobs = [self._long, *fitting]
+        jobs = [job for job in self._jobs if job.waiting]
+        if (long := self._long) is not None:
+            jobs = [long, *(job for job in jobs if job.waiting[0][0] <= most and job is not long)]
         if self._choices % OLDEST_EVERY == 0:
             return min(jobs, key=lambda job: job.arrival)
         if self._choices % 2:
@@ -269,12 +290,14 @@ class EmbeddingLane:
         None: these are no such text, or the model sees all of a text at once.
         """
         [(job, i), *others] = texts
-        if job.reading is None and not others and len(job.request.texts[i]) > most:
+        # One whose pass with others has failed comes by itself, and may be longer than this pass: it is not begun
+        # beside another one that is read.
+        if self._long is None and not others and len(job.request.texts[i]) > most:
             request = job.request
             reading = self._model.begin(request.texts[i], request.skip, ranks=request.ranks)
             if reading is not None:
                 self._note_begun(texts)
-                job.reading, self._long = (i, reading), job
+                job.reading = i, reading
         if job.reading is None or job.reading[0] != i:
             return None
         reading = job.reading[1]
@@ -283,7 +306,7 @@ class EmbeddingLane:
         vector = None
         if not reading.left:
             vector = np.array(reading.result())
-            job.reading = self._long = None
+            job.reading = None
         return vector, reading.done - before, reading.done
 
     def _embed(self, texts: Sequence[Text]) -> tuple[Vectors, int, int]:
@@ -301,20 +324,23 @@ class EmbeddingLane:
                 job.request.timings.begun = now
 
     def _store(self, texts: Sequence[Text], vectors: Vectors) -> None:
-        self._meter.embedded_texts += len(texts)
-        self._meter.embedded_tokens += sum(len(job.request.texts[i]) for job, i in texts)
         for (job, i), vector in zip(texts, vectors, strict=True):
             if job.vectors is None:
                 job.vectors = np.empty((len(job.request.texts), vectors.shape[1]), np.float32)
             job.vectors[i] = vector
+        self._meter.embedded_texts += len(texts)
+        self._meter.embedded_tokens += sum(len(job.request.texts[i]) for job, i in texts)
+        for job, _ in texts:  # all of them have a vector, or none counts as having one
             job.left -= 1
+
+    def _emit_done(self, texts: Sequence[Text]) -> None:
         for job in dict.fromkeys(job for job, _ in texts):
             if not job.left:
                 job.request.vectors = job.vectors
                 self._finish(job)
                 self._emit(job, _DONE)
 
-    def _failed(self, texts: Sequence[Text], error: Exception) -> None:
+    def _failed(self, texts: Sequence[Text], error: BaseException) -> None:
         if len(texts) > 1:
             self._alone += texts
             return
@@ -328,6 +354,4 @@ class EmbeddingLane:
         if not self._jobs:
             waiting.discard(self._engine)
         job.reading = None
-        if self._long is job:
-            self._long = None
         self._alone = [text for text in self._alone if text[0] is not job]

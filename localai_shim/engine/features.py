@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from .model import Features, MediaSpan, Model
 
 if TYPE_CHECKING:
     from .prefill import PrefillJob
+
+log = logging.getLogger("localai_shim")
 
 Key = tuple[str | None, int]
 """(salt, digest): see `Prompt` and `ProcessedMedia`."""
@@ -129,10 +132,21 @@ class Tower:
         job.features[span.media.digest] = features
 
     def release(self, job: PrefillJob) -> None:
-        """A job needs its features no longer."""
-        for digest in job.features:
-            self.features.release((job.prompt.salt, digest))
+        """A job needs its features no longer. Never raises: they stay held if that fails."""
+        digests = [*job.features]
         job.features.clear()
+        for digest in digests:
+            try:
+                self.features.release((job.prompt.salt, digest))
+            except BaseException:
+                log.exception("features could not be released, and stay")
+
+    def limit(self, spare: int) -> None:
+        """See `FeatureCache.limit`. Never raises: more than that stays if it fails."""
+        try:
+            self.features.limit(spare)
+        except BaseException:
+            log.exception("features could not be evicted, and stay")
 
     def bytes_for(self, jobs: Iterable[PrefillJob]) -> int:
         """Most bytes of the features that these jobs need, and of a run where some are to be made."""

@@ -34,5 +34,5 @@ def put_last(sink: Sink, index: int, event: Event) -> None:
         sink.put(index, event)
         if sink.waker is not None:
             sink.waker.wake()
-    except Exception:
+    except BaseException:
         log.debug("a consumer was gone before its engine ended", exc_info=True)

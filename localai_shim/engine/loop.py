@@ -8,7 +8,8 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar, cast
 
 import mlx.core as mx
@@ -25,33 +26,29 @@ from ..types import (
     Failure,
     GenerationRequest,
     ModelLoadError,
-    QueueFullError,
-    RowError,
     Sink,
     Ticket,
-    TooManyRowsError,
     deliver_events,
     release_frames,
 )
-from .agreement import agreement, ends_prompts, runs_built
 from .batch import Batch
 from .draft_model import speculation_for
 from .embedding import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
 from .features import FeatureCache
 from .inbox import Cancel, Inbox, Submit, put_last
-from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
 from .meter import Meter
 from .model import Encoder, Model
 from .prefix.cache import PrefixCache, default_budget
 from .row import Row, row_error
 from .scheduler import Scheduler
+from .setup import PREFILL_CHUNK_TOKENS, Setup, set_up
 from .speculation import Speculation
+from .tickets import Entry, Tickets
 
 log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
-Entry = Row | EmbeddingJob
 Loaded = tuple[ModelT, Model | None]
 """A model, and the one that drafts for it."""
 
@@ -61,9 +58,7 @@ CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to th
 
 MAX_ROWS = 64
 MAX_STALL_SECONDS = 0.05
-PREFILL_CHUNK_TOKENS = 2048
 MAX_QUEUE_ROWS = 16_384
-CACHE_DIR_BYTES = 10 * 2**30
 FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
 
 
@@ -76,6 +71,11 @@ class Loop(Generic[ModelT]):
         """`ran` is called last of all, unless the interpreter is ending."""
         self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
         self._max_rows = options.get("max_rows") or MAX_ROWS
+        max_queue = options.get("max_queue")
+        self._meter = Meter()
+        self._tickets = Tickets(self._max_rows + (MAX_QUEUE_ROWS if max_queue is None else max_queue), self._meter)
+        self.reserve = self._tickets.reserve
+        """Reserve places in the queue; called with the lock held."""
         self.closing = False
         self.lock = threading.Lock()
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
@@ -89,17 +89,14 @@ class Loop(Generic[ModelT]):
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
         self._scheduler: Scheduler | None = None
+        self._setup: Setup | None = None
         self._prefixes: PrefixCache | None = None
         self._memory: Memory | Workspace | None = None
         self._lane: EmbeddingLane | None = None
         self._features = FeatureCache(0)
         self._speculation: Speculation | None = None
         self._draft: Model | None = None
-        self._meter = Meter()
-        self._tickets: dict[Entry, Ticket] = {}
-        self._rows: dict[Ticket, set[Entry]] = {}
         self._out: list[tuple[Entry, Event]] = []
-        self._reserved = self._freed = 0  # places in the queue; one thread at a time writes each
         self._steps = 0
         self._cleared = 0
         self._together = True
@@ -109,7 +106,10 @@ class Loop(Generic[ModelT]):
             device.process.enter(self)
             self._start()
             while not self.closing:
-                self.step()
+                try:
+                    self.step()
+                except BaseException as error:  # that of a panic in Rust is no Exception
+                    self._recover(error)
         finally:
             self._end()
             try:
@@ -128,18 +128,15 @@ class Loop(Generic[ModelT]):
         self._take_inbox(wait=not (self._batch or self._scheduler or self._lane))
         if self.closing:
             return
+        self._flush()
         if self._batch and self._scheduler is not None:
             start, rows = time.perf_counter(), len(self._batch)
-            try:
-                self._scheduler.make_room()
-                self._batch.step(ahead=not self._scheduler.will_prefill)
-            except Exception as error:
-                log.exception("a model step failed; its rows fail, the engine goes on")
-                self._batch.fail(_caused_by(error, "the model failed"))
+            self._scheduler.make_room()
+            self._batch.step(ahead=not self._scheduler.will_prefill)
             self._flush()
             self._meter.stepped(seconds := time.perf_counter() - start, rows)
             self._lane.stepped(seconds)
-        if self._lane and self._lane.is_due(bool(self._batch), self._scheduler.priority if self._scheduler else None):
+        if self._lane and self._texts_are_due(self._lane):
             self._lane.run(beside=bool(self._batch))
             self._flush()
         elif self._scheduler:
@@ -150,26 +147,12 @@ class Loop(Generic[ModelT]):
         (decoding.add if self._batch else decoding.discard)(self)
         self._steps += 1
 
-    def reserve(self, rows: int) -> None:
-        """Reserve places in the queue; called with the lock held.
-
-        Raises:
-            QueueFullError: there are not enough.
-            TooManyRowsError: nor would there be if nothing else ran.
-        """
-        max_queue = self._options.get("max_queue")
-        most = self._max_rows + (MAX_QUEUE_ROWS if max_queue is None else max_queue)
-        if rows > most:
-            raise TooManyRowsError(
-                f"{rows} choices are more than may run and wait together, which is {most} (max_rows + max_queue)"
-            )
-        taken = self._reserved - self._freed
-        if taken + rows > most:
-            self._meter.refused += rows
-            raise QueueFullError(
-                f"{taken} requests run or wait already, and at most {most} may (max_rows + max_queue): try again later"
-            )
-        self._reserved += rows
+    def _texts_are_due(self, lane: EmbeddingLane) -> bool:
+        try:
+            return lane.is_due(bool(self._batch), self._scheduler.priority if self._scheduler else None)
+        except BaseException as error:
+            lane.fail(error)
+            return False
 
     def stats(self) -> EngineStats:
         batch, prefixes, memory, meter = self._batch, self._prefixes, self._memory, self._meter
@@ -177,7 +160,7 @@ class Loop(Generic[ModelT]):
         return EngineStats(
             running=running,
             max_rows=self._max_rows if self._together else 1,
-            waiting=max(0, self._reserved - self._freed - running),
+            waiting=max(0, self._tickets.taken - running),
             steps=self._steps,
             prompt_tokens=meter.prompt_tokens,
             prefilled_tokens=meter.prefilled_tokens,
@@ -233,76 +216,73 @@ class Loop(Generic[ModelT]):
         self.ready.set()
 
     def _set_up(self, model: Model, draft: Model | None) -> None:
-        """Make what runs the model; one that only embeds is no more than an `Encoder`."""
+        """Find out how the model is run, and make what runs it; one that only embeds is no more than an `Encoder`."""
         options = self._options
         weights = model.weight_bytes + (0 if draft is None else draft.weight_bytes)
         device.process.loaded(self, weights)
+        if "generate" in model.tasks:
+            self._setup = setup = set_up(model, draft, options)
+            self._together, self._memory, self._prefixes = setup.together, setup.memory, setup.prefixes
+            wanted = options.get("vision_cache_bytes")
+            self._features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
+            self._speculation = speculation_for(model, draft, options, options.get("max_stall") or MAX_STALL_SECONDS)
+        else:
+            self._memory = Workspace(model.weight_bytes, options.get("memory_limit"))
+        self._make_parts(model)
+
+    def _make_parts(self, model: Model) -> None:
+        """Make what has rows and texts, without any."""
+        options, setup = self._options, self._setup
+        stall = options.get("max_stall") or MAX_STALL_SECONDS
         self._lane = EmbeddingLane(
             model,
             self._emit,
             lambda: None if self._batch is None else self._batch.wait(),
             engine=self,
             most_tokens=options.get("prefill_chunk", PASS_TOKENS),
-            max_stall=options.get("max_stall") or MAX_STALL_SECONDS,
+            max_stall=stall,
             meter=self._meter,
         )
-        if "generate" not in model.tasks:
-            self._memory = Workspace(model.weight_bytes, options.get("memory_limit"))
+        if setup is None:
             return
-        found = agreement(model)
-        self._together = found.together
-        if can_batch(model.new_cache()) and not found.together:
-            log.warning("this model's code gives wrong results for several rows at once: it runs one row at a time")
-        if not found.in_pieces:
-            log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
-        if fits_slots(model.new_cache()):
-            self._plan_memory(model, draft, reuse_prompts=found.in_pieces)
-        wanted = options.get("vision_cache_bytes")
-        self._features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
-        stall = options.get("max_stall") or MAX_STALL_SECONDS
-        self._speculation = speculation_for(model, draft, options, stall)
-        self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation, runs_built(model))
+        self._batch = Batch(model, self._emit, self._prefixes, self._flush, self._speculation, setup.runs_built)
         self._scheduler = Scheduler(
             model,
             self._batch,
             self._emit,
-            max_rows=self._max_rows if found.together else 1,
+            max_rows=self._max_rows if setup.together else 1,
             max_stall=stall,
-            ends_prompts=ends_prompts(model),
+            ends_prompts=setup.ends_prompts,
             prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
             meter=self._meter,
-            prefixes=self._prefixes,
-            memory=self._memory if isinstance(self._memory, Memory) else None,
+            prefixes=setup.prefixes,
+            memory=setup.memory,
             features=self._features,
         )
 
-    def _plan_memory(self, model: Model, draft: Model | None, *, reuse_prompts: bool) -> None:
-        """Measure what rows take, lower the context to what fits, and give the prefix cache its share."""
-        options = self._options
-        chunk = options.get("prefill_chunk", PREFILL_CHUNK_TOKENS)
-        self._memory = memory = Memory(model, options.get("memory_limit"), chunk, draft)
-        longest = memory.longest()
-        if longest is not None and (model.context_length is None or longest < model.context_length):
-            if model.context_length is not None:
-                log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
-            model.context_length = longest
-        wanted = options.get("prefix_cache_bytes")
-        budget = min(default_budget(memory.weights) if wanted is None else wanted, memory.budget)
-        if budget > 0 and reuse_prompts:
-            row, folder = model.new_cache(), options.get("cache_dir")
-            most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
-            self._prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
+    def _recover(self, error: BaseException) -> None:
+        """Fail all that is in flight, since nobody knows whose error this was, and start afresh."""
+        log.error("the engine failed, and what was in flight with it; it goes on", exc_info=error)
+        failure, (out, self._out) = Failure(row_error("the engine failed", error)), (self._out, [])
+        for row, event in out:  # what came before
+            put_last(row.sink, row.index, event)
+        ended = {row for row, event in out if isinstance(event, Failure) or event.finish_reason is not None}
+        for row in self._tickets.clear():
+            if row not in ended:
+                put_last(row.sink, row.index, failure)
+        self._features.clear()
+        if self._speculation is not None:
+            self._speculation.keep(())
+        if self._lane is not None:
+            self._lane.close()
+        self._make_parts(cast(Model, self.model))
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel rows; `wait` blocks until there is a message."""
-        if wait:
-            self._rest()
         cancelled: set[tuple[Ticket, int | None]] = set()
         try:
             while True:
-                message = self._next_message(wait)
-                if wait:
-                    device.process.work(self)
+                message = self._wait_for_message() if wait else self._inbox.get(block=False)
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
@@ -312,12 +292,7 @@ class Loop(Generic[ModelT]):
                     return
         except queue.Empty:
             pass
-        gone = {
-            row
-            for ticket, index in cancelled
-            for row in self._rows.get(ticket, ())
-            if index is None or row.index == index
-        }
+        gone = {row for ticket, index in cancelled for row in self._tickets.find(ticket, index)}
         if gone:
             self._drop(gone)
 
@@ -328,33 +303,45 @@ class Loop(Generic[ModelT]):
             self._cleared = self._steps
         device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
 
-    def _next_message(self, wait: bool) -> Submit | Cancel | None:
-        """The next message; raises queue.Empty. While none comes, the prefix cache is written to disk."""
+    def _wait_for_message(self) -> Submit | Cancel | None:
+        """The next message. While none comes, the prefix cache is written to disk."""
+        found: list[Submit | Cancel | None] = []
         quiet = QUIET_SECONDS
-        while wait and self._prefixes is not None and self._prefixes.unsaved:
-            try:
-                return self._inbox.get(timeout=quiet)
-            except queue.Empty:
-                device.process.work(self)
-                self._prefixes.save()
-                self._rest()
-                quiet = 0.0
-        return self._inbox.get(block=wait)
+        with _logged("an idle engine's housekeeping failed; it waits for requests"):
+            self._rest()
+            while not found and self._prefixes is not None and self._prefixes.unsaved:
+                try:
+                    found.append(self._inbox.get(timeout=quiet))
+                except queue.Empty:
+                    device.process.work(self)
+                    self._prefixes.save()
+                    self._rest()
+                    quiet = 0.0
+        message = found[0] if found else self._inbox.get()
+        with _logged("an engine could not say that it works"):
+            device.process.work(self)
+        return message
 
     def _admit(self, message: Submit) -> None:
+        entries: list[Entry] = []
         try:
-            rows = [self._enter(request, message.sink, index) for index, request in enumerate(message.requests)]
-        except Exception as error:
-            failure = Failure(_caused_by(error, "the request could not be admitted"))
+            for index, request in enumerate(message.requests):
+                entries.append(self._enter(request, message.sink, index))
+        except BaseException as error:
+            failure = Failure(row_error("the request could not be admitted", error))
             for index in range(len(message.requests)):
                 put_last(message.sink, index, failure)
-            self._freed += len(message.requests)
+            self._tickets.free(len(message.requests))
             return
-        for row in rows:
-            self._tickets[row] = message.ticket
-        self._rows[message.ticket] = set(rows)
-        if self._scheduler is not None:
-            self._scheduler.add([row for row in rows if isinstance(row, Row)])
+        self._tickets.enter(message.ticket, entries)
+        rows = [row for row in entries if isinstance(row, Row)]
+        if rows and self._scheduler is not None:
+            try:
+                self._scheduler.add(rows)
+            except BaseException as error:
+                self._scheduler.drop(rows)
+                failure = Failure(row_error("the request could not be admitted", error))
+                self._out += [(row, failure) for row in rows]
 
     def _enter(self, request: GenerationRequest | EmbeddingRequest, sink: Sink, index: int) -> Entry:
         """What a request is here; texts are queued at once."""
@@ -368,23 +355,19 @@ class Loop(Generic[ModelT]):
     def _drop(self, gone: Collection[Entry]) -> None:
         """Drop rows, which may be waiting, running or gone; no event is sent."""
         assert self._lane is not None
-        self._lane.drop([job for job in gone if isinstance(job, EmbeddingJob)])
+        for row in gone:
+            self._tickets.forget(row)
+        try:
+            self._lane.drop([job for job in gone if isinstance(job, EmbeddingJob)])
+        except BaseException as error:
+            self._lane.fail(error)
         rows = {row for row in gone if isinstance(row, Row)}
         if rows and self._batch is not None and self._scheduler is not None:
             self._batch.drop(rows)
-            self._scheduler.drop(rows)
-        for row in gone:
-            self._forget(row)
-
-    def _forget(self, row: Entry) -> None:
-        ticket = self._tickets.pop(row, None)
-        if ticket is not None:
-            row.request.timings.finish(time.monotonic(), self._meter.steps)
-            self._freed += 1
-            rows = self._rows[ticket]
-            rows.remove(row)
-            if not rows:
-                del self._rows[ticket]
+            try:
+                self._scheduler.drop(rows)
+            except BaseException as error:
+                self._scheduler.fail(error)
 
     def _emit(self, row: Entry, event: Event) -> None:
         self._out.append((row, event))
@@ -393,15 +376,16 @@ class Loop(Generic[ModelT]):
         """Pass the step's events to the sinks, and wake each event loop once."""
         if not self._out:
             return
-        out, self._out = self._out, []
+        out = self._out
         for row, event in out:
             if isinstance(event, Failure):
-                self._forget(row)
+                self._tickets.forget(row)
                 continue
             self._meter.generated_tokens += type(row) is Row
             if event.finish_reason is not None:
                 row.request.timings.finish_reason = event.finish_reason
-                self._forget(row)
+                self._tickets.forget(row)
+        self._out = []
         lost = deliver_events(out, self._tickets)
         if lost:
             self._drop(lost)
@@ -409,8 +393,6 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
-        if self._lane is not None:
-            self._lane.close()
         error = self.load_error or EngineClosedError("the engine was closed")
         with self.lock:
             self.ended = True
@@ -419,25 +401,26 @@ class Loop(Generic[ModelT]):
                 if isinstance(message, Submit):
                     for index in range(len(message.requests)):
                         put_last(message.sink, index, Failure(error))
-            self._freed = self._reserved
-        for row in self._tickets:
+                    self._tickets.free(len(message.requests))
+        for row in self._tickets.clear():
             put_last(row.sink, row.index, Failure(error))
-        self._tickets.clear()
-        self._rows.clear()
-        if self._prefixes is not None:
-            self._prefixes.close(SAVE_SECONDS)
-        self._release()
+        with _logged("an engine that ends could not write its prefix cache"):
+            if self._prefixes is not None:
+                self._prefixes.close(SAVE_SECONDS)
+        with _logged("an engine that ends could not release its memory"):
+            self._release()
         self.ready.set()
 
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""
+        if self._lane is not None:
+            self._lane.close()
         if self._memory is not None:
             self._memory.close()
-        if self._speculation is not None and self._speculation.costly is not None:
-            self._speculation.costly.keep(())  # rows hold it, and it them
-        self._draft = self._batch = self._scheduler = self._lane = self._prefixes = self._memory = self._speculation = (
-            None
-        )
+        if self._speculation is not None:
+            self._speculation.keep(())  # rows hold the model that drafts, and it them
+        self._setup = self._batch = self._scheduler = self._lane = self._prefixes = self._memory = None
+        self._draft = self._speculation = None
         self._features.clear()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
@@ -445,6 +428,10 @@ class Loop(Generic[ModelT]):
             gc.collect()
 
 
-def _caused_by(error: Exception, what: str) -> RowError:
-    release_frames(error)  # whoever holds the exception must not hold the batch
-    return row_error(what, error)
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Log what is raised where nobody's request could fail with it, and go on."""
+    try:
+        yield
+    except BaseException:
+        log.exception(what)

@@ -50,7 +50,7 @@ def make_masks(
             if not constraint.mask(words[at]):
                 continue
             escape = constraint.escape
-        except Exception as error:
+        except BaseException as error:  # that of a panic in Rust is no Exception
             failures[row] = grammar_failed(error)
             continue
         limited.append((at, -1 if escape is None else escape))
@@ -69,7 +69,7 @@ def make_masks(
     return Masks(rows, packed, escapes if (escapes >= 0).any() else None), failures
 
 
-def grammar_failed(cause: Exception) -> RowError:
+def grammar_failed(cause: BaseException) -> RowError:
     """What ends a row whose grammar constraint failed."""
     error = RowError(f"the grammar of this request failed: {cause!r}")
     error.__cause__ = cause

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..types import Event, Failure, FinishReason, GenerationRequest, GrammarConstraint, RowError, Sink, Token
+from ..types import (
+    Event,
+    Failure,
+    FinishReason,
+    GenerationRequest,
+    GrammarConstraint,
+    RowError,
+    Sink,
+    Token,
+    release_frames,
+)
 from .masks import Array, grammar_failed
 from .model import Model
 from .uniform import stream_key
@@ -35,6 +45,8 @@ class Row:
     )
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
+        if not request.prompt.tokens:
+            raise ValueError("the prompt has no token, and something has to be there to continue")
         self.request = request
         self.sink = sink
         self.index = index
@@ -99,7 +111,7 @@ class Row:
             return "stop", is_eos
         try:
             ends = request.stop is not None and request.stop.feed(token_id)
-        except Exception as error:
+        except BaseException as error:  # that of a panic in Rust is no Exception
             raise RowError(f"the stop check of this request failed: {error!r}") from error
         if self.constraint is not None:
             ends = self._constraint_ends(self.constraint, token_id) or ends
@@ -114,13 +126,14 @@ class Row:
             ends = constraint.accept(token_id)
             if constraint.idle:
                 self.constraint = None
-        except Exception as error:
+        except BaseException as error:
             raise grammar_failed(error) from error
         return ends
 
 
-def row_error(what: str, cause: Exception) -> RowError:
-    """An error that says what failed, and why."""
+def row_error(what: str, cause: BaseException) -> RowError:
+    """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
+    release_frames(cause)
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
     return error
@@ -143,3 +156,16 @@ def emit_next(row: Row, token_id: int, details: Details | None, eos: frozenset[i
     logprob, top = details or _NO_DETAILS
     emit(row, Token(token_id, logprob, top, reason, is_eos))
     return reason is not None
+
+
+def emit_all(
+    rows: Sequence[Row], tokens: Sequence[int], details: Mapping[int, Details], eos: frozenset[int], emit: Emit
+) -> tuple[list[Row], list[Row]]:
+    """Count and emit a next token of each row; returns the rows that end with it, and those that failed."""
+    ended: list[Row] = []
+    failed: list[Row] = []
+    for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
+        outcome = emit_next(row, token_id, details.get(i) if details else None, eos, emit)
+        if outcome:
+            (ended if outcome is True else failed).append(row)
+    return ended, failed

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 
 from ..types import Failure
 from .batch import Batch
 from .features import FeatureCache, Tower
+from .joining import join
 from .kv import can_batch
 from .memory import Memory
 from .meter import Meter
@@ -16,7 +18,9 @@ from .pace import Pace
 from .prefill import Prefiller, PrefillJob
 from .prefix.cache import PrefixCache
 from .row import Emit, Row, row_error
-from .waiting import Waiting
+from .waiting import Waiting, by_age, by_length, by_urgency
+
+log = logging.getLogger("localai_shim")
 
 MIN_CHUNK_TOKENS = 16  # however slow the machine is
 GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
@@ -35,6 +39,7 @@ class Scheduler:
     A row begins when there is memory for its whole prompt and for its answer, up to 2,048 tokens of that. When rows
     outgrow this and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
     their output tokens, and go on later with the same result. So are rows that a more urgent prompt needs the place of.
+    An error in a prompt's prefill is its own, one in choosing that of all that wait.
 
     Args:
         model: what prefills.
@@ -105,8 +110,7 @@ class Scheduler:
         self._batch.insert_prompts()  # for these to find
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
-            prompt = row.request.prompt
-            job = jobs.get(id(prompt))
+            job = jobs.get(id(prompt := row.request.prompt))
             if job is not None and len(job.rows) < self._max_rows:
                 job.rows.append(row)
                 continue
@@ -120,14 +124,30 @@ class Scheduler:
     def drop(self, gone: Collection[Row]) -> None:
         """Drop waiting rows; no event is sent."""
         for row in gone:
-            job = self._jobs.pop(row, None)
-            if job is not None:
+            if (job := self._jobs.pop(row, None)) is not None:
                 job.rows.remove(row)
                 if not job.rows:
                     self._finish(job)
 
+    def fail(self, error: BaseException) -> None:
+        """End every row that does not run yet with an error, and start afresh."""
+        failure = Failure(row_error("scheduling prompts failed", error))
+        jobs = dict.fromkeys([*self._jobs.values(), *self._joining])
+        self._waiting, self._begun, self._jobs, self._last_alike, self._joining = Waiting(), [], {}, {}, []
+        for job in jobs:
+            for row in job.rows:
+                self._emit(row, failure)
+            self._tower.release(job)
+
     def prefill(self) -> None:
         """Prefill for as long as the running rows may wait, at least one chunk; join the rows that are done."""
+        try:
+            self._prefill()
+        except BaseException as error:
+            log.exception("scheduling prompts failed; those that wait fail, the engine goes on")
+            self.fail(error)
+
+    def _prefill(self) -> None:
         start = time.monotonic()
         beside, idle = bool(len(self._batch)), True
         deadline = start + self._max_stall * (1 if beside else GATHER_STALLS)
@@ -137,7 +157,7 @@ class Scheduler:
             try:
                 if not self._advance(job, deadline - time.monotonic() if beside else None):
                     break
-            except Exception as error:
+            except BaseException as error:
                 self._fail(job, error)
             self._release()
             if not self._pace.is_enough(deadline - time.monotonic()):
@@ -150,15 +170,17 @@ class Scheduler:
 
     def make_room(self) -> None:
         """Before a step: preempt the rows that there will be no memory for, the least urgent and youngest first."""
-        if self._memory is None:
-            return
         self._steps_planned -= 1
-        if self._steps_planned > 0:
+        if self._memory is None or self._steps_planned > 0:
             return
-        while len(self._batch) > 1 and self._memory.batch(self._lengths()) > self._memory.budget:
-            self._preempt(self._least_urgent())
-        self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
-        self._shrink_prefixes(self._lengths())
+        try:
+            while len(self._batch) > 1 and self._memory.batch(self._lengths()) > self._memory.budget:
+                self._preempt(self._least_urgent())
+            self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
+            self._shrink_prefixes(self._lengths())
+        except BaseException:
+            log.exception("planning the memory of running rows failed; they go on")
+            self._steps_planned = FURTHER_TOKENS
 
     def _least_urgent(self) -> Row:
         """Of the running rows, and of these the youngest."""
@@ -181,10 +203,16 @@ class Scheduler:
     # -- what waits ---------------------------------------------------------------------------------------------
 
     def _queue(self, job: PrefillJob) -> None:
-        """Queue a job; one that shares a prefix with another becomes a dependent of that."""
+        """Queue a job, which fails if that does; one that shares a prefix with another becomes a dependent of that."""
         for row in job.rows:
             row.arrival = job.arrival
             self._jobs[row] = job
+        try:
+            self._place(job)
+        except BaseException as error:
+            self._fail(job, error, "queueing this prompt failed")
+
+    def _place(self, job: PrefillJob) -> None:
         self._prefiller.note_first_pass(job)
         key = job.opening
         if key is not None:
@@ -236,11 +264,11 @@ class Scheduler:
         self._turn += 1
         fresh: PrefillJob | None
         if self._turn % OLDEST_EVERY == 0:
-            fresh, key = oldest, _by_age
+            fresh, key = oldest, by_age
         elif self._turn % 2:
-            fresh, key = self._waiting.first(), _by_urgency
+            fresh, key = self._waiting.first(), by_urgency
         else:
-            fresh, key = self._waiting.shortest(), _by_length
+            fresh, key = self._waiting.shortest(), by_length
         # None overtakes the one that has waited longest while there is no memory for it: it would never begin. Nor do
         # more than a few while there is: its own turns may all come when there is none.
         due = oldest is None or fresh is None or self._overtaken >= OLDEST_EVERY - 1
@@ -307,7 +335,7 @@ class Scheduler:
         features = self._tower.features
         spare = self._memory.budget - self._memory.batch(lengths) - prefilling
         if features.bytes:
-            features.limit(spare)
+            self._tower.limit(spare)
             spare -= features.bytes - features.pinned_bytes
         if self._prefixes is not None:
             self._prefixes.limit(spare)
@@ -353,7 +381,7 @@ class Scheduler:
         self._item_ran = True
         try:
             self._tower.run(job, item)
-        except Exception as error:
+        except BaseException as error:
             digest = item.media.digest
             for other in [other for other in dict.fromkeys(self._jobs.values()) if self._needs(other, digest)]:
                 self._fail(other, error, f"running this prompt's {item.media.kind} through the model failed")
@@ -384,58 +412,31 @@ class Scheduler:
             self._take(other)
             try:
                 prefiller.begin(other)
-            except Exception as error:
+            except BaseException as error:
                 self._fail(other, error)
                 continue
             if other.done == job.done:
                 together.append(other)
         return prefiller.together(job, self._begun, most)
 
-    def _fail(self, job: PrefillJob, error: Exception, what: str = "prefilling this prompt failed") -> None:
+    def _fail(self, job: PrefillJob, error: BaseException, what: str = "prefilling this prompt failed") -> None:
         rows, job.rows = job.rows, []  # nothing is done for a dependent without rows
         for row in rows:
-            del self._jobs[row]
+            self._jobs.pop(row, None)
             self._emit(row, Failure(row_error(what, error)))
         self._finish(job)
 
     def _join(self) -> None:
-        joining, self._joining = self._joining, []
         now = time.monotonic()
-        for job in joining:
+        for job in self._joining:
             self._meter.prompt_tokens += 0 if job.resumed else len(job.rows) * len(job.tokens)
             for row in job.rows:
                 row.state = job.state
                 del self._jobs[row]
                 row.request.timings.join(now, self._meter.steps)
         self._steps_planned = 0
-        # Those with logits come first, to a batch without rows: the others' coming has them sampled.
-        for ended in (True, False):
-            if some := [job for job in joining if (job.logits is not None) is ended]:
-                self._join_batch(some)
-
-    def _join_batch(self, jobs: Sequence[PrefillJob]) -> None:
-        joining = [(row, job.cache) for job in jobs for row in job.rows if job.cache is not None]
-        logits = [job.logits for job in jobs for _ in job.rows if job.logits is not None]
-        try:
-            self._batch.join(joining, [row for job in jobs for row in job.rows if job.batch_inserts], logits)
-        except Exception as error:
-            # Some layers of the batch's cache may hold the rows and others not: no row in it can go on.
-            failure = row_error("joining the batch failed", error)
-            self._batch.fail(failure)
-            for row, _ in joining:
-                self._emit(row, Failure(failure))
-
-
-def _by_age(job: PrefillJob) -> tuple[int, ...]:
-    return (job.arrival,)
-
-
-def _by_urgency(job: PrefillJob) -> tuple[int, ...]:
-    return (job.priority, job.arrival)
-
-
-def _by_length(job: PrefillJob) -> tuple[int, ...]:
-    return (job.priority, *job.length, job.arrival)
+        join(self._batch, self._joining, self._emit)
+        self._joining = []
 
 
 def _length(row: Row) -> int:

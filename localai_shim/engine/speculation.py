@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf, prod
 
@@ -106,6 +107,8 @@ class Speculation:
     costly: CostlyDrafter | None = None
     max_stall: float = inf
     spent: float = 0.0
+    _failed: bool = False
+    """Choosing drafts has raised: none are run any more."""
     _most_seconds: float = inf
     _refused_costly: int = 0
     _refused: int = 0
@@ -122,10 +125,12 @@ class Speculation:
         Where nothing repeats this is called at each step, and asks hardly anybody.
         """
         due = [i for i, row in enumerate(rows) if row.asks <= row.generated]
-        if not due and self.costly is None:
+        if self._failed or (not due and self.costly is None):
             return False
-        guesses = self._guess(rows, due)
-        return self._choose(rows, guesses, flying=1) > 0 or self._plan(rows, guesses)[1] > 0
+        with self._giving_up():
+            guesses = self._guess(rows, due)
+            return self._choose(rows, guesses, flying=1) > 0 or self._plan(rows, guesses)[1] > 0
+        return False
 
     def drafts(
         self, rows: Sequence[Row], *, wanted: bool = True, beside_prompts: bool = False
@@ -138,26 +143,53 @@ class Speculation:
             beside_prompts: prompts are run after this step, for which rows wait as well.
         """
         self._most_seconds = STALL_SHARE * self.max_stall if beside_prompts else inf
-        most, guesses = 0, self._guess(rows, [i for i, row in enumerate(rows) if wanted and row.asks <= row.generated])
-        if wanted:
-            self._ask_costly(rows, guesses)
-            most = self._choose(rows, guesses)
+        self._run, most = [None] * len(rows), 0
+        if wanted and not self._failed:
+            with self._giving_up():
+                self._run, most = self._decide(rows)
         if not most and not any(row.replay for row in rows):
             return None
-        if most and self.few_sizes:
-            longest = max(len(guess.tokens) for guess in guesses if guess is not None)
-            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, min(longest, most)) - 1]
-        self._run = [None if guess is None or not most else guess for guess in guesses]
         return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
 
     def verified(self, drafts: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
         """The drafts were run, and so many of each row were right."""
-        for guess, some, right in zip(self._run, drafts, accepted, strict=True):
-            if guess is not None and some:
-                name = guess.source.source
-                self.counts[name] = self.counts.get(name, NO_DRAFTS).plus(len(some), right)
+        with self._giving_up():
+            for guess, some, right in zip(self._run, drafts, accepted, strict=True):
+                if guess is not None and some:
+                    name = guess.source.source
+                    self.counts[name] = self.counts.get(name, NO_DRAFTS).plus(len(some), right)
+
+    def note(self, rows: int, tokens: int, seconds: float) -> None:
+        """Measured: see `StepCosts.note`."""
+        with self._giving_up():
+            self.costs.note(rows, tokens, seconds)
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Have the costly source drop what it keeps of rows that have left."""
+        if self.costly is not None:
+            with self._giving_up():
+                self.costly.keep(rows)
 
     # -----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Run no drafts any more where choosing them raises: rows go on without, and their caches are as they were."""
+        try:
+            yield
+        except BaseException:
+            log.exception("drafts failed; rows go on without")
+            self._failed = True
+
+    def _decide(self, rows: Sequence[Row]) -> tuple[list[_Guess | None], int]:
+        """The guesses to run of each row, and the most tokens of one; 0: none are."""
+        guesses = self._guess(rows, [i for i, row in enumerate(rows) if row.asks <= row.generated])
+        self._ask_costly(rows, guesses)
+        most = self._choose(rows, guesses)
+        if most and self.few_sizes:
+            longest = max(len(guess.tokens) for guess in guesses if guess is not None)
+            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, min(longest, most)) - 1]
+        return guesses if most else [None] * len(rows), most
 
     def _guess(self, rows: Sequence[Row], due: Sequence[int]) -> list[_Guess | None]:
         """Each row's drafts, by the first source that has some; only these rows' sources are asked."""
@@ -259,7 +291,7 @@ class Speculation:
         try:
             found = [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
             return [tokens if max(tokens, default=0) < self.vocabulary else () for tokens in found]
-        except Exception:
+        except BaseException:  # that of a panic in Rust, of a grammar's, is no Exception
             log.exception("drafts by '%s' failed; its rows go on without", drafter.source)
             for row in rows:
                 self._trust(row, drafter).resume = float("inf")

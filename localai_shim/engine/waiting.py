@@ -16,6 +16,21 @@ _Heap = list[tuple[tuple[int, ...], int]]
 """(key, serial number): not the job itself, since stale entries would keep its cache alive."""
 
 
+def by_age(job: PrefillJob) -> tuple[int, ...]:
+    return (job.arrival,)
+
+
+def by_urgency(job: PrefillJob) -> tuple[int, ...]:
+    return (job.priority, job.arrival)
+
+
+def by_length(job: PrefillJob) -> tuple[int, ...]:
+    return (job.priority, *job.length, job.arrival)
+
+
+_KEYS = {"oldest": by_age, "first": by_urgency, "shortest": by_length}
+
+
 class Waiting:
     """Jobs, each once. Everything but `__iter__` takes time logarithmic in their number."""
 
@@ -34,13 +49,8 @@ class Waiting:
     def add(self, job: PrefillJob) -> None:
         self._serials[job] = serial = next(self._next)
         self._jobs[serial] = job
-        keys = {
-            "oldest": (job.arrival,),
-            "first": (job.priority, job.arrival),
-            "shortest": (job.priority, *job.length, job.arrival),
-        }
-        for name, key in keys.items():
-            heapq.heappush(self._heaps[name], (key, serial))
+        for name, key in _KEYS.items():
+            heapq.heappush(self._heaps[name], (key(job), serial))
 
     def discard(self, job: PrefillJob) -> None:
         """Remove a job, if it is here. Its heap entries go when they come up, or when there are too many stale ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,12 +37,12 @@ class Passes:
     def __init__(self) -> None:
         self.texts: list[list[list[int]]] = []
         self.fails: Callable[[Sequence[int]], bool] = lambda text: False
-        self.in_pieces = False
+        self.in_pieces = self.fails_together = False
         self.begun: list[int] = []
 
     def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         self.texts.append([list(text) for text in texts])
-        if any(map(self.fails, texts)):
+        if any(map(self.fails, texts)) or (self.fails_together and len(texts) > 1):
             raise ArithmeticError("a text that cannot be embedded")
         return mx.array([[float(len(text)), float(text[0])] for text in texts])
 
@@ -168,6 +169,60 @@ def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
     events = dict(w.events)
     assert isinstance(events[failing], Failure) and isinstance(events[stays], Token)
     assert failing.reading is None and stays.request.vectors is not None
+
+
+def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fitted into that pass, and is longer than the next one."""
+    w = Lane(most_tokens=10**6)
+    w.model.in_pieces = True
+    w.model.fails_together = True
+    sizes = itertools.chain([500, 500], itertools.repeat(125))
+    monkeypatch.setattr(embedding.Pace, "chunk", lambda pace, left: next(sizes))
+    jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
+    open_texts = set()
+    while w.lane:
+        w.lane.run(beside=False)
+        open_texts.add(sum(job.reading is not None for job in jobs))
+    assert open_texts == {0, 1} and w.model.lengths[1] == [200, 200]
+    assert [job.request.vectors.tolist() for job in jobs if job.request.vectors is not None] == [
+        [[1000, 1]],
+        [[200, 2], [200, 2]],
+    ]
+
+
+def test_vectors_of_too_few_texts_fail_these_and_no_others() -> None:
+    w = Lane()
+    encode = w.model.encode
+
+    def short(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        return encode(texts, skip)[: -1 if texts[0][0] == 1 else None]
+
+    w.model.encode = short  # type: ignore[method-assign]
+    bad, good = w.ask([8, 8], 1), w.ask([30], 2)
+    w.run()
+    events = dict(w.events)
+    assert isinstance(events[bad], Failure) and isinstance(events[good], Token) and len(w.events) == 2
+
+
+def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Lane()
+    jobs = [w.ask([8], 1), w.ask([30], 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
+        w.lane.run(beside=False)
+    events = dict(w.events)
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not embedding.waiting
+    later = w.ask([9], 3)
+    w.run()
+    assert later.request.vectors is not None
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3, 0]])
+def test_a_request_without_a_text_or_a_token_is_refused(lengths: list[int]) -> None:
+    w = Lane()
+    with pytest.raises(ValueError, match="no text, or one that has no token"):
+        w.ask(lengths)
+    assert not w.lane
 
 
 def test_requests_share_a_pass_unless_their_prompts_are_left_out_differently() -> None:

@@ -10,7 +10,7 @@ from ...adapters import caches
 from ...adapters.contents import Contents, KeyValues, RowCache
 from .batch_cache import BatchCache, for_several, join
 from .row import leaves
-from .slots import BuiltSlots, SlotCache
+from .slots import BuiltSlots, SlotCache, length_of
 
 MAX_BUCKETS = 4
 FREE_PADDING_BYTES = 2**25  # in a bucket, however small the model is: another pass costs more than to read them
@@ -61,11 +61,11 @@ class Buckets:
     def nbytes(self) -> int:
         return sum(bucket.nbytes for bucket in list(self._buckets.values()))
 
-    def join(self, rows: Sequence[RowCache]) -> list[Place]:
-        """Add prefilled rows; returns their places. No step should be in flight.
+    def choose(self, rows: Sequence[RowCache]) -> dict[int, list[int]]:
+        """Bucket -> which of some prefilled rows should join it. Changes no cache.
 
         Raises:
-            ValueError: this kind of cache holds one row at a time.
+            ValueError: a row cannot join, as its layers have seen different numbers of tokens.
         """
         chosen: dict[int, list[int]] = {}
         if len(rows) == 1 and not self._buckets:  # there is nothing to choose from
@@ -74,6 +74,16 @@ class Buckets:
             lengths = {name: bucket.lengths() for name, bucket in self._buckets.items()}
             for i, row in enumerate(rows):
                 chosen.setdefault(self._choose(row, lengths), []).append(i)
+        return chosen
+
+    def join(self, rows: Sequence[RowCache], chosen: Mapping[int, Sequence[int]] | None = None) -> list[Place]:
+        """Add prefilled rows, to the buckets that `choose` chose; returns their places. No step should be in flight.
+
+        Raises:
+            ValueError: this kind of cache holds one row at a time.
+        """
+        if chosen is None:
+            chosen = self.choose(rows)
         places: list[Place] = [(0, 0)] * len(rows)
         for name, which in chosen.items():
             self._buckets[name], slots = join(self._buckets.get(name), [rows[i] for i in which], self._spare)
@@ -181,7 +191,7 @@ class Buckets:
 
     def _choose(self, row: RowCache, lengths: dict[int, list[int]]) -> int:
         """The bucket that a row joins, which may be a new one; adds the row to `lengths`."""
-        length, per_token = _size(row)
+        length, per_token = size_of(row)
         padding = {name: per_token * _padding_tokens([*its, length]) for name, its in lengths.items()}
         name = min(padding, key=padding.__getitem__, default=None)
         if name is None or (padding[name] > self._max_padding_bytes and len(lengths) < MAX_BUCKETS):
@@ -208,11 +218,17 @@ def _padding_tokens(lengths: Sequence[int]) -> int:
     return max(lengths) * len(lengths) - sum(lengths)
 
 
-def _size(row: RowCache) -> tuple[int, int]:
-    """(tokens, bytes per token) of a row; zeros where its caches do not say."""
-    contents = [caches.read(layer) for layer in row]
+def size_of(row: RowCache) -> tuple[int, int]:
+    """(tokens, bytes per token) of a row; zeros where its caches do not say.
+
+    Raises:
+        ValueError: slots cannot hold it, as its layers have seen different numbers of tokens.
+    """
+    contents = [layer for layer in map(caches.read, row) if layer is not None]
+    if len(contents) == len(row):
+        length_of(contents)
     length, size = 0, 0
-    for layer in leaves([layer for layer in contents if layer is not None]):
+    for layer in leaves(contents):
         if isinstance(layer, KeyValues) and layer.ring is None and layer.length:
             length = layer.length
             size += sum(array.nbytes for array in layer.arrays)

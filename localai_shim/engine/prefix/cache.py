@@ -107,20 +107,27 @@ class PrefixCache:
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
-        except Exception as error:
+        except BaseException as error:
             self._report(error)
         self.misses += 1
         return None
 
     def match_prefix(self, salt: str | None, keys: Sequence[int]) -> int:
         """How many tokens with these keys, from the first on, a row could start with, as far as they are in memory."""
-        found = self._tree.match_prefix(salt, keys)
+        try:
+            found = self._tree.match_prefix(salt, keys)
+        except BaseException as error:
+            self._report(error)
+            return 0
         return found.length if found is not None else 0
 
     def limit(self, budget: int) -> None:
         """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
         self._limit = min(self._budget, max(0, budget))
-        self._tree.evict(self._limit)
+        try:
+            self._tree.evict(self._limit)
+        except BaseException as error:
+            self._report(error)
 
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Insert a row's keys and values, as far as the tree does not have them.
@@ -134,7 +141,7 @@ class PrefixCache:
             return
         try:
             self._insert(salt, keys, read)
-        except Exception as error:
+        except BaseException as error:
             self._report(error)
 
     # -----------------------------------------------------------------------------------------------------------
@@ -206,7 +213,7 @@ class PrefixCache:
         self._store, self._writes = None, False
         log.warning("the prefix cache's folder cannot be used, and is not: %s", error)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         """Log a failure, which costs a prompt time and nothing else; the first one as a warning."""
         log.log(
             logging.DEBUG if self._failed else logging.WARNING,

@@ -1,0 +1,235 @@
+"""An error in any part of the engine: whose requests fail with it, who goes on, and that the next ones are served.
+
+One engine has all of these errors, one after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from localai_shim.adapters.device import DeviceMemory
+from localai_shim.engine import scheduler
+from localai_shim.engine.batch import Batch
+from localai_shim.engine.embedding import EmbeddingLane
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.features import FeatureCache, Tower
+from localai_shim.engine.kv import Buckets
+from localai_shim.engine.loop import Loop
+from localai_shim.engine.meter import Meter
+from localai_shim.engine.pace import Pace
+from localai_shim.engine.prefill import Prefiller, PrefillJob
+from localai_shim.engine.prefix.cache import PrefixCache
+from localai_shim.engine.prefix.tree import PrefixTree
+from localai_shim.engine.row import Row
+from localai_shim.engine.sampling import Sampler
+from localai_shim.engine.scheduler import Scheduler
+from localai_shim.engine.speculation import Speculation
+from localai_shim.engine.step_costs import StepCosts
+from localai_shim.engine.tickets import Tickets
+from localai_shim.engine.verify import Several
+from localai_shim.engine.waiting import Waiting
+from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from tests.engine.everything import Everything, Texts, everything
+from tests.engine.guessing import Failing, speculate
+from tests.engine.harness import GREEDY, Running, eventually
+from tests.engine.media import QUESTION, TEXT, prompt_of
+from tests.engine.media import picture as make_picture
+
+SHARED = [7 + i % 50 for i in range(90)]
+PICTURE = make_picture(9)
+TEXTS = [[3] * 5, [4] * 9, [5] * 40]
+
+_ROUNDS = itertools.count()
+
+NOBODY, OWN, ROWS = "nobody fails", "rows that run go on", "rows fail"
+POINTS: dict[str, list[tuple[Any, str]]] = {
+    NOBODY: [
+        (PrefixTree, "match_prefix"),
+        (PrefixTree, "covers"),
+        (PrefixTree, "walk"),
+        (PrefixTree, "insert"),
+        (PrefixTree, "evict"),
+        (PrefixCache, "save"),
+        (FeatureCache, "limit"),
+        (FeatureCache, "release"),
+        (Speculation, "_guess"),
+        (Speculation, "_choose"),
+        (Speculation, "_plan"),
+        (StepCosts, "note"),
+        (scheduler, "_length"),
+        (DeviceMemory, "rest"),
+        (DeviceMemory, "work"),
+        (DeviceMemory, "_settle"),
+    ],
+    OWN: [
+        (Row, "__init__"),
+        (PrefillJob, "__init__"),
+        (PrefillJob, "step"),
+        (Prefiller, "begin"),
+        (Prefiller, "run"),
+        (Prefiller, "run_together"),
+        (Prefiller, "estimate"),
+        (Prefiller, "depends"),
+        (Scheduler, "add"),
+        (Scheduler, "drop"),
+        (Scheduler, "_place"),
+        (Scheduler, "_choose"),
+        (Scheduler, "_has_room"),
+        (Scheduler, "_gather"),
+        (Scheduler, "_advance"),
+        (Scheduler, "_release"),
+        (Scheduler, "_finish"),
+        (Scheduler, "_join"),
+        (Waiting, "add"),
+        (Waiting, "first"),
+        (Waiting, "discard"),
+        (Pace, "note"),
+        (Pace, "chunk"),
+        (Buckets, "choose"),
+        (Tower, "pending"),
+        (Tower, "run"),
+        (FeatureCache, "add"),
+        (FeatureCache, "pin"),
+        (Everything, "embed"),
+        (Everything, "row_state"),
+        (Everything, "prefill"),
+        (Everything, "new_cache"),
+        (EmbeddingLane, "add"),
+        (EmbeddingLane, "is_due"),
+        (EmbeddingLane, "_run"),
+        (EmbeddingLane, "_choose"),
+        (EmbeddingLane, "_first"),
+        (EmbeddingLane, "_embed"),
+        (EmbeddingLane, "_store"),
+        (EmbeddingLane, "_emit_done"),
+    ],
+    ROWS: [
+        (Everything, "forward"),
+        (Sampler, "__init__"),
+        (Sampler, "sample"),
+        (Sampler, "retire"),
+        (Buckets, "join"),
+        (Buckets, "leave"),
+        (Batch, "_in_order_of_places"),
+        (Batch, "_finish"),
+        (Batch, "_emit_tokens"),
+        (Batch, "_keep_only"),
+        (Several, "launch"),
+        (Tickets, "forget"),
+        (Meter, "stepped"),
+        (Loop, "_texts_are_due"),
+    ],
+}
+
+
+class Fault(ArithmeticError):
+    """What is injected."""
+
+
+@dataclass
+class Asked:
+    """Requests of all kinds at once, and what came of each: its output, or the error."""
+
+    running: dict[str, Any]
+    """Rows that have had some tokens before the others came."""
+    others: dict[str, Any]
+    outcomes: dict[str, Any] = field(default_factory=dict)
+
+    def finish(self) -> dict[str, Any]:
+        for name, each in (self.running | self.others).items():
+            try:
+                self.outcomes[name] = each.finish()
+            except RowError as error:
+                self.outcomes[name] = error
+        return self.outcomes
+
+
+def ask(engine: Engine[Any], before_others: Callable[[], object] = lambda: None) -> Asked:
+    """Ask for everything; nothing that was asked before is found in the prefix cache."""
+    salt = str(next(_ROUNDS))
+
+    def row(tokens: list[int], sampling: SamplingParams = GREEDY, count: int = 12) -> GenerationRequest:
+        return GenerationRequest(Prompt(tokens, salt=salt), sampling, count, ignore_eos=True)
+
+    running = {
+        "greedy": Running(engine, row([5, 6, 7], count=60)),
+        "seeded": Running(engine, row([8, 9], SamplingParams(seed=3, presence_penalty=0.5), count=60)),
+    }
+    for each in running.values():
+        each.read(3)
+    before_others()
+    picture = prompt_of(TEXT, PICTURE, QUESTION, salt=salt)
+    gone = Running(engine, row([19, 20, 21], count=1000))
+    others: dict[str, Any] = {
+        "short": Running(engine, row([11, 12, 13])),
+        "short, too": Running(engine, row([14, 15, 16, 17], SamplingParams(seed=5))),
+        "choices": Running(engine, [row([*SHARED, 3]), row([*SHARED, 3], SamplingParams(seed=6))]),
+        "shares its beginning": Running(engine, row([*SHARED, 4, 5])),
+        "picture": Running(engine, GenerationRequest(picture, GREEDY, 12, ignore_eos=True)),
+        "texts": Texts(engine, TEXTS),
+        "a text": Texts(engine, TEXTS[:1]),
+    }
+    gone.cancel()
+    return Asked(running, others)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine[Everything]]:
+    folder = tmp_path_factory.mktemp("prefixes")
+    with pytest.MonkeyPatch.context() as patch:
+        speculate(patch, Failing(after=10**9))
+        made = everything(EngineOptions(speculation="auto", prefill_chunk=48, cache_dir=folder))
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(engine: Engine[Everything]) -> dict[str, Any]:
+    return ask(engine).finish()
+
+
+@pytest.mark.parametrize(
+    ("whose", "owner", "name"), [(whose, *point) for whose, points in POINTS.items() for point in points]
+)
+def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
+    whose: str,
+    owner: Any,
+    name: str,
+    engine: Engine[Everything],
+    undisturbed: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, original, raised = engine._thread, getattr(owner, name), threading.Event()
+
+    def failing(*given: Any, **more: Any) -> Any:
+        if threading.current_thread() is thread and not raised.is_set():
+            raised.set()
+            raise Fault(name)
+        return original(*given, **more)
+
+    asked = ask(engine, lambda: monkeypatch.setattr(owner, name, failing))
+    outcomes = asked.finish()
+    assert raised.wait(20), "it was never called"
+    monkeypatch.undo()
+    failed = {name: error for name, error in outcomes.items() if isinstance(error, RowError)}
+    assert {name: each for name, each in outcomes.items() if name not in failed} == {
+        name: each for name, each in undisturbed.items() if name not in failed
+    }
+    assert all("Fault" in str(error) for error in failed.values())
+    if whose == NOBODY:
+        assert not failed
+    elif whose == OWN:
+        assert not failed.keys() & asked.running.keys()
+    assert engine._thread is thread and thread.is_alive()
+    assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
+    assert not engine._loop._tickets and engine._loop._speculation is not None
+    engine._loop._speculation._failed = False  # for the next error
+    engine._loop._features.clear()
+    following = Running(engine, GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True))
+    assert Texts(engine, TEXTS).finish() == undisturbed["texts"] and following.finish() == undisturbed["short"]
