@@ -116,6 +116,7 @@ def _use_own_forms(model: nn.Module) -> None:
     from .cuda_attention import use_attention
     from .dense import use_dense_kernels
     from .quantised import batch_quantised_layers
+    from .tower_windows import use_windows
 
     if not has_gpu():
         _widen(model)
@@ -124,6 +125,7 @@ def _use_own_forms(model: nn.Module) -> None:
     use_attention(model)
     use_cpu_forms(model)
     use_tower_forms(model)
+    use_windows(model)
 
 
 def _widen(model: nn.Module) -> None:
