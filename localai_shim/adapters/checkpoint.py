@@ -115,6 +115,7 @@ def _use_own_forms(model: nn.Module) -> None:
     from .cpu_tower import use_tower_forms
     from .cuda_attention import use_attention
     from .dense import use_dense_kernels
+    from .mrope import use_one_position
     from .quantised import batch_quantised_layers
     from .tower_windows import use_windows
 
@@ -126,6 +127,7 @@ def _use_own_forms(model: nn.Module) -> None:
     use_cpu_forms(model)
     use_tower_forms(model)
     use_windows(model)
+    use_one_position(model)
 
 
 def _widen(model: nn.Module) -> None:
