@@ -118,7 +118,9 @@ def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
     from .cpu_tower import use_tower_forms
     from .cuda_attention import use_attention
     from .dense import use_dense_kernels
+    from .mrope import use_one_position
     from .quantised import batch_quantised_layers
+    from .tower_windows import use_windows
     from .unpacking import use_float32
 
     if not has_gpu():
@@ -129,6 +131,8 @@ def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
     use_attention(model)
     use_cpu_forms(model)
     use_tower_forms(model)
+    use_windows(model)
+    use_one_position(model)
 
 
 def _widen(model: nn.Module) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from . import cpu_forms
+from .forms import with_names
 from .gelu import gelu_on_cpu
 
 Activation = Callable[[mx.array], mx.array]
@@ -58,14 +58,6 @@ def _change(module: Any) -> bool:
         forms |= {name: form for name, (of, form) in _MODULES.items() if its.get(name) is of}
     its.update(forms)
     return bool(forms)
-
-
-def _with_forms(other: ModuleType, **forms: object) -> ModuleType:
-    """A module like another one, with some names of its own."""
-    made = ModuleType(other.__name__)
-    later = {"__getattr__": partial(getattr, other)}  # what the other one gets from now on
-    vars(made).update(vars(other) | forms | later)
-    return made
 
 
 def _by_power(factor: float) -> Activation:
@@ -128,7 +120,7 @@ def _fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None
 _attend = cpu_forms.attending(_upstream)
 _LAYERS: dict[type, type] = {nn.SiLU: _Silu, nn.GELU: _Gelu}
 _MODULES: dict[str, tuple[ModuleType, ModuleType]] = {
-    "mx": (mx, _with_forms(mx, fast=_with_forms(mx.fast, scaled_dot_product_attention=attention))),
-    "nn": (nn, _with_forms(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
+    "mx": (mx, with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attention))),
+    "nn": (nn, with_names(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
 }
 """By the name in upstream's code: what it means there, and what it is to mean."""

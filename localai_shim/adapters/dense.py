@@ -17,10 +17,11 @@ class FewRowsLinear(nn.Linear):  # type: ignore[misc]
         """`[..., inputs]` -> `[..., outputs]`."""
         y = self.kernel.multiply(self, x)
         if y is None:
-            y = super().__call__(x)
-        elif "bias" in self:
-            y = y + self["bias"]
-        return y
+            if "bias" not in self or x.size > x.shape[-1]:
+                whole: mx.array = super().__call__(x)
+                return whole
+            y = x @ self["weight"].T  # one row: with a bias MLX has cuBLAS choose, without it has a kernel of its own
+        return y + self["bias"] if "bias" in self else y
 
 
 class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]

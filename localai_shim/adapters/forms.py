@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -46,3 +48,11 @@ def use_forms(model: nn.Module, forms: Mapping[Function, Function]) -> int:
                 setattr(module, function, form)
                 changed += 1
     return changed
+
+
+def with_names(other: ModuleType, **names: object) -> ModuleType:
+    """A module like another one, with some names of its own."""
+    made = ModuleType(other.__name__)
+    later = {"__getattr__": partial(getattr, other)}  # what the other one gets from now on
+    vars(made).update(vars(other) | names | later)
+    return made

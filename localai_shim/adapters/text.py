@@ -169,7 +169,7 @@ class TextModel:
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = has_gpu()
-        self._fills = on_cuda()
+        self._fills, self._fills_media = on_cuda(), False
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
@@ -248,7 +248,7 @@ class TextModel:
         from .cpu_forms import at_once
         from .cuda_attention import fill, forget
 
-        fills = self._fills and not step.media
+        fills = self._fills and (self._fills_media or not step.media)
         tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
         with at_once():
             made = self._run(step, tokens)

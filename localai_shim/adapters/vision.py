@@ -72,6 +72,7 @@ class VisionModel(TextModel):
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
         self._whole_prompts = whole or not _chunks(model, {})
         self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
+        self._fills_media = not self.one_token  # padding is seen by nothing
         if self._whole_prompts:
             self.end_tokens = 0
 
@@ -117,6 +118,8 @@ class VisionModel(TextModel):
         return None
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+        from .mrope import turned_from
+
         rows, k = tokens.shape
         arguments = self._merged(step, tokens) if step.media else {}
         if self._negative and not step.media:
@@ -127,7 +130,8 @@ class VisionModel(TextModel):
             arguments["mask"] = step.layers[0].make_mask(
                 k, return_array=k > 1, window_size=None
             )  # its own code makes none
-        logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
+        with turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
+            logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
         return logits
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:

@@ -88,6 +88,19 @@ class StepPositions:
             made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
         return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
 
+    def starts(self, step: StepInput, rows: int, k: int) -> int | mx.array | None:
+        """The first position of each row, or of all; None where tokens have three, or do not follow one another."""
+        import mlx.core as mx
+
+        offset: int | mx.array = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
+        states = tuple(step.state or ())
+        if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
+            ids = states[0].span(int(offset), k)
+            first = int(ids[0, 0])
+            return first if (ids == np.arange(first, first + k)).all() else None
+        deltas = self._of_states(states, rows)
+        return offset if deltas is None else offset + deltas[:, 0]
+
     def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:
         """`[rows, 1]` int32: what is added to the places of each row; None where that is nothing."""
         import mlx.core as mx

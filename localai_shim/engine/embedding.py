@@ -6,6 +6,7 @@ import bisect
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import mlx.core as mx
 import numpy as np
@@ -261,12 +262,16 @@ class EmbeddingLane:
         texts: list[Text] = [(first, place)]
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, most // length)
+        spare = self._pace.pass_tokens if _on_gpu() else 0  # padding that costs less than one more pass
         for job in (first, *(job for job in self._jobs if job is not first and job.kind == first.kind)):
             if len(texts) >= rows:
                 break
-            end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
-            start = bisect.bisect_left(job.waiting, (shortest, 0))
-            start = max(start, end - (rows - len(texts)))
+            start = end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
+            while start and len(texts) + end - start < rows:
+                its = job.waiting[start - 1][0]
+                if its < shortest and (spare := spare - (length - its)) < 0:
+                    break
+                start -= 1
             texts += [(job, place) for _, place in job.waiting[start:end]]
             del job.waiting[start:end]
         return texts
@@ -355,3 +360,9 @@ class EmbeddingLane:
             waiting.discard(self._engine)
         job.reading = None
         self._alone = [text for text in self._alone if text[0] is not job]
+
+
+@cache
+def _on_gpu() -> bool:
+    """Whether launching a pass may take longer than computing it."""
+    return bool(mx.default_device() == mx.Device(mx.gpu))

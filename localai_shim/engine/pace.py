@@ -55,6 +55,11 @@ class Pace:
         tokens = max(0, round((seconds - self._fixed) / self._per_token))
         return tokens // CHUNK_STEP_TOKENS * CHUNK_STEP_TOKENS or tokens
 
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens that take as long as a pass takes in itself, whatever it holds."""
+        return int(self._fixed / self._per_token)
+
     def is_enough(self, left: float) -> bool:
         """Whether what is left of a stall, in seconds, is worth another pass."""
         return left > max(self._stall / 4, 2 * self._fixed)

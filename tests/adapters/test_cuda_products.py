@@ -29,6 +29,7 @@ from localai_shim.adapters.cuda_products import (
 )
 from localai_shim.adapters.dense import FewRowsEmbedding, FewRowsLinear, use_dense_kernels
 from localai_shim.adapters.quantised import batch_quantised_layers
+from tests.graphs import operations
 from tests.samples import exhaustive
 
 only_on_cuda = pytest.mark.skipif(not on_cuda(), reason="a kernel for CUDA")
@@ -272,6 +273,18 @@ def test_a_dense_layer_has_the_kernel_for_few_rows_and_mlxs_product_otherwise(
     before = len(recorders)
     assert layer(x[:4].astype(mx.float32)).dtype == mx.float32  # another type than the weights'
     assert len(recorders) == before
+
+
+def test_one_row_of_a_dense_layer_gets_its_bias_behind_mlxs_kernel_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX has that kernel without a bias only; with one cuBLAS looks for an algorithm at each call."""
+    layer = linear(bias=True)
+    x = mx.random.normal((9, 1, 1, INPUTS)).astype(mx.bfloat16)
+    expected = layer(x[0]).astype(mx.float32)
+    monkeypatch.setattr("localai_shim.adapters.dense.kernel_of", Kernel)
+    use_dense_kernels(layer)
+    assert distance(layer(x[0]), expected) < 1e-2
+    assert {"Matmul", "Add"} <= set(operations(layer(x[0]))) and "AddMM" not in operations(layer(x[0]))
+    assert "AddMM" in operations(layer(mx.tile(x, (9, 1, 1, 1)))), "many rows are one product"
 
 
 def test_each_form_is_compiled_once_before_the_first_step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -107,6 +108,37 @@ def test_texts_of_like_lengths_share_a_pass() -> None:
     assert job.request.vectors is not None
     assert job.request.vectors.tolist() == [[n, 0] for n in (1, 60, 13, 12, 11, 31, 2, 28)]
     assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (8, 158)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fixed", "per_token", "fewest", "most"),
+    [(True, 2e-3, 1e-7, 1, 3), (True, 5e-4, 5e-5, 10, 20), (False, 2e-3, 1e-7, 10, 20)],
+    ids=["launched for long", "computed for long", "a CPU"],
+)
+def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_more(
+    gpu: bool, fixed: float, per_token: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a pass takes is learned from those before it."""
+    now, rng = [0.0], random.Random(1)
+    monkeypatch.setattr(embedding, "_on_gpu", lambda: gpu)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    w = Lane(most_tokens=16_384)
+    encode = w.model.encode
+
+    def timed(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        now[0] += fixed + per_token * len(texts) * max(map(len, texts))
+        return encode(texts, skip)
+
+    monkeypatch.setattr(w.model, "encode", timed)
+    for _ in range(3):
+        w.model.texts.clear()
+        jobs = [w.ask([rng.randint(20, 400) for _ in range(32)]) for _ in range(2)]
+        w.run()
+    assert fewest <= len(w.model.texts) <= most
+    assert all(len(texts) * max(map(len, texts)) <= 16_384 for texts in w.model.texts)
+    for job in jobs:
+        assert job.request.vectors is not None
+        assert job.request.vectors[:, 0].tolist() == [len(text) for text in job.request.texts]
 
 
 def test_a_pass_has_no_more_tokens_than_it_may() -> None:
