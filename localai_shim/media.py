@@ -61,6 +61,10 @@ class MediaSpan:
         return int(self.places[-1]) + 1
 
 
+class SpelledPlaceholder(ValueError):
+    """A prompt has an item's placeholder that no item of the request belongs to: a text spells it."""
+
+
 def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:
     """`Prompt.keys` of a prompt with media: in the place of each placeholder the negative digest of its item."""
     keys = list(tokens)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..types import Json
 from .numpy_processor import without_mlx
 from .text import Restore, TextTokenizer, Tools
@@ -208,7 +208,22 @@ class VisionTokenizer(TextTokenizer):
                 raise ValueError(f"the prompt has no place for {item.kind} {len(found) + 1} of {len(media)}")
             found.append(MediaSpan(item, at + places - first))
             start = at + len(core)
+        self._check_strays(ids, found)
         return found
+
+    def _check_strays(self, ids: list[int], spans: Sequence[MediaSpan]) -> None:
+        """Refuse placeholders outside of all items: the model would look for what stands for them.
+
+        Raises:
+            SpelledPlaceholder: names it.
+        """
+        known = sorted({token for place in self._processor.placeholders.values() for token in place.ids})
+        stray = np.isin(ids, known)
+        for span in spans:
+            stray[span.start : span.stop] = False
+        if stray.any():
+            token = str(self.tokenizer.convert_ids_to_tokens(ids[int(stray.argmax())]))
+            raise SpelledPlaceholder(f"'{token}' stands for an item, and a text spells it beside those that were sent")
 
     def _with_media(
         self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore

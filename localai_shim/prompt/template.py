@@ -14,7 +14,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Media, MediaKind, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer
 from ..output.token_bytes import TokenBytes
 from ..types import common_length
@@ -106,6 +106,7 @@ class Tokenizing(Protocol):
 
         Raises:
             ValueError: the template left some out.
+            SpelledPlaceholder: a text spells what stands for an item.
         """
         ...
 
@@ -146,13 +147,16 @@ class ChatTokenizer:
         """Where the items of a conversation stand in what was rendered of it.
 
         Raises:
-            BadRequest: the template leaves some out.
+            BadRequest: the template leaves some out, or a text spells what stands for one.
         """
         parts = media_parts(messages)
         if not parts:
             return []
         try:
             return self._model.spans(prompt, [part.media for part in parts])
+        except SpelledPlaceholder as error:
+            text = f"Invalid 'allow_special_tokens': {error}. Take it out of the text, or leave the field out."
+            raise BadRequest.invalid("allow_special_tokens", text) from None
         except ValueError as error:
             raise unreadable(parts[0].media.kind, parts[0].path, error) from error
 
