@@ -64,8 +64,8 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output types vectors",
-    "prompt": "errors media output prompt.media types",
+    "adapters": "media options output spare_threads types vectors",
+    "prompt": "errors media output prompt.media spare_threads types",
     "prompt.media": "errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
@@ -83,6 +83,7 @@ MAY = {
     "vectors": "",
     "stats": "",
     "media": "",
+    "spare_threads": "",
     "prediction": "",  # what engine and endpoints both follow
     "builtin": "",
 }

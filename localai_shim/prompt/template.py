@@ -14,7 +14,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaSpan, ProcessedMedia, SpelledPlaceholder
+from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer
 from ..output.token_bytes import TokenBytes
 from ..types import common_length
@@ -101,6 +101,10 @@ class Tokenizing(Protocol):
         """
         ...
 
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
+        ...
+
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         """Where these items stand in a prompt's ids; they stand there in this order.
 
@@ -142,6 +146,10 @@ class ChatTokenizer:
             ValueError: the model cannot read this one; says why.
         """
         return self._model.process(media)
+
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
+        return self._model.unread(size)
 
     def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
         """Where the items of a conversation stand in what was rendered of it.
