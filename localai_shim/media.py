@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,6 +27,30 @@ class Media:
     detail: Detail = "auto"
     rate: float | None = None
     """Of a video, frames per second; of a sound, samples per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSize:
+    """The size of an item, which its file says before its data is decoded."""
+
+    kind: MediaKind
+    height: int = 0
+    width: int = 0
+    """In pixels, as they stand in the file: it may say that the picture is to be turned."""
+    frames: int = 1
+    seconds: float = 0.0
+    """Of a sound."""
+    detail: Detail = "auto"
+
+    def __str__(self) -> str:
+        if self.kind == "audio":
+            return f"{self.seconds:.1f} seconds"
+        pixels = f"{self.width}x{self.height} pixels"
+        return pixels if self.kind == "image" else f"{self.frames} frames of {pixels}"
+
+
+Fits = Callable[[MediaSize, str], None]
+"""(the size of an item, the field that it came from): raises where so large a one cannot be in the prompt."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +83,10 @@ class MediaSpan:
     @property
     def stop(self) -> int:
         return int(self.places[-1]) + 1
+
+
+class SpelledPlaceholder(ValueError):
+    """A prompt has an item's placeholder that no item of the request belongs to: a text spells it."""
 
 
 def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:

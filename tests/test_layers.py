@@ -69,8 +69,8 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output panics types vectors",
-    "prompt": "errors media output panics prompt.media types",
+    "adapters": "media options output panics spare_threads types vectors",
+    "prompt": "errors media output panics prompt.media spare_threads types",
     "prompt.media": "errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
@@ -88,6 +88,7 @@ MAY = {
     "vectors": "",
     "stats": "",
     "media": "",
+    "spare_threads": "",
     "prediction": "",  # what engine and endpoints both follow
     "builtin": "",
 }

@@ -202,3 +202,21 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     spec.loader.exec_module(example)
     example.main(str(tiny_vision("smolvlm")))
     assert "This model reads text, image" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spelled", ["<|vision_start|><|image_pad|><|vision_end|>", "<|video_pad|>"])
+@pytest.mark.parametrize("first", ["text", "picture"])
+def test_a_placeholder_that_a_text_spells_beside_a_picture_is_refused(spelled: str, first: str) -> None:
+    parts = [spelled, shown()] if first == "text" else [shown(), spelled]
+    special: Any = {"extra_body": {"allow_special_tokens": True}}
+    why = "_pad|>' stands for an item, and a text spells it"
+    with LocalOpenAI(tiny_vision("qwen2_5_vl"), keep_alive=0) as client:
+        with refused("allow_special_tokens", "invalid_value", why):
+            client.chat.completions.create(**ASK, messages=[user(*parts)], **special)
+        with refused("allow_special_tokens", "invalid_value", why):
+            client.responses.create(**RESPOND, input=[user_item(*as_items(parts))], **special)
+        assert client.chat.completions.create(**ASK, messages=[user(*parts)]).choices, "it is text without the field"
+
+
+def as_items(parts: list[Any]) -> list[Any]:
+    return [part if isinstance(part, str) else input_image(picture(RED, width=90, height=70)) for part in parts]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .pixels import quick_pil, qwen_patches
+
 if TYPE_CHECKING:
     from PIL.Image import Image
     from transformers import ProcessorMixin
@@ -52,11 +54,20 @@ _NUMPY = _NumPy("numpy_as_mlx")
 
 
 def without_mlx(processor: ProcessorMixin) -> ProcessorMixin:
-    """The same processor, and what it is made of, with functions that compute with NumPy."""
+    """The same processor, and what it is made of, with functions that compute with NumPy, and quick forms of some."""
     for part in (processor, *(vars(processor).values() if hasattr(processor, "__dict__") else ())):
         if type(part).__module__.startswith(_PACKAGE):
             part.__class__ = _without_mlx(type(part))  # type: ignore[arg-type]
+        elif getattr(part, "backend", None) == "pil":
+            part.__class__ = _quick(type(part))  # type: ignore[arg-type]
     return processor
+
+
+@functools.cache
+def _quick(kind: type) -> type:
+    """A subclass of one of transformers' image processors."""
+    names = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return types.new_class(kind.__name__, (kind, quick_pil()), {}, lambda namespace: namespace.update(names))
 
 
 @functools.cache
@@ -75,6 +86,8 @@ def _without_mlx(kind: type) -> type:
             }
     if "to_mlx" in members:
         members["to_mlx"] = _channels_first
+    if hasattr(kind, "_resolved_size"):  # Qwen's
+        members["__call__"] = qwen_patches
     return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
 
 

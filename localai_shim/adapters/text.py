@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..panics import panics_are_errors
 from ..types import VERSION, Json, ModelLoadError, Prompt
@@ -57,6 +57,9 @@ class TextTokenizer:
 
     def process(self, media: Media) -> ProcessedMedia:
         raise ValueError("this model reads text only")
+
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        return None
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         return []

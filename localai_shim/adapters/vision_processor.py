@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import hashlib
 import inspect
 import itertools
 import re
 import secrets
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..media import Detail, Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Detail, Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..types import Json
+from .locked_tokenizer import OneAtATime
+from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
+from .pixels import SEEN
 from .text import Restore, TextTokenizer, Tools
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 # item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
 _GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
+_SMALL_BYTES = 1 << 16
 _NARROW = "it is too narrow for its length; cut it, or put something beside it"
 _PLAINLY = {"Exceed pos emb": _NARROW, "height and width must be > 0": _NARROW}
 """What processors say, and what it means."""
@@ -68,7 +71,8 @@ class MediaProcessor:
         self.placeholders = dict(placeholders)
         self._bare = bare
         self._tokenizer = getattr(processor, "tokenizer", processor)
-        self._lock = threading.Lock()  # fast tokenizers are not re-entrant, and limits are set for one call
+        if self._tokenizer is not processor:
+            processor.tokenizer = self._tokenizer = OneAtATime(self._tokenizer)
 
     def __call__(self, media: Media) -> ProcessedMedia:
         """What the model's tower and its prompt get of an item.
@@ -80,16 +84,16 @@ class MediaProcessor:
             kinds = ", ".join(kind for kind in _KINDS if kind in self.placeholders) or "text"
             raise ValueError(f"this model does not read {media.kind}; it reads {kinds}")
         place = self.placeholders[media.kind]
-        with self._lock:
-            try:
-                made = self._run(media, place.text)
-                inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
-            except Exception as error:  # processors raise what they like
-                why = _PLAINLY.get(str(error), error)
-                raise ValueError(f"the model's processor refuses this {media.kind}: {why}") from error
-            # Some write negative ids, for what is no text.
-            ids = [int(i) if i >= 0 else place.ids[0] for i in np.asarray(made["input_ids"]).reshape(-1)]
-            tokens, expansion = self._expansion(ids, place.ids)
+        try:
+            made = self._run(media, place.text)
+            seen = made.pop(SEEN, None)
+            inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
+        except Exception as error:  # processors raise what they like
+            why = _PLAINLY.get(str(error), error)
+            raise ValueError(f"the model's processor refuses this {media.kind}: {why}") from error
+        # Some write negative ids, for what is no text.
+        ids = [i if i >= 0 else place.ids[0] for i in np.asarray(made["input_ids"]).reshape(-1).tolist()]
+        tokens, expansion = self._expansion(ids, place.ids)
         if not expansion:
             raise ValueError(f"the model's processor has no place for this {media.kind}")
         if "images" in inputs:  # as some name what models read as this
@@ -98,27 +102,37 @@ class MediaProcessor:
             _set_deepseek(inputs, tokens, place)
         for array in inputs.values():
             array.flags.writeable = False
-        return ProcessedMedia(media.kind, _digest(media.kind, inputs, tokens), inputs, expansion, tokens)
+        digest = _digest(media, inputs, tokens, seen)
+        return ProcessedMedia(media.kind, digest, inputs, expansion, tokens)
+
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
+        processor = self._with_limits(size.detail, size.height * size.width)
+        count = least_tokens(processor, size) if size.kind in self.placeholders else 0
+        if not count:
+            return None
+        tokens = [self.placeholders[size.kind].ids[0]] * count
+        return ProcessedMedia(size.kind, 1, {}, self._text(tokens), tokens)
 
     def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
-            with self._limits(media.detail, media.data.shape[0] * media.data.shape[1]):
-                picture = _picture(media)
-                _check_sides(picture, getattr(self._processor, "image_processor", None))
-                return dict(self._processor(images=[picture], text=[text], return_tensors="np"))
+            processor = self._with_limits(media.detail, media.data.shape[0] * media.data.shape[1])
+            picture = _picture(media)
+            _check_sides(picture, getattr(processor, "image_processor", None))
+            return dict(processor(images=[picture], text=[text], return_tensors="np"))
         if media.kind == "video":
             frames = np.ascontiguousarray(media.data.transpose(0, 3, 1, 2))
             rate = {} if media.rate is None else {"fps": media.rate}
             return dict(self._processor(videos=[frames], text=[text], **rate))
         extractor = self._processor.feature_extractor
+        _check_length(media, extractor)
         samples = _resampled(media.data, media.rate, extractor.sampling_rate)
-        _check_length(samples, extractor)
         return dict(self._processor(audio=[samples], text=[text]))
 
-    @contextlib.contextmanager
-    def _limits(self, detail: Detail, pixels: int) -> Iterator[None]:
-        """What a detail makes of the limits of the image processor, for one call."""
-        processor = getattr(self._processor, "image_processor", self._processor)
+    def _with_limits(self, detail: Detail, pixels: int) -> Any:
+        """The processor, or a copy of it with what a detail makes of the limits of its image processor."""
+        whole = self._processor
+        processor = getattr(whole, "image_processor", whole)
         changes: dict[str, object] = {}
         if detail == "low":  # the picture is made smaller before, and is not to be cut into tiles
             changes = {"do_image_splitting": False, "do_dynamic_preprocess": False}
@@ -130,14 +144,16 @@ class MediaProcessor:
                 changes = {"max_pixels": max(most, pixels)}
             if size is not None:  # transformers' processors of this kind: "edges" are numbers of pixels there
                 changes["size"] = {**dict(size), "longest_edge": max(size["longest_edge"], pixels)}
-        before = {name: getattr(processor, name) for name in changes if hasattr(processor, name)}
-        try:
-            for name in before:
-                setattr(processor, name, changes[name])
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(processor, name, value)
+        changes = {name: value for name, value in changes.items() if hasattr(processor, name)}
+        if not changes:
+            return whole
+        changed = copy.copy(processor)
+        vars(changed).update(changes)
+        if processor is whole:
+            return changed
+        whole = copy.copy(whole)
+        whole.image_processor = changed
+        return whole
 
     def _expansion(self, ids: list[int], places: Sequence[int]) -> tuple[list[int], str]:
         """The tokens of an item, and their text; empty where none of them is a placeholder."""
@@ -197,6 +213,9 @@ class VisionTokenizer(TextTokenizer):
     def process(self, media: Media) -> ProcessedMedia:
         return self._processor(media)
 
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        return self._processor.unread(size)
+
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         ids, found, start = list(ids), list[MediaSpan](), 0
         for item in media:
@@ -208,7 +227,22 @@ class VisionTokenizer(TextTokenizer):
                 raise ValueError(f"the prompt has no place for {item.kind} {len(found) + 1} of {len(media)}")
             found.append(MediaSpan(item, at + places - first))
             start = at + len(core)
+        self._check_strays(ids, found)
         return found
+
+    def _check_strays(self, ids: list[int], spans: Sequence[MediaSpan]) -> None:
+        """Refuse placeholders outside of all items: the model would look for what stands for them.
+
+        Raises:
+            SpelledPlaceholder: names it.
+        """
+        known = sorted({token for place in self._processor.placeholders.values() for token in place.ids})
+        stray = np.isin(ids, known)
+        for span in spans:
+            stray[span.start : span.stop] = False
+        if stray.any():
+            token = str(self.tokenizer.convert_ids_to_tokens(ids[int(stray.argmax())]))
+            raise SpelledPlaceholder(f"'{token}' stands for an item, and a text spells it beside those that were sent")
 
     def _with_media(
         self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
@@ -331,15 +365,18 @@ def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> 
     return np.asarray(np.fft.irfft(np.fft.rfft(samples), n) * (n / len(samples)), np.float32)
 
 
-def _check_length(samples: npt.NDArray[np.float32], extractor: Any) -> None:
-    """Refuse what the extractor would cut off without a word.
+def _check_length(media: Media, extractor: Any) -> None:
+    """Refuse what the extractor would cut off without a word, before anything is done with its samples.
 
     Raises:
         ValueError: it is longer than what the model hears.
     """
     most = inspect.signature(type(extractor).__call__).parameters.get("max_length")
-    if most is not None and isinstance(most.default, int) and len(samples) > most.default:
-        seconds = [n / extractor.sampling_rate for n in (len(samples), most.default)]
+    wanted = extractor.sampling_rate
+    if most is None or not isinstance(most.default, int):
+        return
+    seconds = [len(media.data) / (media.rate or wanted), most.default / wanted]
+    if round(seconds[0] * wanted) > most.default:
         raise ValueError(f"it has {seconds[0]:.1f} seconds, and the model hears {seconds[1]:g} at most; cut it")
 
 
@@ -347,7 +384,7 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
     """An array that the tower may read; None for what it does not."""
     if name in _OF_TEXT or value is None or isinstance(value, str | int | float):
         return None
-    array = np.array(value)  # a copy: nobody else holds it
+    array = np.ascontiguousarray(value)[...] if isinstance(value, np.ndarray) and value.ndim else np.array(value)
     if array.dtype == np.float64:  # MLX has none
         array = array.astype(np.float32)
     return array if array.dtype.kind in "fiub" and array.ndim else None
@@ -362,12 +399,24 @@ def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], pl
     inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))
 
 
-def _digest(kind: str, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
-    """Equal for equal arrays and tokens; above 0 and of 63 bits."""
-    digest = hashlib.sha256(kind.encode())  # processors have instructions for it: half of the time of blake2b
+def _digest(
+    media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int], seen: object | None = None
+) -> int:
+    """Equal for equal arrays and tokens; above 0 and of 63 bits.
+
+    Args:
+        seen: a digest of what large arrays were made of. Without it that is the item itself, where it is smaller.
+    """
+    data = media.data
+    if seen is None and media.detail != "low" and data.nbytes < sum(array.nbytes for array in inputs.values()):
+        rate = f"{media.rate}{data.shape}{data.dtype}"
+        seen = hashlib.sha256(rate.encode() + hashlib.sha256(np.ascontiguousarray(data).data).digest()).digest()
+    digest = hashlib.sha256(media.kind.encode())  # processors have instructions for it: half of the time of blake2b
     for name in sorted(inputs):
         array = np.ascontiguousarray(inputs[name])
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.data)
+        if seen is None or array.nbytes <= _SMALL_BYTES:
+            digest.update(array.data)
+    digest.update(seen if isinstance(seen, bytes) else b"")
     digest.update(np.asarray(tokens, np.int64).data)
     return int.from_bytes(digest.digest()[:8], "big") % (2**63 - 1) + 1

@@ -47,11 +47,11 @@ class ServedModel:
     readings: Readings = field(default_factory=Readings)
     """What was read of the last requests, for all clients."""
 
-    def media_reader(self) -> ReadPart:
-        """What reads the media of one request."""
+    def media_reader(self, *, truncates: bool = False) -> ReadPart:
+        """What reads the media of one request; with `truncates` turns that do not fit are left out after that."""
         if not self.tokenizer.media_kinds:
             return no_media
-        return MediaReader(self.tokenizer, self.media_rules, self.media)
+        return MediaReader(self.tokenizer, self.media_rules, self.media, self.context_length, truncates=truncates)
 
     @property
     def max_new_tokens(self) -> int | None:

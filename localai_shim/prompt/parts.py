@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaRules, ProcessedMedia
+from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia
+from ..spare_threads import Begun
 from .history import Message
+
+if TYPE_CHECKING:
+    from .media.parts import MediaSource
 
 CACHE_BYTES = 256 * 2**20
 """Of what processors made, for each model."""
@@ -32,13 +37,19 @@ class MediaPart(dict[str, str]):
     """A part of a template's message that stands for one item: `{"type": "image"}`.
 
     Args:
-        media: the item, as the model reads it.
+        kind: of the item.
         path: the field of the request that it came from.
+        read: waits for the item, as the model reads it.
     """
 
-    def __init__(self, media: ProcessedMedia, path: str) -> None:
-        super().__init__(type=media.kind)
-        self.media, self.path = media, path
+    def __init__(self, kind: MediaKind, path: str, read: Callable[[], ProcessedMedia]) -> None:
+        super().__init__(type=kind)
+        self.path, self._read = path, read
+
+    @property
+    def media(self) -> ProcessedMedia:
+        """The item, as the model reads it. Raises BadRequest where it cannot be read."""
+        return self._read()
 
 
 Part = Mapping[str, Any]
@@ -121,43 +132,109 @@ class _Processor(Protocol):
 
     def process(self, media: Media) -> ProcessedMedia: ...
 
+    def unread(self, size: MediaSize) -> ProcessedMedia | None: ...
+
 
 class MediaReader:
-    """The `ReadPart` of one request. Each item is decoded and processed once.
+    """The `ReadPart` of one request. Each item is decoded and processed once, and begins to be as soon as it is met.
 
     Args:
         processor: the model's.
         rules: where items may come from.
         cache: what the processor made for earlier requests.
+        context_length: the most tokens of the prompt; None: any number.
+        truncates: what does not fit is left out later; otherwise it is refused.
     """
 
-    def __init__(self, processor: _Processor, rules: MediaRules, cache: MediaCache) -> None:
+    def __init__(
+        self,
+        processor: _Processor,
+        rules: MediaRules,
+        cache: MediaCache,
+        context_length: int | None = None,
+        *,
+        truncates: bool = False,
+    ) -> None:
         self._processor, self._rules, self._cache = processor, rules, cache
+        self._space = None if context_length is None else _Space(processor, context_length, truncates)
         self._read: dict[int, tuple[Part, MediaPart]] = {}  # by the part's id, which is its own while it is held
 
     def __call__(self, part: Part, path: str) -> MediaPart:
         known = self._read.get(id(part))
         if known is None:
-            kinds = self._processor.media_kinds
-            if KINDS.get(part["type"]) not in kinds:
+            kind, kinds = KINDS.get(part["type"]), self._processor.media_kinds
+            if kind is None or kind not in kinds:
                 raise _refused(part, path, kinds)
-            known = self._read[id(part)] = part, MediaPart(self._processed(part, path), path)
+            known = self._read[id(part)] = part, MediaPart(kind, path, self._begun(part, path))
         return known[1]
 
-    def _processed(self, part: Part, path: str) -> ProcessedMedia:
+    def _begun(self, part: Part, path: str) -> Callable[[], ProcessedMedia]:
         from .media.parts import open_media
 
-        source = open_media(part, path, self._rules, self._processor.media_kinds)
-        if not self._processor.decodes_media:
-            return self._processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
+        processor = self._processor
+        decodes = processor.decodes_media
+        try:
+            source = open_media(part, path, self._rules, processor.media_kinds, self._space if decodes else None)
+        except _TooLargeError as error:
+            made = error.made
+            return lambda: made
+        if not decodes:
+            made = processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
+            return lambda: made
+        return Begun(partial(_processed, source, processor, self._cache)).result
 
-        def make() -> ProcessedMedia:
-            try:
-                return self._processor.process(source.decode())
-            except ValueError as error:
-                raise unreadable(source.kind, source.path, error) from error
 
-        return self._cache.get(source.key, make)
+def _processed(source: MediaSource, processor: _Processor, cache: MediaCache) -> ProcessedMedia:
+    def make() -> ProcessedMedia:
+        try:
+            return processor.process(source.decode())
+        except ValueError as error:
+            raise unreadable(source.kind, source.path, error) from error
+
+    try:
+        return cache.get(source.key, make)
+    except _TooLargeError as error:
+        return error.made
+
+
+class _TooLargeError(BadRequest):
+    """An item that fits into no prompt, with what stands for it until its turn is left out."""
+
+    def __init__(self, made: ProcessedMedia, path: str) -> None:
+        super().__init__(f"Invalid '{path}': it takes {len(made.tokens)} tokens.", param=path)
+        self.made = made
+
+
+class _Space:
+    """Tokens that the items of one request take at least, by their sizes. It is called as a `Fits`."""
+
+    def __init__(self, processor: _Processor, context_length: int, truncates: bool) -> None:
+        self._processor, self._limit, self._truncates = processor, context_length, truncates
+        self._lock = threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    def __call__(self, size: MediaSize, path: str) -> None:
+        unread = self._processor.unread(size)
+        if unread is None:
+            return
+        tokens = len(unread.tokens)
+        if self._truncates:
+            if tokens > self._limit:
+                raise _TooLargeError(unread, path)
+            return
+        with self._lock:
+            self._taken[path] = tokens
+            total = sum(self._taken.values())
+        if total > self._limit:
+            what = f"this {size.kind} of {size} takes {tokens} tokens"
+            if total > tokens:
+                what += f", {total} with what is before it"
+            raise BadRequest(
+                f"This model's maximum context length is {self._limit} tokens. However, '{path}': {what}. Please scale "
+                "it down, or ask for less detail.",
+                param=path,
+                code="context_length_exceeded",
+            )
 
 
 def unreadable(kind: MediaKind, path: str, error: ValueError) -> BadRequest:

@@ -14,7 +14,7 @@ import jinja2
 import jinja2.meta
 
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
 from ..panics import PanicError, panics_are_errors
@@ -102,11 +102,16 @@ class Tokenizing(Protocol):
         """
         ...
 
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
+        ...
+
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         """Where these items stand in a prompt's ids; they stand there in this order.
 
         Raises:
             ValueError: the template left some out.
+            SpelledPlaceholder: a text spells what stands for an item.
         """
         ...
 
@@ -143,17 +148,24 @@ class ChatTokenizer:
         """
         return self._model.process(media)
 
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
+        return self._model.unread(size)
+
     def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
         """Where the items of a conversation stand in what was rendered of it.
 
         Raises:
-            BadRequest: the template leaves some out.
+            BadRequest: the template leaves some out, or a text spells what stands for one.
         """
         parts = media_parts(messages)
         if not parts:
             return []
         try:
             return self._model.spans(prompt, [part.media for part in parts])
+        except SpelledPlaceholder as error:
+            text = f"Invalid 'allow_special_tokens': {error}. Take it out of the text, or leave the field out."
+            raise BadRequest.invalid("allow_special_tokens", text) from None
         except ValueError as error:
             raise unreadable(parts[0].media.kind, parts[0].path, error) from error
 

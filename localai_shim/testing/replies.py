@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
-from ..media import Media, MediaKind, MediaSpan, ProcessedMedia
+from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..types import (
     Event,
     Failure,
@@ -110,6 +110,9 @@ class ScriptedModel:
 
     def process(self, media: Media) -> ProcessedMedia:
         return pictures.process(media, self.tokenizer)
+
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        return None
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
         return pictures.spans(ids, media)

@@ -26,7 +26,8 @@ from tests.vision import FAMILIES, ID, TEMPLATE, families, make_model, picture, 
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
 
 LONGEST_GAP = 0.05  # seconds
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}, "description": "<image>"}}
+FUNCTION = {"name": "look", "parameters": {"type": "object"}, "description": "<image>"}
+TOOL = {"type": "function", "function": FUNCTION}
 
 
 @pytest.fixture(scope="module", params=families())
@@ -143,7 +144,8 @@ def test_tools_stand_in_the_prompt(text: VisionTokenizer, kind: str) -> None:
     if kind == "paligemma":
         pytest.skip("it has no template that knows tools")
     made = item(text)
-    ids = text.apply_chat_template(user("What?", "image"), {}, [TOOL], media=[made])
+    plain = {"type": "function", "function": {**FUNCTION, "description": "Looks."}}
+    ids = text.apply_chat_template(user("What?", "image"), {}, [plain], media=[made])
     assert '"name": "look"' in said(text, ids)
     assert len(text.spans(ids, [made])) == 1
 

@@ -29,7 +29,8 @@ def item(size: int = 100, kind: MediaKind = "image", tokens: Sequence[int] = ())
 
 def read(part: Any, path: str) -> MediaPart:
     """As of a model that takes all."""
-    return MediaPart(item(), path)
+    made = item()
+    return MediaPart("image", path, lambda: made)
 
 
 IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:,"}}

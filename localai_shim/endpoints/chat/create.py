@@ -62,7 +62,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     asked = model.readings.get(body, "messages", partial(_read, model=model))
     given = Fields({"messages": body.get("messages")}).require("messages")
     developer = model.tokenizer.knows_developer
-    messages = template_messages(given, knows_developer=developer, read_part=model.media_reader())
+    reader = model.media_reader(truncates=asked.truncation[0] is not None)
+    messages = template_messages(given, knows_developer=developer, read_part=reader)
     generation = asked.generation
     prompt = asked.prompt(messages, model)
     answer = asked.answer(model, prompt.tokens)

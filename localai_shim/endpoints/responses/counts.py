@@ -53,7 +53,7 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields = Fields(body)
     fields.string("model")
     fields.string("personality")
-    plan = read_plan(fields, model, store)
+    plan = read_plan(fields, model, store, counts=True)
     fields.finish()
     tokens, _ = render(plan, model, 1)
     return Prepared(_Counted(len(tokens)))

@@ -121,8 +121,12 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     return Prepared(assembler, requests, stream, Run(assembler, plan.context) if background else None)
 
 
-def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) -> Plan:
-    """Read the fields that creating a response and counting its tokens have in common."""
+def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store], *, counts: bool = False) -> Plan:
+    """Read the fields that creating a response and counting its tokens have in common.
+
+    Args:
+        counts: the prompt is counted only, and may have any length.
+    """
     fields.refuse(_REFUSED)
     _read_image(fields)
     instructions = fields.string("instructions")
@@ -145,7 +149,8 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store]) ->
     if not context.items and instructions is None:
         raise BadRequest.missing("input")
     special = read_allow_special_tokens(fields)
-    reader, truncates = model.media_reader(), truncation == "auto"
+    truncates = truncation == "auto"
+    reader = model.media_reader(truncates=truncates or counts)
     return Plan(context, instructions, thinking, tools, format, truncates, special, summary, reader, echo)
 
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from ...errors import BadRequest
-from ...media import Detail, Media, MediaKind, MediaRules
-from .pictures import array_pixels, decode_picture, picture_pixels
+from ...media import Detail, Fits, Media, MediaKind, MediaRules, MediaSize
+from .pictures import array_pixels, decode_picture, picture_pixels, picture_size
 from .sounds import decode_sound
 from .sources import read_source
 from .videos import MAX_VIDEO_FRAMES, decode_video, joined_frames
@@ -46,6 +46,8 @@ class MediaSource:
     """Encoded, or the pixels of one image or of all frames, or the frames of a video."""
     rate: float | None = None
     """The frames per second that a video was said to have, or is to be read at."""
+    fits: Fits | None = None
+    """See `open_media`: of files whose size only a decoder says."""
 
     def decode(self) -> Media:
         """Decode it; may take a while. Raises: BadRequest, which names the field."""
@@ -57,16 +59,24 @@ class MediaSource:
         elif self.kind == "image":
             data = decode_picture(data, self.path)
         elif self.kind == "video":
-            data, rate = decode_video(data, self.path, rate)
+            data, rate = decode_video(data, self.path, rate, self._check_frames)
         else:
             data, rate = decode_sound(data, self.path)
+            if self.fits is not None:
+                self.fits(MediaSize("audio", seconds=len(data) / rate), self.path)
         return Media(self.kind, data, self.path, self.detail, rate)
+
+    def _check_frames(self, frames: int, height: int, width: int) -> None:
+        if self.fits is not None:
+            self.fits(MediaSize("video", height, width, frames, detail=self.detail), self.path)
 
 
 Content = bytes | npt.NDArray[np.generic] | tuple[MediaSource, ...]
 
 
-def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind]) -> MediaSource:
+def open_media(
+    part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind], fits: Fits | None = None
+) -> MediaSource:
     """Find the content of a part, from wherever `rules` allow, without decoding it.
 
     In the place of a URL may stand bytes, a `PIL.Image.Image`, an array, or a `pathlib.Path`. The program itself has
@@ -76,6 +86,7 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: 
         part: as it was sent; those of files are refused.
         path: its place in the request: `messages[0].content[1]`.
         kinds: what the model takes.
+        fits: is called with the item's size before anything of it is decoded; what it raises is raised.
 
     Raises:
         BadRequest: a field is wrong, its content cannot or may not be read, or the model does not take such parts.
@@ -95,7 +106,7 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, kinds: 
         raise BadRequest.missing(f"{path}.{fields[0]}")
     value, at, options = _content(part, field, f"{path}.{field}", kind)
     rate = _rate(part, path) if kind == "video" else None
-    return _opened(value, at, kind, rules, _detail(*options), rate)
+    return _opened(value, at, kind, rules, _detail(*options), rate, fits)
 
 
 def _content(
@@ -122,33 +133,61 @@ def _refuse_files(holder: Mapping[str, object], path: str, kind: MediaKind) -> N
 
 
 def _opened(
-    value: object, path: str, kind: MediaKind, rules: MediaRules, detail: Detail, rate: float | None = None
+    value: object,
+    path: str,
+    kind: MediaKind,
+    rules: MediaRules,
+    detail: Detail,
+    rate: float | None = None,
+    fits: Fits | None = None,
 ) -> MediaSource:
     content: Content
     if kind == "video" and isinstance(value, list | tuple):
-        content = _frames(value, path, rules, detail)
+        content = _frames(value, path, rules, detail, fits)
     elif kind == "video" and isinstance(value, np.ndarray):
         content = joined_frames(_array_frames(value, path), path)
     elif kind == "image" and isinstance(value, np.ndarray):
         content = array_pixels(value, path)
     elif kind == "image" and isinstance(value, Image.Image):
+        _check_fits(fits, (value.height, value.width), path, detail)
         content = picture_pixels(value, path)
     else:
         content = read_source(value, path, kind, rules)
-    return MediaSource(kind, path, detail, _key(kind, detail, rate, content), content, rate)
+    if kind == "image" and isinstance(content, bytes) and fits is not None:
+        size = picture_size(content, path)
+        _check_fits(fits, None if size is None else size[::-1], path, detail)
+    elif isinstance(content, np.ndarray):
+        _check_fits(fits, content.shape, path, detail)
+    return MediaSource(kind, path, detail, _key(kind, detail, rate, content), content, rate, fits)
+
+
+def _check_fits(fits: Fits | None, shape: tuple[int, ...] | None, path: str, detail: Detail) -> None:
+    """Check the size of a picture, `[height, width, ...]`, or of frames, `[frames, height, width, 3]`."""
+    if fits is None or shape is None:
+        return
+    if len(shape) < 4:
+        fits(MediaSize("image", shape[0], shape[1], detail=detail), path)
+    else:
+        fits(MediaSize("video", shape[1], shape[2], shape[0], detail=detail), path)
 
 
 def _frames(
-    values: list[object] | tuple[object, ...], path: str, rules: MediaRules, detail: Detail
+    values: list[object] | tuple[object, ...], path: str, rules: MediaRules, detail: Detail, fits: Fits | None
 ) -> tuple[MediaSource, ...]:
+    """Frames that were sent one by one: where one of them is a picture of some size, all are."""
     _check_count(len(values), path)
+
+    def all_fit(size: MediaSize, _: str) -> None:
+        if fits is not None:
+            fits(MediaSize("video", size.height, size.width, len(values), detail=detail), path)
+
     frames = []
     for i, value in enumerate(values):
         at = f"{path}[{i}]"
         if isinstance(value, Mapping) and "type" in value:  # a part of its own
-            frames.append(open_media(value, at, rules, frozenset(("image",))))
+            frames.append(open_media(value, at, rules, frozenset(("image",)), all_fit))
         else:
-            frames.append(_opened(value, at, "image", rules, detail))
+            frames.append(_opened(value, at, "image", rules, detail, fits=all_fit))
     return tuple(frames)
 
 

@@ -92,6 +92,21 @@ def is_picture(data: bytes) -> bool:
     return any(pattern.match(data) for pattern, _ in _READERS)
 
 
+def picture_size(data: bytes, path: str) -> tuple[int, int] | None:
+    """Width and height, as the file's head says; None where `decode_picture` would refuse it."""
+    reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
+    if reader is None:
+        return None
+    _quieten()
+    try:
+        _check_file(data, path)
+        with reader(_File(data)) as image:
+            _check_image(image, path)
+            return image.size
+    except Exception:  # of broken files PIL raises whatever its readers stumble over
+        return None
+
+
 def decode_picture(data: bytes, path: str) -> Pixels:
     """Decode a file's first frame, upright, on white where it is transparent.
 

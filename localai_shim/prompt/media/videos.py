@@ -6,7 +6,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -42,13 +42,16 @@ def is_video(data: bytes) -> bool:
     return _CONTAINERS.match(data) is not None
 
 
-def decode_video(data: bytes, path: str, rate: float | None = None) -> tuple[Frames, float]:
+def decode_video(
+    data: bytes, path: str, rate: float | None = None, check: Callable[[int, int, int], None] | None = None
+) -> tuple[Frames, float]:
     """Decode frames of a video, evenly over all of it, and say how many per second they are.
 
     Args:
         data: MP4, MOV, WebM, MKV or AVI, whatever it was called.
         path: the field that it came from.
         rate: how many frames per second to take. Default: 2, but at least 4 and at most `MAX_VIDEO_FRAMES` in all.
+        check: gets the number of frames, their height and width before they are decoded, and may raise BadRequest.
 
     Raises:
         BadRequest: it is none of these, is broken, too large or takes too long; or OpenCV is missing.
@@ -65,7 +68,7 @@ def decode_video(data: bytes, path: str, rate: float | None = None) -> tuple[Fra
         file.write(data)
         file.flush()
         try:
-            return _read(cv2, file.name, path, rate)
+            return _read(cv2, file.name, path, rate, check)
         except BadRequest:
             raise
         except Exception as error:  # whatever broken files lead to
@@ -82,7 +85,9 @@ def joined_frames(frames: Sequence[npt.NDArray[np.uint8]], path: str) -> Frames:
     return _frozen(np.stack(frames))
 
 
-def _read(cv2: ModuleType, file: str, path: str, rate: float | None) -> tuple[Frames, float]:
+def _read(
+    cv2: ModuleType, file: str, path: str, rate: float | None, check: Callable[[int, int, int], None] | None
+) -> tuple[Frames, float]:
     deadline = time.monotonic() + VIDEO_SECONDS
     capture = cv2.VideoCapture(file, cv2.CAP_FFMPEG)
     try:
@@ -99,6 +104,8 @@ def _read(cv2: ModuleType, file: str, path: str, rate: float | None) -> tuple[Fr
             total = _count(cv2, capture, path, deadline)
         places = _places(total, source_rate, rate or _FRAMES_PER_SECOND)
         size = _scaled(width, height, len(places))
+        if check is not None:
+            check(len(places), size[1], size[0])
         frames = [frame for place in places if (frame := _frame(cv2, capture, place, size, path, deadline)) is not None]
     finally:
         capture.release()

@@ -1,0 +1,109 @@
+"""Quick forms of what image processors do with pixels: the same numbers, to rounding, in fewer passes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL.Image import Resampling
+
+from ..spare_threads import run_all
+from .shown import Shown
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Floats = npt.NDArray[np.float32]
+SEEN = "digest of pixels"
+"""What stands for the pixels among what a quick form makes, so that nobody has to go over the floats again."""
+_BAND_PIXELS = 1 << 17  # of the picture, which one thread does; digests depend on it
+_BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are copied
+
+
+def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[str, object]:
+    """In the place of `__call__` of Qwen's image processor in mlx-vlm: patches of pictures, and their grids."""
+    made, grids, seen = list[Floats](), list[list[int]](), hashlib.sha256()
+    for image in images:
+        height, width = processor._resolved_size(image.height, image.width)
+        if (width, height) != image.size:
+            image = image.resize((width, height), Resampling.BICUBIC)
+        patches, digest = _patches(image, processor)
+        made.append(patches)
+        grids.append([1, height // processor.patch_size, width // processor.patch_size])
+        seen.update(digest)
+    pixels = made[0] if len(made) == 1 else np.concatenate(made)
+    return {"pixel_values": pixels, "image_grid_thw": np.array(grids, np.int64), SEEN: seen.digest()}
+
+
+def _patches(image: Image, processor: Any) -> tuple[Floats, bytes]:
+    """`[patches, 3 * frames * patch * patch]`, those that become one token side by side; and a digest of the pixels."""
+    patch, merge, frames = processor.patch_size, processor.merge_size, processor.temporal_patch_size
+    factors = _factors(processor)
+    side = patch * merge
+    rows, columns = image.height // side, image.width // side
+    made = np.empty((rows * columns * merge * merge, 3, frames, patch * patch), np.float32)
+
+    def band(first: int, stop: int) -> bytes:
+        pixels = _rearranged(image.crop((0, first * side, image.width, stop * side)), patch, merge)
+        out = made[first * columns * merge * merge : stop * columns * merge * merge]
+        for at in range(0, len(pixels), _BLOCK_PATCHES):
+            block = pixels[at : at + _BLOCK_PATCHES] * factors[0]
+            block += factors[1]
+            out[at : at + _BLOCK_PATCHES] = block[:, :, None]
+        return hashlib.sha256(pixels.data).digest()
+
+    step = max(1, _BAND_PIXELS // (side * image.width))
+    digests = run_all([partial(band, at, min(at + step, rows)) for at in range(0, rows, step)])
+    return made.reshape(len(made), -1), b"".join(digests)
+
+
+def _rearranged(image: Image, patch: int, merge: int) -> npt.NDArray[np.uint8]:
+    """`[patches, 3, patch * patch]`: lines of patches are moved as they are."""
+    line = np.dtype((np.void, patch))
+    rows, columns = image.height // (patch * merge), image.width // (patch * merge)
+    made = np.empty((rows, columns, merge, merge, 3, patch), line)
+    for channel, plane in enumerate(image.split()):
+        lines = np.asarray(plane).view(line).reshape(rows, merge, patch, columns, merge)
+        made[:, :, :, :, channel] = lines.transpose(0, 3, 1, 4, 2)
+    return made.view(np.uint8).reshape(-1, 3, patch * patch)
+
+
+def _factors(processor: Any) -> tuple[Floats, Floats]:
+    """What each channel is multiplied with, and what is added then: `[3, 1]` each."""
+    scale = processor.rescale_factor if processor.do_rescale else 1.0
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    factors = [[scale / one for one in std], [-middle / one for middle, one in zip(mean, std, strict=True)]]
+    return np.array(factors[0], np.float32)[:, None], np.array(factors[1], np.float32)[:, None]
+
+
+@functools.cache
+def quick_pil() -> type:
+    """The base of transformers' image processors without torch, with quick forms of what it goes over pixels for."""
+    from transformers.image_processing_backends import PilBackend
+
+    class QuickPil(PilBackend):  # type: ignore[misc]
+        """Stands behind a processor's own class: methods that this has of its own stay as they are."""
+
+        def resize(self, image: Any, size: Any, resample: Any = None, **options: Any) -> Any:
+            given = {name for name, value in dict(size).items() if value}
+            plain = given == {"height", "width"} and isinstance(resample, int) and not any(options.values())
+            if not plain or image.dtype != np.uint8 or image.ndim != 3 or len(image) != 3:
+                return super().resize(image=image, size=size, resample=resample, **options)
+            shown = Shown(np.ascontiguousarray(image.transpose(1, 2, 0)))
+            return np.asarray(shown.resize((size.width, size.height), resample)).transpose(2, 0, 1)
+
+        def rescale(self, image: Any, scale: float, **_: Any) -> Any:
+            return np.multiply(image, np.float32(scale), dtype=np.float32, order="C")
+
+        def normalize(self, image: Any, mean: Any, std: Any, **_: Any) -> Any:
+            shape = (-1, 1, 1)
+            made = np.subtract(image, np.array(mean, np.float32).reshape(shape), dtype=np.float32, order="C")
+            made *= np.float32(1) / np.array(std, np.float32).reshape(shape)
+            return made
+
+    return QuickPil
