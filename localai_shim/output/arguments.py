@@ -69,5 +69,5 @@ def json_or_text(text: str) -> object:
     """What a text spells as JSON; the text itself where that is nothing."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

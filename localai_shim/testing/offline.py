@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 import sys
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from ..client import AsyncLocalOpenAI, LocalOpenAI
     from .cassettes.cassette import Cassette
     from .cassettes.engine import CassetteEngine
+    from .cassettes.normalizing import Normalize
 
 MARKER = (
-    "cassette(name=None): clients of the SDK answer from a file of recorded answers, `cassettes/<module>/<test>.jsonl` "
-    "beside the test, or `cassettes/<name>`."
+    "cassette(name=None, normalize=None): clients of the SDK answer from a file of recorded answers, "
+    "`cassettes/<module>/<test>.jsonl` beside the test, or `cassettes/<name>`; normalize: as `cassette_normalize`, "
+    "for this test."
 )
 _RECORD_MODES = ("none", "once", "new_episodes", "all", "rewrite")
 _CASSETTE = pytest.StashKey["Cassette"]()
+_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,25 +52,64 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         names.append("patch_openai")
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_PASSED] = False
+    return (yield from _watch(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """A request that is in no cassette fails the test, also where the code under test swallowed its error."""
-    result = yield
-    cassette = item.stash.get(_CASSETTE, None)
-    if cassette is not None and cassette.misses:
-        pytest.fail("\n".join(cassette.misses), pytrace=False)
+    result = yield from _watch(item, "call")
+    _save(item)
+    item.stash[_PASSED] = True
     return result
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     """The placeholders of a patch go also where `monkeypatch` has put them back after it."""
     try:
-        return (yield)
+        result = yield from _watch(item, "teardown")
     finally:
         patching = sys.modules.get("localai_shim.testing.patching")
         if patching is not None:
             patching.take_placeholders_back()
+    if item.stash[_PASSED]:
+        _save(item)
+    return result
+
+
+def _watch(item: pytest.Item, phase: str) -> Generator[None, object, object]:
+    """Fail a phase in which something was asked that is in no cassette; one that fails by itself says so, too."""
+    try:
+        result = yield
+    except BaseException as error:
+        swallowed = [miss for miss in _take_misses(item) if miss not in str(error)]
+        if swallowed:
+            item.add_report_section(phase, "cassette", "\n".join(swallowed))
+        raise
+    misses = _take_misses(item)
+    if misses:
+        pytest.fail("\n".join(misses), pytrace=False)
+    return result
+
+
+def _take_misses(item: pytest.Item) -> list[str]:
+    """What was asked for and not found since the phase began."""
+    cassette = item.stash.get(_CASSETTE, None)
+    if cassette is None:
+        return []
+    misses, cassette.misses = cassette.misses, []
+    return misses
+
+
+def _save(item: pytest.Item) -> None:
+    """Keep what a test recorded that has passed."""
+    cassette = item.stash.get(_CASSETTE, None)
+    if cassette is not None:
+        cassette.save()
 
 
 @pytest.fixture
@@ -103,8 +146,29 @@ def cassette_source() -> Iterator[openai.OpenAI]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def cassette_normalize() -> Normalize | None:
+    """What to write for what differs from run to run in requests; None: they are taken as they are. Override it.
+
+    A dict of regular expressions and replacements, or a function of a text. It is applied to all texts of a request but
+    the model's name, where it is compared and where it is recorded; what is asked is asked as it is.
+
+    Example:
+        import datetime
+
+        @pytest.fixture(scope="session")
+        def cassette_normalize():
+            return {r"\\d{4}-\\d\\d-\\d\\d": "<date>", r"/tmp/[^ ]+": "<path>"}
+
+        def test_today(cassette_openai):  # what was recorded today is played tomorrow
+            text = f"Today is {datetime.date.today()}."
+            assert cassette_openai.responses.create(model="gpt-4o", input=text, max_output_tokens=8).output_text
+    """
+    return None
+
+
 @pytest.fixture
-def cassette(request: pytest.FixtureRequest) -> Cassette:
+def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | None) -> Cassette:
     """This test's cassette.
 
     Example:
@@ -115,23 +179,41 @@ def cassette(request: pytest.FixtureRequest) -> Cassette:
     from .cassettes.cassette import Cassette
 
     mode: Any = request.config.getoption("record_mode", None) or "none"
-    path = _path(request.node)
+    marked = _marked(request.node)
+    path = _path(request.node, marked.get("name"))
     source: openai.OpenAI | None = None
     if mode != "none" and not (mode == "once" and path.exists()):
         source = request.getfixturevalue("cassette_source")
-    request.node.stash[_CASSETTE] = made = Cassette(path, mode, None if source is None else lambda: source)
+    rules = [cassette_normalize, marked.get("normalize")]
+    made = Cassette(path, mode, None if source is None else lambda: source, rules)
+    request.node.stash[_CASSETTE] = made
     return made
 
 
-def _path(item: pytest.Item) -> Path:
-    """Where a test's cassette is."""
+def _marked(item: pytest.Item) -> dict[str, Any]:
+    """What a test's closest marker says."""
     marker = item.get_closest_marker("cassette")
+    if marker is None:
+        return {}
+    given: dict[str, Any] = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
+    if len(marker.args) > 1 or given.keys() - {"name", "normalize"}:
+        raise TypeError(f"the marker cassette takes a name and `normalize`, and not {marker.args} and {marker.kwargs}")
+    return given
+
+
+def _path(item: pytest.Item, name: str | None) -> Path:
+    """Where a test's cassette is. What stands for characters that a file's name cannot have ends in a hash of them."""
     folder = item.path.parent / "cassettes"
-    name = (marker.args or (marker.kwargs.get("name"),))[0] if marker is not None else None
     if name is not None:
         return folder / str(name)
     own = ".".join(part.name for part in item.listchain() if isinstance(part, pytest.Class | pytest.Item))
-    return folder / item.path.stem / f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', own)}.jsonl"
+    plain = re.sub(r"[^0-9A-Za-z_.-]+", "-", own)
+    if not re.fullmatch(r"[\w.]+(\[[\w.-]*\])?", own, re.ASCII) or len(plain) > _MAX_NAME:
+        plain = f"{plain[:_MAX_NAME]}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
+    return folder / item.path.stem / f"{plain}.jsonl"
+
+
+_MAX_NAME = 150  # characters; file systems have room for 255 bytes
 
 
 @pytest.fixture

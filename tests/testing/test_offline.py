@@ -71,7 +71,7 @@ def test_a_marked_test_records_and_plays(suite: pytest.Pytester) -> None:
     assert "There is no such file" in run(suite, MARKED, failed=3)
     run(suite, MARKED, "--record-mode=once", passed=3)
     names = {str(path.relative_to(suite.path / "cassettes")) for path in (suite.path / "cassettes").rglob("*.jsonl")}
-    assert names == {"test_it/test_ask-Hi-.jsonl", "test_it/test_ask-a-b-c-.jsonl", "shared.jsonl"}
+    assert names == {"test_it/test_ask-Hi-.jsonl", "test_it/test_ask-a-b-c--e3f9b1cb.jsonl", "shared.jsonl"}
     run(suite, MARKED, passed=3)
     run(suite, MARKED, "--record-mode=once", "--block-openai", passed=3)
 
@@ -90,6 +90,121 @@ def test_swallows():
     assert "messages[0].content: recorded 'Hi', now 'Ho'" in shown and "--record-mode=new_episodes" in shown
     run(suite, test.format("Ho"), "--record-mode=new_episodes", passed=1)
     run(suite, test.format("Hi"), passed=1)
+
+
+def test_tests_whose_ids_differ_in_characters_that_no_file_name_has_do_not_share_a_file(suite: pytest.Pytester) -> None:
+    test = """
+import app, pytest
+
+@pytest.mark.cassette
+@pytest.mark.parametrize("text", ["a/b", "a b", "a-b", "a", "x" * 300])
+def test_ask(text):
+    assert app.ask(text) == "Hello"
+"""
+    run(suite, test, "--record-mode=once", passed=5)
+    names = sorted(path.name for path in (suite.path / "cassettes" / "test_it").iterdir())
+    assert len(names) == 5 and {"test_ask-a-.jsonl", "test_ask-a-b-.jsonl"} < set(names)
+    run(suite, test, passed=5)
+
+
+def test_a_miss_that_is_swallowed_is_shown_where_the_test_fails_by_itself(suite: pytest.Pytester) -> None:
+    test = """
+import app, contextlib, pytest
+
+def swallow():
+    with contextlib.suppress(Exception):
+        app.ask("Hi")
+
+@pytest.fixture
+def before(patch_openai):
+    swallow()
+    raise ValueError("the fixture fails")
+
+@pytest.mark.cassette("c.jsonl")
+def test_call():
+    swallow()
+    assert 1 == 2
+
+@pytest.mark.cassette("c.jsonl")
+def test_setup(before):
+    pass
+
+@pytest.mark.cassette("c.jsonl")
+def test_teardown(after):
+    pass
+
+@pytest.fixture
+def after(patch_openai):
+    yield
+    swallow()
+"""
+    shown = run(suite, test, failed=1, passed=1, errors=2)
+    assert "assert 1 == 2" in shown and "the fixture fails" in shown
+    assert shown.count("c.jsonl has no answer to this request") == 3
+
+
+def test_the_hint_for_a_file_that_is_not_there_is_the_mode_that_makes_it(suite: pytest.Pytester) -> None:
+    shown = run(suite, MARKED, failed=3)
+    assert shown.count("--record-mode=once records it.") >= 3 and "new_episodes" not in shown
+
+
+def test_what_a_test_recorded_is_kept_only_if_it_passes(suite: pytest.Pytester) -> None:
+    test = """
+import app, pytest
+
+@pytest.mark.cassette("c.jsonl")
+def test_ask(patch_openai):
+    assert app.ask("Hi") == "Hello"
+    assert {passes}
+
+@pytest.mark.cassette("d.jsonl")
+def test_late(patch_openai, late):
+    pass
+
+@pytest.fixture
+def late(patch_openai):
+    yield
+    app.ask("Ho")
+    assert {passes}
+"""
+    run(suite, test.format(passes=False), "--record-mode=once", failed=1, passed=1, errors=1)
+    assert not list(suite.path.rglob("*.jsonl"))
+    run(suite, test.format(passes=True), "--record-mode=once", passed=2)
+    recorded = {path.name: path.read_text() for path in suite.path.rglob("*.jsonl")}
+    assert recorded.keys() == {"c.jsonl", "d.jsonl"}
+    run(suite, test.format(passes=False), "--record-mode=rewrite", failed=1, passed=1, errors=1)
+    assert {path.name: path.read_text() for path in suite.path.rglob("*.jsonl")} == recorded
+
+
+NORMALIZED = """
+import app, pytest, re, uuid
+
+@pytest.fixture(scope="session")
+def cassette_normalize():
+    return {{r"\\d{{4}}-\\d\\d-\\d\\d": "<date>"}}
+
+@pytest.mark.cassette
+def test_date():
+    assert app.ask("Today is {date}.") == "Hello"
+
+@pytest.mark.cassette(normalize=lambda text: re.sub("/tmp/[^ ]+", "<path>", text))
+def test_both(tmp_path):
+    assert app.ask(f"{date}: look into /tmp/{{uuid.uuid4()}}") == "Hello"
+"""
+
+
+def test_what_differs_from_run_to_run_is_normalized_by_a_fixture_and_by_the_marker(suite: pytest.Pytester) -> None:
+    run(suite, NORMALIZED.format(date="2026-11-23"), "--record-mode=once", passed=2)
+    files = {path.name: path.read_text() for path in suite.path.rglob("*.jsonl")}
+    assert "Today is <date>." in files["test_date.jsonl"] and "<date>: look into <path>" in files["test_both.jsonl"]
+    run(suite, NORMALIZED.format(date="2027-01-01"), passed=2)
+    shown = run(suite, NORMALIZED.format(date="tomorrow"), failed=2)
+    assert "recorded 'Today is <date>.', now 'Today is tomorrow.'" in shown
+
+
+def test_a_marker_with_something_that_it_does_not_know_is_an_error(suite: pytest.Pytester) -> None:
+    test = "import pytest\n@pytest.mark.cassette(file='c.jsonl')\ndef test_it():\n    pass\n"
+    assert "takes a name and `normalize`" in run(suite, test, errors=1)
 
 
 def test_the_clients_of_a_cassette_are_fixtures(suite: pytest.Pytester) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ...errors import BadRequest, RequestError
 from ...types import Json
-from .matching import MAX_SHOWN_DIFFERENCES, differences, meaning, nearest
+from .matching import MAX_SHOWN_DIFFERENCES, WITHOUT_EFFECT, differences, meaning, nearest
+from .normalizing import Normalize, normalizer
 from .tape import CassetteError, Interaction, read_cassette, write_cassette
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Cassette:
         record_mode: `none` records nothing; `once` only a cassette that does not exist yet; `new_episodes` what it does
             not have; `all` asks for every answer again; `rewrite` does, and forgets what is not asked for.
         source: makes the client that is asked when something is recorded.
+        normalize: how the texts of requests are compared and recorded; see `play_cassette`.
 
     Attributes:
         misses: what was asked for, is not there, and was not to be recorded.
@@ -37,7 +39,11 @@ class Cassette:
     """
 
     def __init__(
-        self, path: Path, record_mode: RecordMode = "none", source: Callable[[], openai.OpenAI] | None = None
+        self,
+        path: Path,
+        record_mode: RecordMode = "none",
+        source: Callable[[], openai.OpenAI] | None = None,
+        normalize: Sequence[Normalize | None] = (),
     ) -> None:
         if record_mode not in RECORD_MODES:
             raise ValueError(f"`record_mode` is one of {', '.join(RECORD_MODES)}, not {record_mode!r}")
@@ -46,8 +52,10 @@ class Cassette:
         self._records = record_mode != "none" and not (record_mode == "once" and path.exists())
         self._plays = record_mode in ("none", "once", "new_episodes")
         self._interactions = [] if record_mode == "rewrite" else read_cassette(path)
-        self._meanings = [meaning(each.api, each.request) for each in self._interactions]
+        self._normalize = normalizer(*normalize)
+        self._meanings = [meaning(each.api, self._normalize(each.request)) for each in self._interactions]
         self._used: set[int] = set()
+        self._changed = False
         self._lock = threading.Lock()
 
     def answer(self, api: str, request: Json) -> Interaction:
@@ -57,23 +65,42 @@ class Cassette:
             RequestError: it is not there, and is not to be recorded.
             openai.APIError: of the client that was asked, when recording.
         """
-        wanted = meaning(api, request)
+        try:
+            normalized = self._normalize(request)
+            wanted = meaning(api, normalized)
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise self.refuse(f"{self.path}: `cassette_normalize` failed: {error!r}") from error
         with self._lock:
             found = self._find(wanted)
             if found is not None and self._plays:
                 return self._interactions[found]
             if not self._records:
                 raise self._miss(wanted)
-        made = self._record(api, request)
+        try:
+            made = self._record(api, request)
+        except BaseException:
+            with self._lock:
+                self._used.discard(-1 if found is None else found)  # who tries again gets its place
+            raise
+        made.request = {name: value for name, value in normalized.items() if name not in WITHOUT_EFFECT}
         with self._lock:
+            self._changed = True
             if found is None:
                 self._interactions.append(made)
                 self._meanings.append(wanted)
                 self._used.add(len(self._interactions) - 1)
             else:
                 self._interactions[found] = made
-            write_cassette(self.path, self._interactions)
         return made
+
+    def save(self) -> None:
+        """Write what was recorded since; without that the file stays as it is."""
+        with self._lock:
+            if self._changed:
+                write_cassette(self.path, self._interactions)
+                self._changed = False
 
     def _find(self, wanted: Json) -> int | None:
         """The first interaction of this meaning that was not used yet, which is used now."""
@@ -107,6 +134,11 @@ class Cassette:
             lines.append(f"The nearest one, request {index + 1} of {len(self._meanings)}, differs in:")
             lines += [f"  {line}" for line in found[:MAX_SHOWN_DIFFERENCES]]
             lines += [f"  and {len(found) - MAX_SHOWN_DIFFERENCES} more"] if len(found) > MAX_SHOWN_DIFFERENCES else []
-        lines.append("--record-mode=new_episodes records what is missing.")
-        self.misses.append("\n".join(lines))
-        return RequestError(self.misses[-1], None, "not_in_cassette", 400, "invalid_request_error")
+        mode, what = ("new_episodes", "what is missing") if self.path.exists() else ("once", "it")
+        lines.append(f"--record-mode={mode} records {what}.")
+        return self.refuse("\n".join(lines))
+
+    def refuse(self, text: str) -> RequestError:
+        """An error for the caller, which fails the test as well."""
+        self.misses.append(text)
+        return RequestError(text, None, "not_in_cassette", 400, "invalid_request_error")

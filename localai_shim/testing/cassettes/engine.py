@@ -18,6 +18,7 @@ from ..tokenizer import Piece, ScriptedTokenizer
 from ..vectors import PlayedEmbedding
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
+from .normalizing import Normalize
 from .tape import Interaction, spelling_bytes
 
 if TYPE_CHECKING:
@@ -37,14 +38,20 @@ _ENDLESS = 2**31
 
 @contextlib.contextmanager
 def play_cassette(
-    path: str | Path, *, record_mode: RecordMode = "none", source: openai.OpenAI | None = None
+    path: str | Path,
+    *,
+    record_mode: RecordMode = "none",
+    source: openai.OpenAI | None = None,
+    normalize: Normalize | None = None,
 ) -> Iterator[LocalOpenAI]:
-    """A client that answers from a cassette, as long as the context lasts.
+    """A client that answers from a cassette, as long as the context lasts. It is saved unless the context raises.
 
     Args:
         path: the file.
         record_mode: see `Cassette`.
         source: what is asked when something is recorded: a local client, or any other of the SDK's.
+        normalize: how texts of requests are compared and recorded, such as `{r"\\d{4}-\\d\\d-\\d\\d": "<date>"}`, or a
+            function of a text. Texts that it gave must stay as they are when it is given them again.
 
     Example:
         >>> import os, tempfile
@@ -58,9 +65,10 @@ def play_cassette(
     """
     from ...client import LocalOpenAI
 
-    cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source)
+    cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source, [normalize])
     with CassetteEngine(cassette) as engine, LocalOpenAI(engine=engine) as client:
         yield client
+    cassette.save()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,11 @@ class CassetteEngine(ScriptedEngine):
         if not prepared.requests and prepared.embedding is None:
             return prepared
         api = _APIS.get(call.path, call.path.strip("/").replace("/", "."))
-        played = self.cassette.answer(api, _request(call))
+        try:
+            played = self.cassette.answer(api, _request(call))
+        except RecursionError:
+            refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
+            raise self.cassette.refuse(refused) from None
         if prepared.embedding is not None:
             prepared.embedding = PlayedEmbedding(prepared.embedding, played.vectors())
         prepared.requests = [

@@ -16,7 +16,8 @@ DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metada
     "top_n",
 }
 """How an answer is delivered, and what happens to it then."""
-_WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
+WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
+"""What the service wants to know, and answers do not depend on: it is sent there and not recorded."""
 _DEFAULTS: Json = {
     "temperature": 1,
     "top_p": 1,
@@ -51,7 +52,7 @@ def meaning(api: str, request: Mapping[str, object]) -> Json:
     made: Json = {"api": api}
     ids: dict[str, str] = {}
     for name, value in request.items():
-        if value is None or name in DELIVERY or name in _WITHOUT_EFFECT:
+        if value is None or name in DELIVERY or name in WITHOUT_EFFECT:
             continue
         key = _OTHER_NAMES.get(name, name) if api == "chat.completions" else name
         is_messages = key in ("messages", "input") and api != "embeddings"

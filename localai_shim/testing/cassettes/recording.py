@@ -41,8 +41,9 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
         return _record_vectors(source, api, request)
     if api not in _STREAMS:
         raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)}, embeddings and rerank can")
-    if request.get("echo"):
-        raise CassetteError("answers that repeat their prompt cannot be recorded: leave 'echo' out")
+    for name in ("echo", "prompt_logprobs", "return_token_ids"):
+        if request.get(name) not in (None, False):
+            raise CassetteError(f"what '{name}' adds to an answer cannot be recorded: leave it out")
     path, whole, stream_cls = _STREAMS[api]
     body = {**request, "stream": True}
     body |= {"store": False} if api == "responses" else {"stream_options": {"include_usage": True}}

@@ -86,14 +86,20 @@ def read_cassette(path: Path) -> list[Interaction]:
         CassetteError: names the line that is wrong.
     """
     found: list[Interaction] = []
+    begun = 0  # the line of the request whose last line has not come
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # `splitlines` would cut texts at U+2028, U+2029 and U+0085
         try:
             fields = json.loads(line) if line.strip() else None
             if fields is not None:
+                if bool(begun) == ("request" in fields):
+                    raise ValueError("an answer has to end before the next request, and nothing follows its end")
                 _take(found, fields)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+                begun = number if "request" in fields else begun if "at" in fields else 0
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise CassetteError(f"{path}:{number} is not a line of a cassette: {error!r}") from None
+    if begun:
+        raise CassetteError(f"{path} was cut: the answer to the request of line {begun} has no end. Record it again.")
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing import Reply, ScriptedEngine, content_filter, refusal, scripted
+from localai_shim.testing import Reply, ScriptedEngine, content_filter, rate_limit, refusal, scripted
 from localai_shim.testing.cassettes.cassette import Cassette
 from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
 from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
@@ -134,9 +134,11 @@ def test_chunks_are_the_deltas_of_the_recording(source: LocalOpenAI, path: Path)
 @pytest.mark.anyio
 async def test_async_clients_record_and_play(source: LocalOpenAI, path: Path) -> None:
     for mode in ("once", "none"):
-        with CassetteEngine(Cassette(path, mode, lambda: source)) as engine:  # type: ignore[arg-type]
+        cassette = Cassette(path, mode, lambda: source)  # type: ignore[arg-type]
+        with CassetteEngine(cassette) as engine:
             made = await AsyncLocalOpenAI(engine=engine).chat.completions.create(**ASK)
             assert made.choices[0].message.content == "Hello there, friend"
+        cassette.save()
 
 
 def test_the_file_is_json_lines_without_keys_and_headers(source: LocalOpenAI, path: Path) -> None:
@@ -289,8 +291,14 @@ def test_a_request_for_logprobs_is_another_one(source: LocalOpenAI, path: Path) 
 
 def test_what_cannot_be_recorded_is_refused(source: LocalOpenAI, path: Path) -> None:
     with play_cassette(path, record_mode="once", source=source) as client:
-        with pytest.raises(openai.BadRequestError, match="'echo'"):
-            client.completions.create(model="m", prompt="Hi", echo=True)
+        more: dict[str, Any]
+        for name, more in {
+            "echo": {"echo": True},
+            "prompt_logprobs": {"extra_body": {"prompt_logprobs": 0}},
+            "return_token_ids": {"extra_body": {"return_token_ids": True}},
+        }.items():
+            with pytest.raises(openai.BadRequestError, match=f"'{name}'"):
+                client.completions.create(model="m", prompt="Hi", **more)
         with pytest.raises(openai.BadRequestError, match="temperature"):  # the endpoints look first
             client.chat.completions.create(**ASK, temperature=9)
 
@@ -302,3 +310,120 @@ def test_a_file_that_is_no_cassette_is_refused_with_the_line(tmp_path: Path, tex
         Cassette(tmp_path / "c.jsonl")
     with pytest.raises(ValueError, match="new_episodes"):
         Cassette(tmp_path / "d.jsonl", "sometimes")  # type: ignore[arg-type]
+
+
+# -- what a file may hold -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085", "\u000b", "\u001e", "\r", "\r\n"])
+def test_ends_of_lines_in_texts_are_not_those_of_the_file(path: Path, end: str) -> None:
+    text = f"one{end}two"
+    with scripted(text, text) as source, play_cassette(path, record_mode="once", source=source) as client:
+        for stream in (False, True):
+            client.responses.create(model="m", input=text, stream=stream)
+    with play_cassette(path) as client:
+        assert client.responses.create(model="m", input=text).output_text == text
+
+
+def test_a_file_that_was_cut_anywhere_is_not_played(source: LocalOpenAI, path: Path) -> None:
+    with play_cassette(path, record_mode="once", source=source) as client:
+        client.chat.completions.create(**ASK)
+        client.chat.completions.create(**message("Think"))
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    ends = {number for number, line in enumerate(lines, 1) if "usage" in line}
+    for number in range(1, len(lines)):
+        path.write_text("".join(lines[:number]))
+        if number in ends:
+            assert len(read_cassette(path)) == 1
+            continue
+        begun = 1 if number < min(ends) else min(ends) + 1
+        with pytest.raises(CassetteError, match=rf"was cut: the answer to the request of line {begun} has no end"):
+            Cassette(path)
+    path.write_text(whole.replace(lines[min(ends) - 1], ""))  # the first answer's end is missing
+    with pytest.raises(CassetteError, match=rf":{min(ends)} is not a line"):
+        Cassette(path)
+
+
+def test_what_only_the_service_wants_to_know_is_sent_to_it_and_not_recorded(source: LocalOpenAI, path: Path) -> None:
+    who: dict[str, Any] = {"user": "ada", "safety_identifier": "ada-1", "prompt_cache_key": "ada-2"}
+    engine: Any = source._runtime.engine_of("")
+    sent: list[Any] = []
+    stage: Any = getattr(engine, "stage_call", lambda call, prepared: prepared)
+    engine.stage_call = lambda call, prepared: (sent.append(dict(call.body)), stage(call, prepared))[1]
+    with play_cassette(path, record_mode="once", source=source) as client:
+        client.chat.completions.create(**ASK, **who)
+    assert who.items() <= sent[0].items()
+    assert "ada" not in path.read_text()
+    with play_cassette(path) as client:
+        assert client.chat.completions.create(**ASK, user="bob").choices[0].message.content
+
+
+def nested(depth: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(depth):
+        made = {"a": made}
+    return made
+
+
+def test_arguments_of_calls_may_be_as_deep_as_texts_are_long(path: Path, source: LocalOpenAI) -> None:
+    """They are JSON in a text, which is compared as what it says, or as a text."""
+
+    def call(depth: int) -> Any:
+        arguments = '{"a":' * depth + "1" + "}" * depth
+        made = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        turns = [{"role": "assistant", "tool_calls": [made]}, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+        return {**ASK, "messages": [*MESSAGES, *turns]}
+
+    asked = [call(5), *map(call, (300, 900, 5000, 15_000))]
+    with play_cassette(path, record_mode="once", source=source) as client:
+        for request in asked:
+            client.chat.completions.create(**request)
+    with play_cassette(path) as client:
+        for request in asked:
+            client.chat.completions.create(**request)
+    with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match="no answer to this request"):
+        client.chat.completions.create(**call(700))
+
+
+def test_a_request_that_is_too_deep_is_refused_and_never_a_fault(path: Path) -> None:
+    """Where it begins to be too deep is up to Python: for the endpoint, for comparing, or not at all."""
+    refusals = "no answer to this request|nested so deeply that it cannot be compared|cannot be written as JSON"
+    for depth in (300, 900, 1500, 3000, 100_000):
+        tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"properties": nested(depth)}}}]
+        with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match=refusals):
+            client.chat.completions.create(**ASK, tools=tools)
+
+
+def test_a_file_that_is_nested_too_deeply_is_no_cassette(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text("[" * 200_000)
+    with pytest.raises(CassetteError, match=r"c\.jsonl:1"):
+        Cassette(tmp_path / "c.jsonl")
+
+
+def test_a_retry_after_a_failure_replaces_what_the_failure_would_have(path: Path) -> None:
+    with scripted("old", "other") as source, play_cassette(path, record_mode="once", source=source) as client:
+        client.chat.completions.create(**ASK)
+        client.chat.completions.create(**ASK)
+    with (
+        scripted(rate_limit(), "new", "newer", client={"max_retries": 0}) as source,
+        play_cassette(path, record_mode="all", source=source) as client,
+    ):
+        with pytest.raises(openai.RateLimitError):
+            client.with_options(max_retries=0).chat.completions.create(**ASK)
+        for _ in range(2):
+            client.chat.completions.create(**ASK)
+    with play_cassette(path) as client:
+        said = [client.chat.completions.create(**ASK).choices[0].message.content for _ in range(2)]
+    assert said == ["new", "newer"] and len(read_cassette(path)) == 2
+
+
+def test_a_context_that_raises_leaves_the_file_as_it_was(source: LocalOpenAI, path: Path) -> None:
+    def use() -> None:
+        with play_cassette(path, record_mode="once", source=source) as client:
+            client.chat.completions.create(**ASK)
+            raise ValueError("it failed behind that")
+
+    with pytest.raises(ValueError, match="behind that"):
+        use()
+    assert not path.exists()

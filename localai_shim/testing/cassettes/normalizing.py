@@ -1,0 +1,60 @@
+"""What differs from one run to the next in requests (dates, ids, paths), written as what stays the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...types import Json
+
+Normalize = Callable[[str], str] | Mapping[str, str]
+"""A function of a text, or regular expressions and what to write in the place of what they match."""
+
+_UNTOUCHED = frozenset({"model"})
+"""Names, many of which end in a date."""
+
+
+def normalizer(*rules: Normalize | None) -> Callable[[Json], Json]:
+    """A function that applies rules, one after the other, to all texts of a request but the model's name.
+
+    Raises:
+        TypeError: a rule is neither a function nor a mapping.
+        re.error: a pattern is no regular expression.
+    """
+    steps = [_function(rule) for rule in rules if rule is not None]
+
+    def apply(text: str) -> str:
+        for step in steps:
+            text = step(text)
+            if not isinstance(text, str):
+                raise TypeError(f"it returned {text!r}, and not a text")
+        return text
+
+    def request(body: Json) -> Json:
+        return {name: value if name in _UNTOUCHED else _walk(value, apply) for name, value in body.items()}
+
+    return request if steps else lambda body: body
+
+
+def _function(rule: Normalize) -> Callable[[str], str]:
+    if callable(rule):
+        return rule
+    if not isinstance(rule, Mapping):
+        raise TypeError(f"what normalizes requests is a function of a text, or a dict of patterns, not {rule!r}")
+    patterns = [(re.compile(pattern), text) for pattern, text in rule.items()]
+
+    def replace(text: str) -> str:
+        for pattern, new in patterns:
+            text = pattern.sub(new, text)
+        return text
+
+    return replace
+
+
+def _walk(value: Any, apply: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return apply(value)
+    if isinstance(value, dict):
+        return {name: _walk(each, apply) for name, each in value.items()}
+    return [_walk(each, apply) for each in value] if isinstance(value, list) else value
