@@ -90,8 +90,9 @@ def use_float32(model: nn.Module, room: int) -> None:
         room: bytes that float32 copies may take; if they need more, weights stay packed and wide passes unpack them.
     """
     formats: defaultdict[Format, dict[int, nn.Module]] = defaultdict(dict)
+    kinds = _wide_classes()
     for layer in model.modules():
-        if type(layer) in _wide_classes() and layer.get("global_scale") is None:
+        if type(layer) in kinds and layer.get("global_scale") is None:
             formats[Format(layer.mode, layer.bits, layer.group_size)][id(layer)] = layer
     found = {how: list(layers.values()) for how, layers in formats.items()}
     trials = {how: measure(how, layers) for how, layers in found.items()}
@@ -102,7 +103,7 @@ def use_float32(model: nn.Module, room: int) -> None:
         log.debug("%s: %s", how, trial)
         for layer in found[how]:
             if trial.widen and needed <= room:
-                _widen(how, layer)
+                _widen(how, layer, kinds[type(layer)])
             else:
                 _unpack_from(layer, trial.rows)
 
@@ -186,13 +187,13 @@ def _block_outputs(weight: mx.array, bits: int, numbers: int) -> int:
     return max(1, numbers * weight.shape[-2] // _numbers(weight, bits))
 
 
-def _widen(how: Format, layer: nn.Module) -> None:
+def _widen(how: Format, layer: nn.Module, kind: type) -> None:
     """Make a layer what it was before it was quantised, with float32 weights."""
     layer.weight = how.unpack(_packed(layer))
     mx.eval(layer.weight)
     for name in ("scales", "biases"):
         layer.pop(name, None)
-    layer.__class__ = _wide_classes()[type(layer)]
+    layer.__class__ = kind
 
 
 def _unpack_from(layer: nn.Module, rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
+import mlx_vlm.utils
+import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 from mlx_lm.models import mla, switch_layers
 from mlx_lm.tuner.lora import LoRALinear
 from mlx_vlm.models import switch_layers as vlm_switch_layers
 
-from localai_shim import LocalOpenAI
+from localai_shim import LocalOpenAI, image
 from localai_shim.adapters import checkpoint, unpacking
 from localai_shim.adapters.loading import load_draft_model, load_model
 from localai_shim.adapters.text import load_text_model
@@ -23,6 +27,7 @@ from localai_shim.adapters.unpacking import Format, Trial, UnpackedEmbedding, Un
 from localai_shim.options import ModelOptions
 from tests.samples import only
 from tests.tiny import make_model
+from tests.vision import make_model as make_vision_model
 
 pytestmark = pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="GPUs have their own forms")
 
@@ -400,3 +405,39 @@ def test_a_machine_without_free_memory_keeps_them_packed(
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
     monkeypatch.setattr(checkpoint, "free_memory", lambda: 50_000)
     assert type(load_text_model(str(path), ModelOptions())._model.lm_head) is UnpackedLinear
+
+
+def quantised_vision(folder: Path, kind: str) -> Path:
+    """A tiny model of mlx-vlm with all of its layers in 4 bits whose inputs groups divide."""
+    path = make_vision_model(folder, kind)
+    model = mlx_vlm.utils.load_model(path)
+    nn.quantize(
+        model, 32, 4, class_predicate=lambda _, m: hasattr(m, "to_quantized") and m["weight"].shape[-1] % 32 == 0
+    )
+    weights = dict(tree_flatten(model.parameters()))
+    mx.save_safetensors(str(path / "model.safetensors"), weights, metadata={"format": "mlx"})
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "quantization": {"group_size": 32, "bits": 4}}))
+    return path
+
+
+@pytest.mark.parametrize("kind", only(["qwen2_5_vl"], ["qwen2_5_vl", "gemma3", "glm4v_moe"]))
+def test_a_model_that_sees_says_what_it_says_with_packed_weights(kind: str, tmp_path: Path, trial: Any) -> None:
+    path = quantised_vision(tmp_path, kind)
+    question: Any = [{"type": "text", "text": "what is this?"}, image(np.full((56, 84, 3), 90, np.uint8))]
+    answers, kinds = [], []
+    for found in (PACKED, UNPACKED, WIDE):
+        trial(found)
+        with LocalOpenAI(path, keep_alive=0) as client:
+            made = client.chat.completions.create(
+                model="any",
+                messages=[{"role": "user", "content": question}],
+                max_tokens=12,
+                temperature=0,
+                extra_body={"return_token_ids": True},
+            )
+            answers.append(made.choices[0].token_ids)  # type: ignore[attr-defined]
+            kinds.append({type(layer) for layer in client._runtime.engine("any").model._model.modules()})
+    assert answers[0] == answers[1] == answers[2] and answers[0]
+    assert UnpackedLinear in kinds[1] and nn.QuantizedLinear not in kinds[1]
+    assert not kinds[2] & {UnpackedLinear, nn.QuantizedLinear, nn.QuantizedEmbedding}
