@@ -101,10 +101,11 @@ class Call:
             RequestError: there is none.
         """
         name = self.body.get("model")
-        if name is None and self._generation is not None and not self._generation.needs_model and not self.runtime.only:
-            name = ""
+        if name is None and not self.runtime.only:
+            name = ""  # whatever the name, one model serves it
         if name is None:
-            raise BadRequest("you must provide a model parameter", param="model")
+            known = ", ".join(f"'{each}'" for each in self.runtime.names())
+            raise BadRequest(f"you must provide a model parameter: this client serves {known}", param="model")
         if not isinstance(name, str):
             raise BadRequest.wrong_type("model", "a string", name)
         engine = self.runtime.engine(name)
