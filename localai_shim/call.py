@@ -117,8 +117,9 @@ class Call:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
         served = self.runtime.served(engine)
-        if self._generation.task not in served.tasks:
-            raise _unfit(served, self._generation.task)
+        task = self._generation.task
+        if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
+            raise _unfit(served, task)
         prepared = self._generation.prepare(self.body, served, self.runtime.store)
         if prepared.embedding is not None:
             prepared.assembler.decoded = _decodes_vectors(self._options)
@@ -200,11 +201,12 @@ class Call:
 
 _USES: Mapping[Task, str] = {
     "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
-    "embed": "embed texts: it serves client.embeddings",
+    "embed": "embed texts: it serves client.embeddings and localai_shim.rerank(client, ...)",
     "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
 }
 _KINDS: Mapping[Task, str] = {
-    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker. "
+    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
+    "models that embed rank by cosine. "
 }
 """Which checkpoints are for a task, where their kind does not say so."""
 
