@@ -102,10 +102,11 @@ class Call:
             RequestError: there is none.
         """
         name = self.body.get("model")
-        if name is None and self._generation is not None and not self._generation.needs_model and not self.runtime.only:
-            name = ""
+        if name is None and not self.runtime.only:
+            name = ""  # whatever the name, one model serves it
         if name is None:
-            raise BadRequest("you must provide a model parameter", param="model")
+            known = ", ".join(f"'{each}'" for each in self.runtime.names())
+            raise BadRequest(f"you must provide a model parameter: this client serves {known}", param="model")
         if not isinstance(name, str):
             raise BadRequest.wrong_type("model", "a string", name)
         engine = self.runtime.engine(name)
@@ -117,8 +118,9 @@ class Call:
         """Wait for the model, validate, render, tokenise. Not for event loops."""
         assert self._generation is not None
         served = self.runtime.served(engine)
-        if self._generation.task not in served.tasks:
-            raise _unfit(served, self._generation.task)
+        task = self._generation.task
+        if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
+            raise _unfit(served, task)
         prepared = self._generation.prepare(self.body, served, self.runtime.store)
         if prepared.embedding is not None:
             prepared.assembler.decoded = _decodes_vectors(self._options)
@@ -221,11 +223,12 @@ _TEXTS = (
 )  # fields of which tokens are made
 _USES: Mapping[Task, str] = {
     "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
-    "embed": "embed texts: it serves client.embeddings",
+    "embed": "embed texts: it serves client.embeddings and localai_shim.rerank(client, ...)",
     "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
 }
 _KINDS: Mapping[Task, str] = {
-    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker. "
+    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
+    "models that embed rank by cosine. "
 }
 """Which checkpoints are for a task, where their kind does not say so."""
 

@@ -18,13 +18,13 @@ class RerankResult(BaseModel):
     index: int
     """Its place among the documents that were sent."""
     relevance_score: float
-    """From 0 to 1."""
+    """From 0 to 1; of models that embed the cosine, from -1 to 1."""
     document: dict[str, Any] | None = None
-    """With its `text`; None unless it is to be returned."""
+    """With its `text`; None where it is not to be returned."""
 
 
 class RerankUsage(BaseModel):
-    """What was read: the query once for each document."""
+    """Tokens of the documents, and of the query once for each."""
 
     prompt_tokens: int = 0
     total_tokens: int = 0
@@ -55,7 +55,7 @@ def rerank(
     *,
     model: str | None = None,
     top_n: int | None = None,
-    return_documents: bool = False,
+    return_documents: bool | None = None,
     instruction: str | None = None,
     truncate: bool = False,
     max_tokens_per_doc: int | None = None,
@@ -69,29 +69,31 @@ def rerank(
         documents: texts, or objects with a `text`.
         model: its name; None: the client's model.
         top_n: how many results there are at most; None: one for each document.
-        return_documents: results have the documents.
+        return_documents: results have the documents; None: as the server does, and local clients do.
         instruction: what makes a document relevant, for models that read one (Qwen3-Reranker).
         truncate: cut documents that are too long, instead of failing.
-        max_tokens_per_doc: cut documents to so many tokens.
+        max_tokens_per_doc: cut documents to so many tokens; 0 is no limit.
         rank_fields: the fields that are read of documents that are objects, in this order; None: their `text`.
 
     Raises:
-        openai.BadRequestError: the model is not a reranker, an argument is wrong, or a document is too long.
+        openai.BadRequestError: the model neither reranks nor embeds, an argument is wrong, or a document is too long.
 
     Example:
         >>> from localai_shim import rerank
         >>> from localai_shim.testing import scripted
         >>> with scripted() as client:  # or LocalOpenAI("Qwen/Qwen3-Reranker-0.6B")
-        ...     found = rerank(client, "rain", ["The sun shone.", "Some rain fell."], return_documents=True)
+        ...     found = rerank(client, "rain", ["The sun shone.", "Some rain fell."])
         >>> found.results[0].document
         {'text': 'Some rain fell.'}
     """
     given: dict[str, Any] = {"model": model, "query": query, "documents": list(documents), "top_n": top_n}
     given |= {
+        "return_documents": return_documents,
         "instruction": instruction,
         "max_tokens_per_doc": max_tokens_per_doc,
         "rank_fields": rank_fields and list(rank_fields),
     }
     body = {name: value for name, value in given.items() if value is not None}
-    body |= {name: True for name, value in (("return_documents", return_documents), ("truncate", truncate)) if value}
+    if truncate:
+        body["truncate"] = True
     return client.post("/rerank", cast_to=RerankResponse, body=body)

@@ -26,8 +26,6 @@ class Generation(NamedTuple):
 
     prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Prepared]
     """Validate, render and tokenise."""
-    needs_model: bool = True
-    """The request has to say which model it means."""
     task: Task = "generate"
     """What the model has to be for."""
     is_light: Callable[[JsonObject, ServedModel], bool] | None = None
@@ -82,9 +80,9 @@ def _routes() -> list[Route]:
         Route("post", "/chat/completions", Generation(chat.prepare, is_light=chat.is_light)),
         Route("post", "/completions", Generation(completions.prepare)),
         Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
-        Route("post", "/rerank", Generation(rerank.prepare, needs_model=False, task="rerank")),
+        Route("post", "/rerank", Generation(rerank.prepare, task="rerank")),
         Route("post", "/responses", Generation(responses.prepare)),
-        Route("post", "/responses/input_tokens", Generation(counts.prepare_count, needs_model=False)),
+        Route("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
         Route("get", "/models", _models),
         Route("get", "/models/(.+)", _model),

@@ -16,6 +16,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.bodies import FIELDS, check_body, violations
+from tests.conftest import revalidate
 
 ASK: dict[str, Any] = {"model": "m", "input": "Hi"}
 NULLS = ("error", "incomplete_details", "usage", "completed_at")
@@ -49,31 +50,134 @@ def test_a_response_that_has_only_begun_has_them_too(client: LocalOpenAI) -> Non
         assert {name: created[name] for name in NULLS} == dict.fromkeys(NULLS)
 
 
-def test_the_times_of_a_response_are_integers_wherever_it_comes_from(client: LocalOpenAI) -> None:
+def test_the_times_of_a_response_are_integers_in_its_json_and_floats_in_the_sdk_s_objects(client: LocalOpenAI) -> None:
     raw = client.responses.with_raw_response.create(**ASK)
-    made = raw.parse()
-    kept = client.responses.with_raw_response.retrieve(made.id)
-    bodies = [raw.http_response.json(), kept.http_response.json(), made.to_dict(), kept.parse().to_dict()]
+    kept = client.responses.with_raw_response.retrieve(raw.parse().id)
+    bodies = [raw.http_response.json(), kept.http_response.json()]
+    objects = [raw.parse(), kept.parse(), client.responses.create(**ASK)]
     for event in client.responses.create(**ASK, stream=True):
         if event.type in ("response.created", "response.completed"):
-            bodies.append(event.response.to_dict())
+            objects.append(event.response)
     for event in events(client.responses.with_raw_response.create(**ASK, stream=True)):
         bodies += [event["response"]] if "response" in event else []
+    check_times(bodies, objects, completed=(3, 4))
+
+
+def check_times(bodies: list[dict[str, Any]], objects: list[Any], completed: tuple[int, int]) -> None:
+    """Bodies have integers, and what the SDK makes of such a body has the same types as our objects."""
     assert all(type(body["created_at"]) is int for body in bodies)
     ended = [body for body in bodies if body["status"] == "completed"]
-    assert len(ended) == 6 and all(type(body["completed_at"]) is int for body in ended)
+    assert all(type(body["completed_at"]) is int for body in ended)
+    assert (len(ended), len([made for made in objects if made.status == "completed"])) == completed
+    stock = type(objects[0]).construct(**ended[0])
+    assert type(stock.created_at) is type(stock.completed_at) is float
+    assert all(type(made.created_at) is float for made in objects)
+    assert all(type(made.completed_at) is float for made in objects if made.status == "completed")
 
 
 def test_a_response_in_the_background_has_them_when_it_is_followed_after_its_end(client: LocalOpenAI) -> None:
     made = client.responses.create(**ASK, background=True)
-    assert type(made.to_dict()["created_at"]) is int
     first = [event.to_dict() for event in client.responses.retrieve(made.id, stream=True)]
-    again = [event.to_dict() for event in client.responses.retrieve(made.id, stream=True)]  # from the store
-    assert again == first and all(
-        type(event["response"]["created_at"]) is int for event in again if "response" in event
-    )
+    followed = list(client.responses.retrieve(made.id, stream=True))  # from the store
+    assert [event.to_dict() for event in followed] == first
     raw = client.responses.with_raw_response.retrieve(made.id, stream=True)
-    assert type(events(raw)[0]["response"]["created_at"]) is int
+    bodies = [event["response"] for event in events(raw) if "response" in event]
+    objects = [made, *(event.response for event in followed if hasattr(event, "response"))]
+    check_times(bodies, objects, completed=(1, 1))
+
+
+OPEN_RESPONSES = {
+    "background": bool,
+    "created_at": int,
+    "frequency_penalty": int | float,
+    "id": str,
+    "metadata": dict,
+    "model": str,
+    "object": str,
+    "output": list,
+    "parallel_tool_calls": bool,
+    "presence_penalty": int | float,
+    "service_tier": str,
+    "status": str,
+    "store": bool,
+    "temperature": int | float,
+    "text": dict,
+    "tool_choice": str | dict,
+    "tools": list,
+    "top_logprobs": int,
+    "top_p": int | float,
+    "truncation": str,
+}
+"""What Open Responses (2026-04-24) requires of a response, and the type of each."""
+OPEN_RESPONSES_NULLABLE = {
+    "completed_at": int,
+    "error": dict,
+    "incomplete_details": dict,
+    "instructions": str,
+    "max_output_tokens": int,
+    "max_tool_calls": int,
+    "previous_response_id": str,
+    "prompt_cache_key": str,
+    "reasoning": dict,
+    "safety_identifier": str,
+    "usage": dict,
+}
+
+
+def check_open_response(body: dict[str, Any]) -> None:
+    assert {name: body[name] for name, kind in OPEN_RESPONSES.items() if not isinstance(body[name], kind)} == {}
+    wrong = {
+        name: body[name] for name, kind in OPEN_RESPONSES_NULLABLE.items() if not isinstance(body[name], kind | None)
+    }
+    assert wrong == {}
+
+
+def test_every_response_has_what_open_responses_requires(client: LocalOpenAI) -> None:
+    raw = client.responses.with_raw_response
+    whole = raw.create(**ASK)
+    id = client.responses.create(**ASK, background=True).id
+    assert client.responses.retrieve(id, stream=True).response.read() is not None
+    bodies = [whole.http_response.json(), raw.retrieve(whole.parse().id).http_response.json()]
+    bodies += [raw.retrieve(id).http_response.json(), raw.create(**ASK, background=True).http_response.json()]
+    bodies += [event["response"] for event in events(raw.create(**ASK, stream=True)) if "response" in event]
+    bodies += [event["response"] for event in events(raw.retrieve(id, stream=True)) if "response" in event]
+    assert len(bodies) == 4 + 3 + 4, "whole ones, events of a stream, events of one in the background"
+    for body in bodies:
+        check_open_response(body)
+        assert (body["presence_penalty"], body["frequency_penalty"]) == (0, 0)
+
+
+def test_penalties_are_repeated_in_every_form_of_a_response(client: LocalOpenAI) -> None:
+    asked: dict[str, Any] = {**ASK, "extra_body": {"presence_penalty": 0.5, "frequency_penalty": -1}}
+    made: Any = client.responses.create(**asked)
+    revalidate(made)
+    assert (made.presence_penalty, made.frequency_penalty) == (0.5, -1)
+    dumped = made.model_dump()
+    assert (dumped["presence_penalty"], dumped["frequency_penalty"]) == (0.5, -1)
+    sent = client.responses.with_raw_response.create(**asked).http_response.json()
+    kept = client.responses.with_raw_response.retrieve(made.id).http_response.json()
+    for body in (sent, kept, made.to_dict(), json.loads(made.to_json())):
+        assert (body["presence_penalty"], body["frequency_penalty"]) == (0.5, -1)
+
+
+def test_a_failed_response_has_what_open_responses_requires() -> None:
+    failing = ScriptedEngine([Reply("Hello there", error=RuntimeError("bad luck"), fail_after=2)])
+    with failing, LocalOpenAI(engine=failing) as client:
+        said = events(client.responses.with_raw_response.create(**ASK, stream=True))
+    assert said[-1]["type"] == "response.failed"
+    check_open_response(said[-1]["response"])
+
+
+def test_functions_and_formats_are_repeated_with_what_open_responses_requires(client: LocalOpenAI) -> None:
+    tool: Any = {"type": "function", "name": "look"}
+    shape: Any = {"type": "json_schema", "name": "shape", "schema": {"type": "object", "properties": {}}}
+    body = client.responses.with_raw_response.create(**ASK, tools=[tool]).http_response.json()
+    assert body["tools"][0]["description"] is body["tools"][0]["parameters"] is None
+    assert isinstance(body["tools"][0]["strict"], bool)
+    engine = ScriptedEngine(["{}"])
+    with engine, LocalOpenAI(engine=engine) as other:
+        body = other.responses.with_raw_response.create(**ASK, text={"format": shape}).http_response.json()
+    assert body["text"]["format"] == {**shape, "description": None, "strict": False}
 
 
 def test_a_failed_response_has_its_error_and_the_event_has_a_null_param() -> None:

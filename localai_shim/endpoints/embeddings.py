@@ -49,9 +49,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     cut = fields.boolean("truncate") or False
     priority = read_priority(fields)
     fields.finish()
-    ids = _encode(texts, before, model)
-    tokens = [_fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
-    skip = 0 if embedding.pools_prompt or not before else _prompt_tokens(before, model)
+    ids = encode_texts(texts, before, model)
+    tokens = [fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
+    skip = 0 if embedding.pools_prompt or not before else prompt_tokens(before, model)
     request = EmbeddingRequest(tokens, priority=priority, skip=skip)
     return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), embedding=request)
 
@@ -99,7 +99,12 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
         raise BadRequest.invalid(
             "prompt_name", f"Invalid value: '{name}' is not a prompt of this model. {known}; 'prompt' takes any text."
         )
-    return embedding.prompts.get(name or embedding.default_prompt or "", "") if prompt is None else prompt
+    return named_prompt(embedding, name) if prompt is None else prompt
+
+
+def named_prompt(embedding: Embedding, name: str | None = None) -> str:
+    """A prompt of the model's, by default the one that it puts before texts where nothing is said."""
+    return embedding.prompts.get(name or embedding.default_prompt or "", "")
 
 
 def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
@@ -114,7 +119,7 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
     return dimensions
 
 
-def _encode(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
+def encode_texts(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
     """Path -> token ids: the given ones, or those of a text with the tokenizer's special tokens around it."""
     tokenizer = model.tokenizer
     strings = {path: before + text for path, text in texts.items() if isinstance(text, str)}
@@ -125,7 +130,7 @@ def _encode(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[
     return ids
 
 
-def _fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: bool) -> list[int]:
+def fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: bool) -> list[int]:
     """Token ids that the model takes: all of a text's, or as many as it may have."""
     assert model.embedding is not None
     if not ids:
@@ -146,7 +151,7 @@ def _fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: 
     return [*ids[: most - (len(ids) - end)], *ids[end:]]  # what ends a text stays: some models look there
 
 
-def _prompt_tokens(prompt: str, model: ServedModel) -> int:
+def prompt_tokens(prompt: str, model: ServedModel) -> int:
     """How many tokens a prompt is at the beginning of a text, as sentence-transformers counts them."""
     ids = model.tokenizer.encode(prompt)
     return len(ids) - (ids[-1] in model.tokenizer.special_ids)

@@ -23,7 +23,8 @@ class Extras:
         token_ids: `return_token_ids`: those of the prompt and of the answer.
         prompt_logprobs: so many likely tokens beside each of the prompt, and its own; None: nothing of it.
         include_usage: a stream ends with a chunk that has the usage and no choices.
-        continuous_usage: each chunk of a stream has the usage of its choice so far.
+        continuous_usage: each chunk of a stream has the usage of its choice so far; with `include_usage` only, as in
+            vLLM.
         reasoning: the answer has the reasoning.
     """
 
@@ -34,8 +35,8 @@ class Extras:
     reasoning: bool
 
     def of_prompt(self, prompt: Prompt, tokenizer: ChatTokenizer) -> dict[str, object]:
-        """The fields about a prompt, once its first token is there."""
-        fields: dict[str, object] = {}
+        """The fields about a prompt, once its first token is there; null where nobody asks for them."""
+        fields: dict[str, object] = {**NO_PROMPT}
         if self.token_ids:
             fields["prompt_token_ids"] = list(prompt.tokens)
         if self.prompt_logprobs is not None:
@@ -43,11 +44,15 @@ class Extras:
         return fields
 
 
+NO_PROMPT: Mapping[str, None] = {"prompt_token_ids": None, "prompt_logprobs": None}
+"""What chunks have that do not begin an answer."""
+
+
 def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:
     """`stream_options`, `return_token_ids` and `prompt_logprobs`, beside what was read already."""
     options = stream_options(fields, stream)
     include_usage = options.boolean("stream_options.include_usage") or False
-    continuous_usage = options.boolean("stream_options.continuous_usage_stats") or False
+    continuous_usage = bool(options.boolean("stream_options.continuous_usage_stats")) and include_usage
     options.finish()
     token_ids, top = fields.boolean("return_token_ids") or False, read_prompt_logprobs(fields, stream)
     return Extras(token_ids, top, include_usage, continuous_usage, reasoning)

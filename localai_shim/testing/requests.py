@@ -69,7 +69,7 @@ class Request:
 
     @property
     def model(self) -> str:
-        return str(self.body.get("model", ""))
+        return str(self.body.get("model") or "")
 
     @property
     def messages(self) -> list[Json]:

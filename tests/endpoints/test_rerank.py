@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anyio
+import numpy as np
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, rerank
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client, rerank
 from localai_shim.reranking import RerankResponse
 from localai_shim.testing import ScriptedEngine
 from localai_shim.vectors import Reranking
@@ -53,7 +54,7 @@ def test_documents_come_by_their_relevance(scripted: LocalOpenAI) -> None:
     scores = [result.relevance_score for result in response.results]
     assert scores == sorted(scores, reverse=True) and all(0 <= score <= 1 for score in scores)
     assert (response.object, response.model) == ("list", "scripted") and response.id
-    assert all(result.document is None for result in response.results)
+    assert [result.document for result in response.results] == [{"text": DOCUMENTS[i]} for i in BEST_FIRST]
 
 
 def test_equal_ones_stay_in_their_order(scripted: LocalOpenAI) -> None:
@@ -67,17 +68,23 @@ def test_the_query_is_counted_with_each_document(scripted: LocalOpenAI) -> None:
 
 
 def test_the_body_is_that_of_cohere_and_jina(scripted: LocalOpenAI) -> None:
-    body = post(scripted, model="any", top_n=2, return_documents=True, user="somebody", priority=3)
+    body = post(scripted, model="any", top_n=2, user="somebody", priority=3)
     used = body["usage"]["total_tokens"]
     assert [set(result) for result in body["results"]] == [{"index", "relevance_score", "document"}] * 2
     assert body["results"][0]["document"] == {"text": DOCUMENTS[1]}
     assert body["meta"] == {"tokens": {"input_tokens": used, "output_tokens": 0}}
-    assert [set(result) for result in post(scripted)["results"]] == [{"index", "relevance_score"}] * 4
+    assert post(scripted, top_n=2, return_documents=True)["results"] == body["results"]
+
+
+def test_who_wants_no_documents_back_gets_none(scripted: LocalOpenAI) -> None:
+    results = post(scripted, return_documents=False)["results"]
+    assert [set(result) for result in results] == [{"index", "relevance_score"}] * 4
+    assert all(each.document is None for each in rerank(scripted, QUERY, DOCUMENTS, return_documents=False).results)
 
 
 def test_an_object_is_returned_as_it_came(scripted: LocalOpenAI) -> None:
     given = {"text": "France", "source": {"page": 3}}
-    [result] = rerank(scripted, QUERY, [given], return_documents=True).results
+    [result] = rerank(scripted, QUERY, [given]).results
     assert result.document == given
 
 
@@ -118,7 +125,7 @@ def test_the_engine_gets_the_whole_request_at_once(scripted: LocalOpenAI, engine
 
 def test_cohere_s_rank_fields_are_what_is_read_of_objects(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
     given = [{"text": QUERY, "title": "Bananas", "body": "are yellow"}, {"title": "the capital of France"}, QUERY]
-    found = rerank(scripted, QUERY, given, rank_fields=["body", "title"], return_documents=True)
+    found = rerank(scripted, QUERY, given, rank_fields=["body", "title"])
     read = [engine.tokenizer.decode(pair).removeprefix(f"{QUERY}<|im_end|>") for pair in engine.embedded[-1].texts]
     assert read == ["are yellow\nBananas", "the capital of France", QUERY]
     assert [(r.index, r.document) for r in found.results] == [(2, {"text": QUERY}), (1, given[1]), (0, given[0])]
@@ -129,6 +136,62 @@ def test_cohere_s_max_tokens_per_doc_cuts_each_document(scripted: LocalOpenAI, e
     assert [len(pair) - len("abc") - 1 for pair in engine.embedded[-1].texts] == [5, 1, 5]
     rerank(scripted, "a" * 50, ["x" * 100], max_tokens_per_doc=50, truncate=True)
     assert [len(pair) for pair in engine.embedded[-1].texts] == [60], "the model's own limit holds as well"
+
+
+def test_vllm_s_zeros_are_no_limits(scripted: LocalOpenAI, engine: ScriptedEngine) -> None:
+    found = rerank(scripted, "abc", ["x" * 40, "y"], max_tokens_per_doc=0, top_n=0)
+    assert [len(pair) - len("abc") - 1 for pair in engine.embedded[-1].texts] == [40, 1]
+    assert len(found.results) == 2
+
+
+# -- models that embed ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def embedder(engine: ScriptedEngine) -> LocalOpenAI:
+    engine.model.tasks = ("embed",)
+    return LocalOpenAI(engine=engine)
+
+
+def test_a_model_that_embeds_ranks_by_the_cosine_of_its_vectors(embedder: LocalOpenAI, engine: ScriptedEngine) -> None:
+    vectors = [
+        np.array(each.embedding) for each in embedder.embeddings.create(model="m", input=[QUERY, *DOCUMENTS]).data
+    ]
+    query, *documents = [each / np.linalg.norm(each) for each in vectors]
+    found = rerank(embedder, QUERY, DOCUMENTS)
+    revalidate(found)
+    scores = {each.index: each.relevance_score for each in found.results}
+    assert [scores[i] for i in range(4)] == pytest.approx([float(query @ each) for each in documents], abs=1e-6)
+    assert [each.relevance_score for each in found.results] == sorted(scores.values(), reverse=True)
+    assert [each.document for each in found.results] == [{"text": DOCUMENTS[each.index]} for each in found.results]
+    assert [len(request.texts) for request in engine.embedded] == [5, 5], "the query is read once"
+
+
+def test_its_query_is_counted_with_each_document_too(embedder: LocalOpenAI) -> None:
+    found = rerank(embedder, "abc", ["de", "f"])
+    read = embedder.embeddings.create(model="m", input=["abc", "abc", "de", "f"]).usage
+    assert found.usage is not None and found.usage.prompt_tokens == found.usage.total_tokens == read.prompt_tokens
+    assert found.meta == {"tokens": {"input_tokens": read.prompt_tokens, "output_tokens": 0}}
+
+
+def test_its_documents_are_cut_and_refused_as_a_reranker_s_are(embedder: LocalOpenAI, engine: ScriptedEngine) -> None:
+    rerank(embedder, "abc", ["x" * 50, "y", "z" * 7], max_tokens_per_doc=5)
+    assert [len(text) for text in engine.embedded[-1].texts[1:]] == [5, 1, 5]
+    rerank(embedder, "abc", ["x" * 100], truncate=True)
+    assert [len(text) for text in engine.embedded[-1].texts] == [3, 60]
+    for query, documents, param in (("a", ["b", "c" * 61], "documents.1"), ("a" * 61, ["b"], "query")):
+        error = refused(embedder, query=query, documents=documents)
+        assert (error.param, error.code) == (param, "context_length_exceeded")
+    error = refused(embedder, instruction="Find the capital")
+    assert (error.param, error.code) == ("instruction", "unsupported_parameter")
+
+
+@pytest.mark.anyio
+async def test_async_clients_and_transports_rank_by_cosine(embedder: LocalOpenAI, engine: ScriptedEngine) -> None:
+    expected = rerank(embedder, QUERY, DOCUMENTS, top_n=2).results
+    stock = openai.AsyncOpenAI(api_key="x", http_client=async_http_client(engine=engine))
+    for client in (AsyncLocalOpenAI(engine=engine), stock):
+        assert (await rerank(client, QUERY, DOCUMENTS, top_n=2)).results == expected
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------
@@ -154,9 +217,9 @@ def test_cohere_s_max_tokens_per_doc_cuts_each_document(scripted: LocalOpenAI, e
         ({"rank_fields": ["title", 3]}, "rank_fields.1", "invalid_type"),
         ({"rank_fields": ["title"], "documents": ["a", {"text": "b"}]}, "documents.1.title", _MISSING),
         ({"rank_fields": ["a", "b"], "documents": [{"a": "x", "b": 3}]}, "documents.0.b", "invalid_type"),
-        ({"max_tokens_per_doc": 0}, "max_tokens_per_doc", "integer_below_min_value"),
+        ({"max_tokens_per_doc": -1}, "max_tokens_per_doc", "integer_below_min_value"),
         ({"max_tokens_per_doc": 5.0}, "max_tokens_per_doc", "invalid_type"),
-        ({"top_n": 0}, "top_n", "integer_below_min_value"),
+        ({"top_n": -1}, "top_n", "integer_below_min_value"),
         ({"top_n": "3"}, "top_n", "invalid_type"),
         ({"return_documents": "yes"}, "return_documents", "invalid_type"),
         ({"truncate": 1}, "truncate", "invalid_type"),
@@ -195,7 +258,7 @@ def test_a_model_that_reads_no_instruction_says_so(engine: ScriptedEngine, scrip
 
 def test_a_model_that_is_no_reranker_says_which_are() -> None:
     with ScriptedEngine() as other:
-        other.model.tasks = ("generate", "embed")
+        other.model.tasks = ("generate",)
         error = refused(LocalOpenAI(engine=other))
     assert (error.param, error.code) == ("model", "unsupported_model")
     assert all(kind in str(error) for kind in ("bert", "modernbert", "xlm-roberta", "one label", "Qwen3-Reranker"))

@@ -12,7 +12,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
-from tests.conftest import MESSAGES, Oracle, refused
+from tests.conftest import MESSAGES, Oracle, refused, revalidate
 from tests.endpoints.vllm import ENDPOINTS, ask, ids_of, streamed, text_of
 from tests.samples import only
 from tests.tiny import make_model, tiny
@@ -116,10 +116,25 @@ def test_token_ids_come_with_the_answer(client: LocalOpenAI, oracle: Oracle, end
     chunks = list(ask(client, endpoint, stream=True, return_token_ids=True, n=2))
     for index in (0, 1):
         mine = [c for chunk in chunks for c in chunk.choices if c.index == index]
-        assert [i for c in mine for i in getattr(c, "token_ids", [])] == expected
+        assert [i for c in mine for i in c.token_ids or []] == expected
     places: list[Any] = chunks if endpoint == "chat" else [c for chunk in chunks for c in chunk.choices if c.index == 1]
-    assert [getattr(place, "prompt_token_ids", None) for place in places] == [prompt] + [None] * (len(places) - 1)
-    assert not hasattr(ask(client, endpoint).choices[0], "token_ids")
+    assert [place.prompt_token_ids for place in places] == [prompt] + [None] * (len(places) - 1)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS[:2])
+def test_what_is_not_asked_for_is_null(client: LocalOpenAI, endpoint: str) -> None:
+    whole = ask(client, endpoint, n=2)
+    chunks = list(ask(client, endpoint, stream=True, n=2, stream_options={"include_usage": True}))
+    for made in (whole, *chunks):
+        if made is whole or endpoint == "chat":  # the SDK's type of a completion has no null as `finish_reason`
+            revalidate(made)
+        for choice in made.choices:
+            about = made if endpoint == "chat" else choice
+            assert choice.token_ids is about.prompt_token_ids is about.prompt_logprobs is None
+            assert choice.to_dict()["token_ids"] is about.to_dict()["prompt_token_ids"] is None
+    asked = ask(client, endpoint, return_token_ids=True)
+    about = asked if endpoint == "chat" else asked.choices[0]
+    assert asked.choices[0].token_ids and about.prompt_token_ids and about.prompt_logprobs is None
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS[:2])
@@ -144,20 +159,37 @@ def test_prompt_logprobs_are_those_of_a_direct_pass(
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS[:2])
-@pytest.mark.parametrize("ends", [True, False])
-def test_each_chunk_may_have_the_usage_of_its_choice_so_far(client: LocalOpenAI, endpoint: str, ends: bool) -> None:
-    options = {"continuous_usage_stats": True, "include_usage": ends}
+def test_each_chunk_may_have_the_usage_of_its_choice_so_far(client: LocalOpenAI, endpoint: str) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": True}
     chunks = list(ask(client, endpoint, stream=True, stream_options=options, return_token_ids=True, n=2))
-    assert (chunks[-1].choices == []) == ends
+    assert chunks[-1].choices == []
     told = [0, 0]
-    for chunk in chunks[: -1 if ends else None]:
+    for chunk in chunks[:-1]:
         [choice] = chunk.choices
-        told[choice.index] += len(getattr(choice, "token_ids", []))
+        told[choice.index] += len(choice.token_ids or [])
         assert chunk.usage.completion_tokens >= told[choice.index]
         assert chunk.usage.total_tokens == chunk.usage.prompt_tokens + chunk.usage.completion_tokens
         if choice.finish_reason is not None:
             assert chunk.usage.completion_tokens == told[choice.index] == 12
-    assert not ends or chunks[-1].usage.completion_tokens == 24
+    assert chunks[-1].usage.completion_tokens == 24
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS[:2])
+@pytest.mark.parametrize("options", [{}, {"include_usage": False}])
+def test_the_usage_so_far_needs_that_of_the_end(client: LocalOpenAI, endpoint: str, options: dict[str, bool]) -> None:
+    given = {"continuous_usage_stats": True, **options}
+    chunks = list(ask(client, endpoint, stream=True, stream_options=given))
+    assert chunks[-1].choices != [] and [chunk.usage for chunk in chunks] == [None] * len(chunks)
+
+
+def test_the_chunk_with_the_role_counts_no_token_yet(client: LocalOpenAI) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": True}
+    chunks = list(ask(client, "chat", stream=True, stream_options=options, n=2))
+    begins = [chunk.usage for chunk in chunks if chunk.choices and chunk.choices[0].delta.role is not None]
+    assert [usage.completion_tokens for usage in begins] == [0, 0]
+    assert all(usage.total_tokens == usage.prompt_tokens > 0 for usage in begins)
+    others = [chunk.usage for chunk in chunks if chunk.choices and chunk.choices[0].delta.role is None]
+    assert all(usage.completion_tokens > 0 for usage in others)
 
 
 # -- the prompt -------------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
+import numpy as np
 import openai
 import pytest
 
@@ -16,6 +18,7 @@ from localai_shim.vectors import Ranking
 from tests.embedding_models import tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import INSTRUCTION, QUERY, TEXTS, recorded
 from tests.threads import in_threads
+from tests.tiny import tiny
 
 BEST_FIRST = {
     kind: sorted(range(len(TEXTS)), key=lambda i, scores=scores: -scores[i])
@@ -115,14 +118,35 @@ def test_a_ranking_that_times_out_leaves_the_engine(judge: LocalOpenAI) -> None:
     assert judge.stats().waiting == 0
 
 
+# -- models that embed ----------------------------------------------------------------------------------------------
+
+EMBEDDERS: dict[str, Callable[[], Path]] = {
+    "encoder": lambda: tiny_embedder("bert"),
+    "lengths of its own": lambda: tiny_embedder("bert", normalize=False),
+    "a prompt": lambda: tiny_embedder("bert", prompts=(("q", "query: "),), default_prompt="q", include_prompt=False),
+    "decoder": lambda: tiny("qwen3"),
+}
+
+
+@pytest.mark.parametrize("folder", EMBEDDERS.values(), ids=EMBEDDERS)
+def test_models_that_embed_rank_by_cosine(folder: Callable[[], Path]) -> None:
+    with LocalOpenAI(model=folder(), keep_alive=0) as client:
+        made = client.embeddings.create(model="m", input=[QUERY, *TEXTS])
+        query, *documents = [np.array(each.embedding) / np.linalg.norm(each.embedding) for each in made.data]
+        expected = [float(query @ each) for each in documents]
+        found = rerank(client, QUERY, TEXTS)
+        scores = {each.index: each.relevance_score for each in found.results}
+        assert [scores[i] for i in range(len(TEXTS))] == pytest.approx(expected, abs=1e-5)
+        assert order(found) == sorted(range(len(TEXTS)), key=lambda i: -scores[i])
+        short = rerank(client, QUERY, [" ".join(TEXTS)], max_tokens_per_doc=3).usage
+        whole = rerank(client, QUERY, [" ".join(TEXTS)], max_tokens_per_doc=0).usage
+        assert short is not None and whole is not None and short.prompt_tokens < whole.prompt_tokens
+
+
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
 def test_models_that_are_for_something_else_say_so() -> None:
-    with LocalOpenAI(model=tiny_embedder("bert"), keep_alive=0) as client:
-        with pytest.raises(openai.BadRequestError, match="Rerankers are classifiers of bert") as caught:
-            rerank(client, QUERY, TEXTS)
-        assert caught.value.code == "unsupported_model"
     with LocalOpenAI(model=tiny_classifier("bert"), keep_alive=0) as client:
         with pytest.raises(openai.BadRequestError, match="it is there to rerank documents"):
             client.embeddings.create(model="m", input="a")

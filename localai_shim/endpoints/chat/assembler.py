@@ -18,7 +18,7 @@ from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
 from ..copies import Original
-from ..extras import Extras
+from ..extras import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
 from ..request_fields import new_id, now
 from ..served import ServedModel
@@ -48,7 +48,7 @@ class _ChunkChoice(TypedDict):
     finish_reason: FinishReason | None
     logprobs: Mapping[str, object] | None
     stop_reason: NotRequired[int | str | None]
-    token_ids: NotRequired[list[int]]
+    token_ids: list[int] | None
 
 
 class ChatAssembler(Assembler[ChatCompletion]):
@@ -103,6 +103,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "model": model.name,
             "service_tier": "default",
             "system_fingerprint": model.fingerprint,
+            **NO_PROMPT,
         }
         if extras.include_usage:
             self._constant["usage"] = None
@@ -228,13 +229,18 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "delta": {**_NO_REASONING, **delta},  # clients read it of every chunk
             "finish_reason": finish_reason,
             "logprobs": logprobs,
+            "token_ids": None,
         }
         if finish_reason is not None:
             choice["stop_reason"] = self._parsers[index].stop_reason
-        if self._extras.token_ids and "role" not in delta:
+        begins = "role" in delta
+        if self._extras.token_ids and not begins:
             state = self._choices[index]
             choice["token_ids"], state.ids_sent = state.token_ids[state.ids_sent :], len(state.token_ids)
-        return self._make_chunk([choice], self._usage(index) if self._extras.continuous_usage else None)
+        usage = None
+        if self._extras.continuous_usage:  # whose first chunk comes with the first token, and counts none, as in vLLM
+            usage = self._usage(index, begins=begins)
+        return self._make_chunk([choice], usage)
 
     def _make_chunk(self, choices: list[_ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
@@ -265,12 +271,11 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "logprobs": None,
             "message": self._message(choice),
             "stop_reason": self._parsers[index].stop_reason,
+            "token_ids": choice.token_ids if self._extras.token_ids else None,
         }
         if self._logprobs:
             content = token_logprobs(choice.tokens, self._model.tokenizer)
             fields["logprobs"] = ChoiceLogprobs(content=content, refusal=None)
-        if self._extras.token_ids:
-            fields["token_ids"] = choice.token_ids
         return fields
 
     def _message(self, choice: _ChoiceState) -> dict[str, object]:
@@ -294,9 +299,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["invalid_tool_calls"] = choice.invalid
         return fields
 
-    def _usage(self, choice: int | None = None) -> CompletionUsage:
-        """Of one choice, or of all."""
-        return CompletionUsage.model_validate(self._counted(choice))
+    def _usage(self, choice: int | None = None, *, begins: bool = False) -> CompletionUsage:
+        """Of one choice, or of all; `begins`: before its first token."""
+        fields = usage_fields([self._prompt], 0) if begins else self._counted(choice)
+        return CompletionUsage.model_validate(fields)
 
     def _counted(self, choice: int | None = None) -> dict[str, object]:
         """The fields of `_usage`."""

@@ -25,7 +25,7 @@ from ...types import GenerationRequest, GrammarConstraint, Prompt, Token
 from ..answer.format import read_answer_format
 from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
 from ..assembler import Assembler
-from ..extras import Extras, read_extras, scored
+from ..extras import NO_PROMPT, Extras, read_extras, scored
 from ..fields import Fields
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
@@ -363,6 +363,8 @@ class CompletionAssembler(Assembler[Completion]):
             "text": text if echo is None else echo.text + text,
             "finish_reason": finish_reason or "stop",
             "logprobs": logprobs,
+            "token_ids": None,
+            **NO_PROMPT,
         }
         if finish_reason is not None:
             fields["stop_reason"] = self._parsers[candidate].stop_reason

@@ -72,12 +72,8 @@ _NOT_YET = dict.fromkeys(
 
 
 def make_response(fields: Mapping[str, object]) -> types.Response:
-    """A response whose times are integers, as the API's are; the SDK's type makes floats of them."""
-    made = types.Response.model_validate(fields)
-    made.created_at = int(made.created_at)
-    if made.completed_at is not None:
-        made.completed_at = int(made.completed_at)
-    return made
+    """A response with the numbers that Open Responses requires and the SDK's type does not have."""
+    return types.Response.model_validate({"presence_penalty": 0.0, "frequency_penalty": 0.0, **fields})
 
 
 def make_event(type: str, **fields: object) -> types.ResponseStreamEvent:

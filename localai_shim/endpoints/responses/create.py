@@ -98,6 +98,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         "max_output_tokens": given,
         "temperature": generation.sampling.temperature,
         "top_p": generation.sampling.top_p,
+        "presence_penalty": generation.sampling.presence_penalty,
+        "frequency_penalty": generation.sampling.frequency_penalty,
         "top_logprobs": top_logprobs,
         "store": kept,
     }
@@ -283,7 +285,19 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
     verbosity = verbosity or fields.choice("verbosity", VERBOSITIES)
-    return format, verbosity, {"format": given or {"type": "text"}, "verbosity": verbosity or "medium"}
+    return format, verbosity, {"format": _echoed_format(given), "verbosity": verbosity or "medium"}
+
+
+def _echoed_format(given: object) -> dict[str, object]:
+    """`text.format` that was read, as the response shows it."""
+    if not isinstance(given, Mapping):
+        return {"type": "text"}
+    schema = given["type"] == "json_schema"
+    return (
+        {**given, "description": given.get("description"), "strict": given.get("strict") or False}
+        if schema
+        else {**given}
+    )
 
 
 def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, object]]:
@@ -313,7 +327,7 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
             tool = {**tool, "tools": _echoed_tools(tool["tools"], strict)}
         elif tool["type"] == "function":
             own = tool.get("strict")
-            tool = {**tool, "parameters": tool.get("parameters"), "strict": strict if own is None else own}
+            tool = {"description": None, "parameters": None, **tool, "strict": strict if own is None else own}
         shown.append(tool)
     return shown
 

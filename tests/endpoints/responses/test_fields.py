@@ -25,7 +25,6 @@ Row = tuple[dict[str, Any], str | None, str | None, str]
 # kwargs of create() -> param, code and a piece of the message of the error
 SCALARS: list[Row] = [
     ({"model": 5}, "model", "invalid_type", "expected a string, but got an integer"),
-    ({"model": None}, "model", None, "must provide a model"),
     ({"instructions": ["x"]}, "instructions", "invalid_type", "expected a string, but got an array"),
     ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value", "Expected a value >= 1"),
     ({"max_output_tokens": "5"}, "max_output_tokens", "invalid_type", "expected an integer, but got a string"),
