@@ -81,7 +81,7 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
     row = Running(engine, GenerationRequest(Prompt([5, 6, 7]), GREEDY, 900, ignore_eos=True))
     row.read(3)
     waiting, raised = threading.Event(), threading.Event()
-    run, evaluate, thread = embedding.EmbeddingLane.run, mx.eval, engine._thread
+    run, evaluate, thread = embedding.EmbeddingLane.run, mx.eval, engine._work.thread
 
     def noting(lane: Any, *, beside: bool) -> None:
         waiting.set()
