@@ -271,7 +271,7 @@ def test_cache_dir_is_where_they_survive(tmp_path: Path) -> None:
             assert answer.choices == first.choices
         assert engine is not None
         assert eventually(partial(getattr, engine, "is_closed"))
-        engine._thread.join(60)  # type: ignore[attr-defined]
+        engine._work.wait(60)  # type: ignore[attr-defined]
     assert any(file.is_file() for file in folder.rglob("*"))
 
 

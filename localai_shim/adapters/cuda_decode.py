@@ -26,12 +26,13 @@ head; which of them see a key is a bit of a number, made once per step. These go
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+
+from . import device
 
 _BLOCKS = 528  # four for each of an H100's processors; 1,056 and 2,112 were no faster
 _WARPS = 4  # of a block; 8 were no faster
@@ -110,18 +111,15 @@ def attend(
     return out
 
 
-_last = threading.local()
-"""By thread: what `_seen_by` was last asked for, and what it said; the layers of a step ask for the same."""
-
-
 def _seen_by(mask: mx.array | None, tokens: int, columns: int) -> mx.array:
     """`[rows, 1, 1, columns]` or `[columns]` uint32: bit t says whether token t sees the column."""
-    known: tuple[object, object, mx.array] | None = getattr(_last, "known", None)
+    # What was last asked for: the layers of a step ask for the same.
+    known: tuple[object, object, mx.array] | None = getattr(device.kept, "seen_by", None)
     if known is None or known[0] != (tokens, columns) or known[1] is not mask:
         wide = causal(tokens, columns) if mask is None else mask
         bits = mx.array([1 << t for t in range(tokens)], mx.uint32)[:, None]
         seen = mx.where(wide, bits, mx.array(0, mx.uint32)).sum(axis=-2, keepdims=wide.ndim > 2)
-        known = _last.known = (tokens, columns), mask, seen
+        known = device.kept.seen_by = (tokens, columns), mask, seen
     return known[2]
 
 

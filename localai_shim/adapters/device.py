@@ -16,6 +16,9 @@ import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
+kept = threading.local()
+"""What models' code keeps of its last step, by thread; dropped with the engine."""
+
 WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 
 
@@ -95,6 +98,7 @@ class DeviceMemory:
 
     def leave(self, engine: Hashable) -> None:
         """Remove an engine that has released its model. After the last one, limits are as before the first."""
+        kept.__dict__.clear()
         self._mlx.synchronize()
         with self._lock:
             self._working.discard(engine)

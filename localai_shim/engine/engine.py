@@ -17,9 +17,11 @@ from typing import Any, Generic
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..types import EmbeddingRequest, EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
+from . import threads
 from .inbox import Cancel, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .model import Model
+from .threads import Work
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -54,12 +56,11 @@ class Engine(Generic[ModelT]):
         self._inbox: Inbox = queue.SimpleQueue()
         self._loop = Loop(partial(_load, load, load_draft), options, self._inbox, _ran)
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._loop.run, name=f"localai_shim:{name}", daemon=True)
-        # An abandoned engine's thread is told to end, and not joined: finalizers run anywhere, on event loops, too.
+        # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
         weakref.finalize(self, _tell_to_stop, self._loop, self._inbox, self._pid).atexit = False
-        self._thread.start()
         with _running_lock:
-            _running[self._thread] = (self._loop, self._inbox)
+            self._work = threads.start(self._loop.run, f"localai_shim:{name}")
+            _running[self._loop] = (self._work, self._inbox)
 
     @property
     def model(self) -> ModelT:
@@ -143,9 +144,8 @@ class Engine(Generic[ModelT]):
         With a `cache_dir`, writing what is not there yet may take up to five seconds more.
         """
         _tell_to_stop(self._loop, self._inbox, self._pid)
-        if wait and self._pid == os.getpid() and self._thread is not threading.current_thread():
-            self._thread.join()
-            _wait_until_gone(self._thread)
+        if wait and self._pid == os.getpid() and self._work.thread is not threading.current_thread():
+            self._work.wait()
 
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
@@ -158,10 +158,10 @@ def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | Non
     return model, None if load_draft is None else load_draft(model)
 
 
-def _ran() -> None:
-    """Forget the current thread, an engine's that is about to end."""
+def _ran(loop: Loop[Any]) -> None:
+    """Forget an engine that has ended."""
     with _running_lock:
-        _running.pop(threading.current_thread(), None)
+        _running.pop(loop, None)
 
 
 def _tell_to_stop(loop: Loop[ModelT], inbox: Inbox, pid: int) -> None:
@@ -170,38 +170,26 @@ def _tell_to_stop(loop: Loop[ModelT], inbox: Inbox, pid: int) -> None:
         inbox.put(None)
 
 
-_running: dict[threading.Thread, tuple[Loop[Any], Inbox]] = {}
+_running: dict[Loop[Any], tuple[Work, Inbox]] = {}
 _running_lock = threading.Lock()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """At interpreter exit, stop every engine and leave its thread asleep.
+    """At interpreter exit, stop every engine; its thread is left asleep.
 
-    A thread that ends now would run MLX's thread-local destructors while the process tears down what they use, and one
-    that is cut off inside MLX can bring the process down; both abort it.
+    One that is cut off inside MLX can bring the process down.
     """
     with _running_lock:
         running = dict(_running)
-    for loop, inbox in running.values():
-        loop.exiting = loop.closing = True
+    for loop, (_, inbox) in running.items():
+        loop.closing = True
         inbox.put(None)
-    for thread, (loop, _) in running.items():
+    for loop, (work, _) in running.items():
         if not loop.ready.is_set():  # loading and fetching a model may take minutes: stop at the next line of Python
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-        loop.done.wait(30.0 if loop.ready.is_set() else 2.0)
-        if loop.done.is_set() and not loop.parked.wait(0.1):
-            _wait_until_gone(thread)
-
-
-def _wait_until_gone(thread: threading.Thread) -> None:
-    """`Thread.join` returns before the system's thread has run its destructors; wait for these, too."""
-    task = f"/proc/self/task/{thread.native_id}"
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline and os.path.exists(task):
-        time.sleep(0.001)
-    if not os.path.isdir("/proc/self/task"):
-        time.sleep(0.01)
+            ident = ctypes.c_ulong(work.thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        work.wait(30.0 if loop.ready.is_set() else 2.0)
 
 
 _forked = False

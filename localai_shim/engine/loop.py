@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import mlx.core as mx
 
@@ -66,10 +66,10 @@ class Loop(Generic[ModelT]):
     """What runs on the thread. It holds no reference to the `Engine`, so that an abandoned engine can be collected."""
 
     def __init__(
-        self, load: Callable[[], Loaded[ModelT]], options: EngineOptions, inbox: Inbox, ran: Callable[[], None]
+        self, load: Callable[[], Loaded[ModelT]], options: EngineOptions, inbox: Inbox, ran: Callable[[Loop[Any]], None]
     ) -> None:
-        """`ran` is called last of all, unless the interpreter is ending."""
-        self._load, self._options, self._inbox, self.ran = load, options, inbox, ran
+        """`ran` is called last of all."""
+        self._load, self._options, self._inbox, self._ran = load, options, inbox, ran
         self._max_rows = options.get("max_rows") or MAX_ROWS
         max_queue = options.get("max_queue")
         self._meter = Meter()
@@ -81,10 +81,6 @@ class Loop(Generic[ModelT]):
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
         self.ended = False
         self.ready = threading.Event()
-        self.done = threading.Event()
-        self.parked = threading.Event()
-        self.exiting = False
-        """The interpreter is ending, and the thread must not: see `_stop_all`."""
         self.model: ModelT | None = None
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
@@ -115,12 +111,7 @@ class Loop(Generic[ModelT]):
             try:
                 device.process.leave(self)
             finally:
-                self.done.set()
-        if self.exiting:
-            self.parked.set()
-            threading.Event().wait()
-        mx.clear_streams()
-        self.ran()
+                self._ran(self)
 
     def step(self) -> None:
         """Take the inbox, decode one token for all rows, emit events, prefill or embed while the rows can wait."""

@@ -1,0 +1,155 @@
+"""The threads of engines: those that ended leave theirs to the next ones, and nothing of themselves."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from localai_shim.adapters.text import load_text_model
+from localai_shim.engine import threads
+from localai_shim.engine.engine import Engine
+from localai_shim.types import ModelLoadError
+from tests.engine.harness import engine_for, eventually, generate, request
+from tests.scripts import run
+from tests.threads import in_threads
+from tests.tiny import tiny
+
+ON_LINUX = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads /proc")
+
+
+@pytest.fixture(autouse=True)
+def none_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests' engines left theirs."""
+    monkeypatch.setattr(threads, "_idle", [])
+
+
+def system_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def load_and_close() -> None:
+    engine = engine_for("qwen3")
+    generate(engine, request([5, 6, 7], max_tokens=3))
+    engine.close()
+
+
+@ON_LINUX
+def test_loading_and_closing_again_and_again_leaves_no_more_threads_than_once() -> None:
+    load_and_close()
+    before = system_threads()
+    for _ in range(6):
+        load_and_close()
+    assert system_threads() == before
+
+
+@ON_LINUX
+def test_as_many_are_left_as_ran_at_once() -> None:
+    def several() -> None:
+        engines = [engine_for("qwen3") for _ in range(3)]
+        for engine in engines:
+            generate(engine, request([5, 6, 7], max_tokens=3))
+        for engine in engines:
+            engine.close()
+
+    several()
+    before = system_threads()
+    several()
+    load_and_close()
+    assert system_threads() == before and len(threads._idle) == 3
+
+
+def test_engines_that_start_at_once_have_a_thread_each() -> None:
+    load_and_close()
+    engines: list[Engine[Any]] = []
+    in_threads(lambda _: engines.append(engine_for("qwen3")), range(4))
+    try:
+        assert len({engine._work.thread for engine in engines}) == 4
+        assert len({tuple(generate(engine, request([5, 6, 7]))[0]) for engine in engines}) == 1
+    finally:
+        for engine in engines:
+            engine.close()
+
+
+def test_a_thread_has_its_engine_s_name_and_none_when_it_is_idle() -> None:
+    path = str(tiny("qwen3"))
+    names = []
+    for name in ("first", "second"):
+        engine = Engine(lambda: load_text_model(path, {}), name=name)
+        engine.wait()
+        names.append(engine._work.thread.name)
+        engine.close()
+        names.append(engine._work.thread.name)
+    assert names == ["localai_shim:first", "localai_shim:idle", "localai_shim:second", "localai_shim:idle"]
+
+
+def test_a_thread_that_waits_keeps_nothing_of_the_engine_that_ended() -> None:
+    load_and_close()
+    gc.collect()
+    before = mx.get_active_memory()
+    engine = engine_for("qwen3")
+    generate(engine, request([5, 6, 7]))
+    model, loop = weakref.ref(engine.model), weakref.ref(engine._loop)
+    engine.close()
+    assert model() is None and mx.get_active_memory() <= before
+    del engine
+    assert eventually(lambda: loop() is None, 5)
+
+
+def test_a_model_that_cannot_be_loaded_leaves_its_thread_to_the_next_one() -> None:
+    def load() -> Any:
+        raise ValueError("weights are damaged")
+
+    engine: Engine[Any] = Engine(load)
+    with pytest.raises(ModelLoadError):
+        _ = engine.model
+    engine.close()
+    following = engine_for("qwen3")
+    assert following._work.thread is engine._work.thread
+    assert generate(following, request([5, 6, 7]))
+    following.close()
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, BaseException])
+def test_whatever_ends_a_piece_of_work_the_next_one_runs(error: type[BaseException]) -> None:
+    def fail() -> None:
+        raise error("no")
+
+    first = threads.start(fail, "first")
+    assert first.wait(60)
+    ran = threading.Event()
+    second = threads.start(ran.set, "second")
+    assert second.wait(60) and ran.is_set() and second.thread is first.thread
+
+
+def test_a_program_that_ends_with_an_idle_thread_does_so_at_once_and_quietly() -> None:
+    code = """
+        from localai_shim import LocalOpenAI
+        for _ in range(2):
+            with LocalOpenAI(MODEL, keep_alive=0) as client:
+                print(len(client.completions.create(model="m", prompt="Hi", max_tokens=3).choices))
+    """
+    done = run(code, warm="mlx")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "1\n1\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_has_no_idle_threads() -> None:
+    code = """
+        import os
+        from localai_shim.engine import threads
+        threads.start(lambda: None, "x").wait(60)
+        child = os.fork()
+        if not child:
+            idle = len(threads._idle)
+            ran = threads.start(lambda: None, "y").wait(60)
+            os._exit(0 if ran and not idle else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(threads._idle))
+    """
+    done = run(code, warm="mlx")
+    assert (done.stderr, done.stdout) == ("", "0 1\n")
