@@ -23,7 +23,7 @@ import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
-from . import blas, gpu, report, servers, soak, streams, tuning, vision_models
+from . import blas, gpu, gpu_vision, report, servers, soak, streams, tuning, vision_models
 from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--repeats", type=int, help="runs of each method (default 3)")
     add("--servers", action="store_true", help="instead: compare with mlx_lm.server and mlx_vlm.server over HTTP")
     add("--soak", action="store_true", help="instead: memory over 10,000 requests of which many are cancelled")
-    add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation: its drafts")
+    add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation, or vision")
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
     add(
         "--figures",
@@ -84,6 +84,9 @@ def main() -> None:
     elif options.soak:
         finish(options, {"soak": soak.measure(options.quick)}, {})
     elif options.gpu:
+        if options.only == ["vision"]:
+            finish(options, {"gpu": gpu_vision.measure(options.gpu_size, options.repeats, options.quick)}, {})
+            return
         drafts = options.only == ["speculation"]
         finish(options, {"gpu": gpu.measure(options.gpu_size, options.repeats, options.quick, drafts)}, {})
     else:

@@ -86,7 +86,7 @@ def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> 
             if only_drafts:
                 clients = partial(_client, folder, model, tokenizer, config, bits)
                 gpu_drafts.measure(section, kind, clients, tokenizer, repeats)
-                gpu_drafts.step_seconds(section, kind, _ours(folder, model, tokenizer, config, bits))
+                gpu_drafts.step_seconds(section, kind, adapted(folder, model, tokenizer, config, bits))
                 continue
             with _client(folder, model, tokenizer, config, bits) as client:
                 prompts = Prompts(tokenizer, size.prompt_tokens)
@@ -98,7 +98,7 @@ def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> 
                 _prefill(section, under, Prompts(tokenizer, length, seed=9), length, repeats)
                 gpu_shapes.new_lengths(section, label, client, tokenizer)
             if on_gpu:
-                gpu_shapes.uneven_rows(section, label, _ours(folder, model, tokenizer, config, bits), repeats)
+                gpu_shapes.uneven_rows(section, label, adapted(folder, model, tokenizer, config, bits), repeats)
     print_figures(section.figures)
     return section
 
@@ -115,7 +115,7 @@ def _client(
     """A client whose engine has a model of its own with the same weights: engines change the layers of theirs."""
 
     def load() -> TextModel:
-        loaded = _ours(folder, model, tokenizer, config, bits)
+        loaded = adapted(folder, model, tokenizer, config, bits)
         loaded.warm_up()
         return loaded
 
@@ -127,7 +127,7 @@ def _client(
         engine.close()
 
 
-def _ours(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None) -> TextModel:
+def adapted(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bits: int | None) -> TextModel:
     """Our adapter's model with the weights of mlx-lm's."""
     ours = models.new_model(config)
     if bits is not None:

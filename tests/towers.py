@@ -56,6 +56,7 @@ def tower(family: str) -> nn.Module:
     mx.random.seed(1)
     its: nn.Module = made.VisionModel(kind(**known, **({"model_type": family} if family in _UNTYPED else {})))
     its.update(tree_map(lambda array: mx.random.normal(array.shape) * 0.3, its.parameters()))
+    mx.eval(its.parameters())
     return its
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from localai_shim.adapters import backend, tower_windows
 from localai_shim.adapters.tower_windows import Windows, use_windows, windows_of
+from tests.graphs import operations
 from tests.towers import FAMILIES, LAYERS, PICTURES_ONLY, Grid, rows, tower
 
 PICTURE: list[Grid] = [(1, 6, 10)]
@@ -65,6 +66,23 @@ def test_windows_of_one_size_are_a_batch(family: str, attended: list[Groups]) ->
     windows, images = attended
     assert windows == ((8, 16), (6, 8), (3, 4))  # 4 x 4 patches, and what is left at the edges
     assert images == ((1, 64), (2, 60), (1, 4))
+
+
+def test_a_picture_of_many_windows_launches_what_one_of_few_does() -> None:
+    few, many = [(1, 10, 14)], [(1, 22, 38)]  # with edges of two patches below and beside
+    ours, theirs = tower("qwen2_5_vl"), tower("qwen2_5_vl")
+    use_windows(ours, enabled=True)
+    counts = [operations(*rows("qwen2_5_vl", ours, grids)) for grids in (few, many)]
+    assert counts[0] == counts[1]
+    upstream = [operations(*rows("qwen2_5_vl", theirs, grids)).total() for grids in (few, many)]
+    assert counts[0].total() < upstream[0] < upstream[1] / 2
+
+
+def test_one_picture_without_windows_launches_what_upstream_does() -> None:
+    ours, theirs = tower("qwen3_vl"), tower("qwen3_vl")
+    use_windows(ours, enabled=True)
+    counts = [operations(*rows("qwen3_vl", its, PICTURE)) for its in (ours, theirs)]
+    assert counts[0] == counts[1]
 
 
 def test_frames_of_a_film_are_a_batch(attended: list[Groups]) -> None:
