@@ -63,6 +63,12 @@ def _image(processor: Any, height: int, width: int) -> int:
     return 0 if rule is None else rule(processor, images, height, width)
 
 
+def _glm(_: Any, images: Any, height: int, width: int) -> int:
+    factor, frames = images.patch_size * images.merge_size, images.temporal_patch_size
+    made = _own(images, "smart_resize")(frames, height, width, frames, factor, images.min_pixels, images.max_pixels)
+    return int(made[0] // factor) * int(made[1] // factor)
+
+
 def _kimi(_: Any, images: Any, height: int, width: int) -> int:
     made = images.rescale(Outline(width, height), images.merge_kernel_size)
     down, across = (side * images.patch_size for side in images.merge_kernel_size)
@@ -105,6 +111,7 @@ def _gemma4(_: Any, images: Any, height: int, width: int) -> int:
 
 
 _RULES: dict[str, Callable[[Any, Any, int, int], int]] = {
+    "Glm46VImageProcessor": _glm,
     "KimiVLImageProcessor": _kimi,
     "ImageProcessor": _paddle,
     "PixtralImageProcessor": _pixtral,

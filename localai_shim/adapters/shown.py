@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 from ..spare_threads import CORES, run_all
 
-_BAND_ROWS = 64  # of what a thread makes, at least
+_BAND_LINES = 64  # of what a thread makes, at least
 
 
 class Shown(Image.Image):
@@ -47,22 +48,36 @@ class Shown(Image.Image):
         box: tuple[float, float, float, float] | None = None,
         reducing_gap: float | None = None,
     ) -> Image.Image:
-        """Resize a whole picture in bands, a core each: PIL lets go of the GIL meanwhile."""
+        """Resize on several cores: PIL lets go of the GIL meanwhile."""
         width, height = int(size[0]), int(size[1])
-        bands = min(CORES, height // _BAND_ROWS)
-        whole = box is not None or reducing_gap is not None or (width, height) == self.size
-        if bands < 2 or whole or resample in (None, Image.Resampling.NEAREST):
+        # PIL goes over rows first, but of tall pictures, and where rows shrink more than columns.
+        shrinks_evenly = height * self.width >= width * self.height and self.height <= 2 * self.width
+        rows_first = height >= self.height or shrinks_evenly
+        plain = box is None and reducing_gap is None and resample not in (None, Image.Resampling.NEAREST)
+        if not (plain and rows_first) or min(width, height) < 2 * _BAND_LINES or CORES < 2:
             return super().resize((width, height), resample, box, reducing_gap)
-        ends = [height * i // bands for i in range(bands + 1)]
-        scale = self.height / height
-        boxes = [(0, ends[i] * scale, self.width, ends[i + 1] * scale) for i in range(bands)]
-        resized = super().resize
-        made = run_all([partial(resized, (width, ends[i + 1] - ends[i]), resample, boxes[i]) for i in range(bands)])
-        joined = Image.new("RGB", (width, height))
-        for top, band in zip(ends, made, strict=False):
-            joined.paste(band, (0, top))
-        return joined
+        wide = _in_bands(self, (width, self.height), resample, down=True)
+        return _in_bands(wide, (width, height), resample, down=False)
 
     @property
     def _changed(self) -> bool:
         return self.im is not self._core
+
+
+def _in_bands(image: Image.Image, size: tuple[int, int], resample: int | None, *, down: bool) -> Image.Image:
+    """Resize in one direction, in bands along it, one below the other or side by side: what is made is the same."""
+    if size == image.size:
+        return image
+    lines = size[1] if down else size[0]
+    bands = max(1, min(CORES, lines // _BAND_LINES))
+    ends = [lines * i // bands for i in range(bands + 1)]
+    boxes = [
+        (0, first, image.width, last) if down else (first, 0, last, image.height) for first, last in pairwise(ends)
+    ]
+    sizes = [(size[0], last - first) if down else (last - first, size[1]) for first, last in pairwise(ends)]
+    resize = partial(Image.Image.resize, image)
+    made = run_all([partial(resize, each, resample, box) for each, box in zip(sizes, boxes, strict=True)])
+    joined = Image.new(image.mode, size, None)
+    for first, band in zip(ends, made, strict=False):
+        joined.paste(band, (0, first) if down else (first, 0))
+    return joined

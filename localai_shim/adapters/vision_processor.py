@@ -142,8 +142,10 @@ class MediaProcessor:
             size = getattr(processor, "size", None) if hasattr(processor, "merge_size") else None
             if isinstance(most, int):
                 changes = {"max_pixels": max(most, pixels)}
-            if size is not None:  # transformers' processors of this kind: "edges" are numbers of pixels there
-                changes["size"] = {**dict(size), "longest_edge": max(size["longest_edge"], pixels)}
+            sizes = {} if size is None or isinstance(size, tuple | list | int) else dict(size)
+            if "longest_edge" in sizes:
+                # transformers' processors of this kind: "edges" are numbers of pixels there
+                changes["size"] = {**sizes, "longest_edge": max(sizes["longest_edge"], pixels)}
         changes = {name: value for name, value in changes.items() if hasattr(processor, name)}
         if not changes:
             return whole

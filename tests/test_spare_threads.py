@@ -1,0 +1,104 @@
+"""Work that is begun on spare threads is done once, by whoever comes first, and never waits for a thread."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import os
+import threading
+from functools import partial
+
+import pytest
+
+from localai_shim import spare_threads
+from localai_shim.spare_threads import MAX_THREADS, Begun, run_all
+
+SECONDS = 30
+
+
+def test_work_is_done_before_anybody_asks() -> None:
+    done = threading.Event()
+    begun = Begun(done.set)
+    assert done.wait(SECONDS)
+    assert begun.result() is None
+
+
+def test_where_no_thread_is_free_whoever_asks_does_it() -> None:
+    gate, entered = threading.Event(), threading.Semaphore(0)
+
+    def block() -> None:
+        entered.release()
+        assert gate.wait(SECONDS)
+
+    blocked = [Begun(block) for _ in range(MAX_THREADS)]
+    for _ in blocked:
+        assert entered.acquire(timeout=SECONDS)
+    assert Begun(threading.current_thread).result() is threading.current_thread()
+    gate.set()
+    for each in blocked:
+        each.result()
+
+
+def test_it_is_done_once_however_many_ask() -> None:
+    calls: list[int] = []
+    gate = threading.Event()
+
+    def work() -> int:
+        assert gate.wait(SECONDS)
+        calls.append(1)
+        return 7
+
+    begun, found = Begun(work), list[int]()
+    asking = [threading.Thread(target=lambda: found.append(begun.result())) for _ in range(6)]
+    for thread in asking:
+        thread.start()
+    gate.set()
+    for thread in asking:
+        thread.join(SECONDS)
+    assert found == [7] * 6 and calls == [1]
+
+
+def test_what_it_raises_is_raised_whenever_its_result_is_asked_for() -> None:
+    begun = Begun(partial(int, "x"))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="invalid literal"):
+            begun.result()
+
+
+def test_what_nobody_holds_any_more_is_not_begun() -> None:
+    gate, entered, done = threading.Event(), threading.Semaphore(0), list[str]()
+
+    def block() -> None:
+        entered.release()
+        assert gate.wait(SECONDS)
+
+    blocked = [Begun(block) for _ in range(MAX_THREADS)]
+    for _ in blocked:
+        assert entered.acquire(timeout=SECONDS)
+    dropped, held = Begun(lambda: done.append("dropped")), Begun(lambda: done.append("held"))
+    del dropped
+    gc.collect()
+    gate.set()
+    held.result()
+    for each in blocked:
+        each.result()
+    Begun(lambda: done.append("after")).result()
+    assert done == ["held", "after"]
+
+
+def test_it_runs_in_the_context_of_whoever_began_it() -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    variable.set("mine")
+    assert run_all([variable.get] * 4) == ["mine"] * 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    Begun(int).result()
+    child = os.fork()
+    if child == 0:
+        done = threading.Event()
+        begun = Begun(done.set)
+        os._exit(0 if done.wait(SECONDS) and begun.result() is None and spare_threads._threads._running > 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
