@@ -26,14 +26,19 @@ MODULES = {
 MAY = {
     "localai_shim": "client content reranking types",
     "client": (
-        "arguments call endpoints endpoints.batches endpoints.responses engine lines options routes runtime sdk state "
-        "stats stock streams transport types websocket_url"
+        "arguments call endpoints endpoints.batches endpoints.responses engine lines media options runtime sdk state "
+        "stats stock streams transport types websocket_url workers"
     ),
     "lm_eval": "client types",
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
     "transport": "call errors runtime sdk state stock types",
     "stock": "sdk",
-    "call": "endpoints endpoints.responses errors grammar lazy_request routes runtime sdk state telemetry types",
+    "call": (
+        "deadline endpoints endpoints.responses errors grammar lazy_request media routes runtime sdk state telemetry "
+        "types workers"
+    ),
+    "workers": "deadline engine",
+    "deadline": "",
     "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
@@ -47,7 +52,7 @@ MAY = {
     ),
     "runtime": (
         "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
-        "sources state telemetry types"
+        "sources state telemetry types workers"
     ),
     "sources": "builtin options types",
     "kept": "endpoints.batches endpoints.responses state",
@@ -64,9 +69,9 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output types vectors",
-    "prompt": "errors media output prompt.media types",
-    "prompt.media": "errors media types",
+    "adapters": "deadline media options output types vectors",
+    "prompt": "deadline errors media output prompt.media types",
+    "prompt.media": "deadline errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors media output runtime sdk stats stock "
         "testing.cassettes transport types vectors"
@@ -90,6 +95,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio openai",
+    "workers": "anyio",
     "telemetry": "opentelemetry",
     "lm_eval": "lm_eval openai tqdm",
     "lines": "openai",
@@ -110,7 +116,7 @@ PACKAGES = {
     "engine": "anyio mlx numpy trio",
     "engine.prefix": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "adapters": "PIL huggingface_hub jinja2 mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "media": "numpy",
     "prediction": "numpy",  # an index of thousands of tokens
     "types": "numpy",  # for annotations alone

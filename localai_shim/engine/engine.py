@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic
 
@@ -81,15 +82,24 @@ class Engine(Generic[ModelT]):
         error = self._loop.load_error
         return None if error is None else error.again()
 
+    @property
+    def ready(self) -> Future[None]:
+        """Done when the model is loaded, or could not be.
+
+        Raises:
+            EngineClosedError: nothing is loaded in a process that was forked from the engine's.
+        """
+        self.check_process()
+        return self._loop.ready
+
     def wait(self) -> None:
         """Wait until the model is loaded, or could not be."""
-        self.check_process()
-        self._loop.ready.wait()
+        self.ready.result()
 
     @property
     def is_ready(self) -> bool:
         """The model is loaded, or could not be: `model` does not wait."""
-        return self._loop.ready.is_set()
+        return self._loop.ready.done()
 
     def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
         """Queue requests; each one's events go to the sink under its place in the sequence.
@@ -187,9 +197,9 @@ def _stop_all() -> None:
         loop.exiting = loop.closing = True
         inbox.put(None)
     for thread, (loop, _) in running.items():
-        if not loop.ready.is_set():  # loading and fetching a model may take minutes: stop at the next line of Python
+        if not loop.ready.done():  # loading and fetching a model may take minutes: stop at the next line of Python
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-        loop.done.wait(30.0 if loop.ready.is_set() else 2.0)
+        loop.done.wait(30.0 if loop.ready.done() else 2.0)
         if loop.done.is_set() and not loop.parked.wait(0.1):
             _wait_until_gone(thread)
 

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from typing import Generic, TypeVar, cast
 
 import mlx.core as mx
@@ -80,9 +81,8 @@ class Loop(Generic[ModelT]):
         self.lock = threading.Lock()
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
         self.ended = False
-        self.ready = threading.Event()
-        self.done = threading.Event()
-        self.parked = threading.Event()
+        self.ready: Future[None] = Future()
+        self.done, self.parked = threading.Event(), threading.Event()
         self.exiting = False
         """The interpreter is ending, and the thread must not: see `_stop_all`."""
         self.model: ModelT | None = None
@@ -100,8 +100,7 @@ class Loop(Generic[ModelT]):
         self._rows: dict[Ticket, set[Entry]] = {}
         self._out: list[tuple[Entry, Event]] = []
         self._reserved = self._freed = 0  # places in the queue; one thread at a time writes each
-        self._steps = 0
-        self._cleared = 0
+        self._steps = self._cleared = 0
         self._together = True
 
     def run(self) -> None:
@@ -230,7 +229,7 @@ class Loop(Generic[ModelT]):
             self.closing = True
         if self.load_error is not None:
             release_frames(self.load_error)
-        self.ready.set()
+        self.ready.set_result(None)
 
     def _set_up(self, model: Model, draft: Model | None) -> None:
         """Make what runs the model; one that only embeds is no more than an `Encoder`."""
@@ -427,7 +426,8 @@ class Loop(Generic[ModelT]):
         if self._prefixes is not None:
             self._prefixes.close(SAVE_SECONDS)
         self._release()
-        self.ready.set()
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""

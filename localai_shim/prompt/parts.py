@@ -7,8 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
+from .. import deadline
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaRules, ProcessedMedia
+from ..media import Media, MediaKind, MediaRules, ProcessedMedia, UnreadError
 from .history import Message
 
 CACHE_BYTES = 256 * 2**20
@@ -32,13 +33,20 @@ class MediaPart(dict[str, str]):
     """A part of a template's message that stands for one item: `{"type": "image"}`.
 
     Args:
-        media: the item, as the model reads it.
+        media: the item, as the model reads it; None: its content is still to be read.
         path: the field of the request that it came from.
     """
 
-    def __init__(self, media: ProcessedMedia, path: str) -> None:
-        super().__init__(type=media.kind)
-        self.media, self.path = media, path
+    def __init__(self, media: ProcessedMedia | None, path: str) -> None:
+        super().__init__() if media is None else super().__init__(type=media.kind)
+        self._media, self.path = media, path
+
+    @property
+    def media(self) -> ProcessedMedia:
+        """The item. Raises UnreadError where its content is still to be read."""
+        if self._media is None:
+            raise UnreadError
+        return self._media
 
 
 Part = Mapping[str, Any]
@@ -141,13 +149,16 @@ class MediaReader:
             kinds = self._processor.media_kinds
             if KINDS.get(part["type"]) not in kinds:
                 raise _refused(part, path, kinds)
+            deadline.check()
             known = self._read[id(part)] = part, MediaPart(self._processed(part, path), path)
         return known[1]
 
-    def _processed(self, part: Part, path: str) -> ProcessedMedia:
+    def _processed(self, part: Part, path: str) -> ProcessedMedia | None:
         from .media.parts import open_media
 
         source = open_media(part, path, self._rules, self._processor.media_kinds)
+        if self._rules.contents is not None and self._rules.contents.unread:
+            return None
         if not self._processor.decodes_media:
             return self._processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
 
