@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl
@@ -14,12 +15,14 @@ from anyio.lowlevel import RunVar
 from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
-from . import event_stream, sdk
+from . import event_stream, routes, sdk
+from .deadline import Deadline, Overdue, until
 from .endpoints.models import unknown_model
 from .endpoints.prepared import Prepared
 from .errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from .grammar import TooComplexError
 from .lazy_request import make_request
+from .media import Contents, UnreadError
 from .panics import PanicError, is_panic
 from .routes import Generation, find
 from .runtime import Runtime, is_described
@@ -35,6 +38,7 @@ from .types import (
     Task,
     TooManyRowsError,
 )
+from .workers import importing_later, read_all, wait
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -46,6 +50,7 @@ else:
     httpx = sdk.httpx
 
 _RAISED = (RequestError, openai.OpenAIError, httpx.TransportError)
+LIGHT_SECONDS = 0.05  # that an event loop prepares a request for at most
 _SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
 
 
@@ -57,6 +62,8 @@ class Call:
         self.started = time.monotonic()
         self.request = make_request(client, options)
         self.timeout: float | None = None
+        self.deadline = Deadline()
+        """When the answer has to be there, or the first event of a stream."""
         self.cast_to: object = None
         """What the SDK makes of a whole answer; None: nobody knows."""
         self.attempt = sdk.retries_taken(options)
@@ -66,22 +73,34 @@ class Call:
         self._parts = (options.json_data, options.extra_json)
         self.body: dict[str, object] = {}
         self._generation: Generation | None = None
+        self._contents = Contents()
         self._observation = observe(self.method, self.path, self.body, self.started)
 
-    def local(self) -> Callable[[], object] | None:
-        """What answers where no model has to run; it may read files. None for the other endpoints.
+    def begin(self) -> Future[None] | None:
+        """Read what every request has; returns the imports that have to be waited for, if there are some.
 
         Raises:
-            RequestError: no such endpoint or model, or no such timeout.
+            RequestError: no such timeout, or no body.
         """
         if self.client.is_closed():
             raise EngineClosedError("this client was closed")
         self.timeout = sdk.seconds(self.client, self._options)
+        self.deadline = Deadline(self.timeout, self.started)
         for part in self._parts:
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
             self.body.update(part or {})
         self.body.update(_uploads(self._options))
+        if routes.are_loaded() and self.runtime.is_imported:
+            return None
+        return importing_later(partial(_load, self.runtime))
+
+    def local(self) -> Callable[[], object] | None:
+        """What answers where no model has to run; it may read files. None for the other endpoints.
+
+        Raises:
+            RequestError: no such endpoint.
+        """
         found = find(self.method, self.path)
         if found is None:
             raise NotFound(
@@ -115,27 +134,69 @@ class Call:
         return engine
 
     def prepare(self, engine: EngineLike) -> Prepared:
-        """Wait for the model, validate, render, tokenise. Not for event loops."""
+        """Validate, render and tokenise, and read files and URLs for it. Not for event loops."""
+        while True:
+            try:
+                return self.read(engine)
+            except UnreadError:
+                wait(self.read_contents(), self.deadline)
+
+    def read(self, engine: EngineLike) -> Prepared:
+        """As `prepare`, of what is there.
+
+        Raises:
+            Overdue: nobody waits for it any more.
+            UnreadError: `read_contents` comes first.
+        """
         assert self._generation is not None
-        served = self.runtime.served(engine)
-        task = self._generation.task
-        if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
-            raise _unfit(served, task)
-        prepared = self._generation.prepare(self.body, served, self.runtime.store)
-        if prepared.embedding is not None:
-            prepared.assembler.decoded = _decodes_vectors(self._options)
-        stage = getattr(engine, "stage_call", None)  # a test's, which sees what was asked
-        prepared = prepared if stage is None else stage(self, prepared)
-        if self._observation is not None:
-            self._observation.prepared(engine, prepared)
-        return prepared
+        with until(self.deadline):
+            self.deadline.check()
+            served = self.runtime.served(engine, self._contents)
+            task = self._generation.task
+            if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
+                raise _unfit(served, task)
+            return self._generation.prepare(self.body, served, self.runtime.store)
+
+    def read_contents(self) -> Future[None]:
+        """Read the files and URLs that a request names, on threads that nothing else waits for."""
+        return read_all(self._contents.unread, self.deadline)
+
+    def read_at_once(self, engine: EngineLike) -> Prepared | None:
+        """As `read`, for an event loop; None: it takes too long, or nobody knows how long."""
+        if not self.is_light(engine):
+            return None
+        deadline, quick = self.deadline, Deadline(LIGHT_SECONDS)
+        quick.at, self.deadline = min(quick.at, deadline.at), quick
+        try:
+            return self.read(engine)
+        except Overdue:
+            return None
+        finally:
+            self.deadline = deadline
 
     def is_light(self, engine: EngineLike) -> bool:
-        """Whether `prepare` takes so little that it may run on an event loop."""
+        """Whether `read` takes so little that no other thread need do it."""
         assert self._generation is not None
-        if self._generation.is_light is None or not is_described(engine) or hasattr(engine, "stage_call"):
+        if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
             return False
-        return self._generation.is_light(self.body, self.runtime.served(engine))
+        served = self.runtime.served(engine)
+        return served.is_quick and served.readings.is_light(self.body, self._generation.differ)
+
+    def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
+        """A request as it is submitted: a test's engine may see it before.
+
+        Raises:
+            Overdue: nobody waits for it any more: it is not to be submitted.
+        """
+        if prepared.embedding is not None:
+            prepared.assembler.decoded = _decodes_vectors(self._options)
+        stage = getattr(engine, "stage_call", None)
+        prepared = prepared if stage is None else stage(self, prepared)
+        self._contents = Contents()  # which may be large
+        if self._observation is not None:
+            self._observation.prepared(engine, prepared)
+        self.deadline.check()
+        return prepared
 
     def ended(self, error: BaseException | None = None) -> None:
         """Report the end of the request to its observers. Only the first call counts."""
@@ -151,12 +212,12 @@ class Call:
         self.ended()
         return answer.source, answer.after
 
-    def remaining(self, since: float) -> float | None:
-        """Seconds left for the whole answer."""
-        return None if self.timeout is None else max(0.0, self.timeout - (time.monotonic() - since))
-
     def fail(self, error: BaseException) -> NoReturn:
-        """Raise the SDK's exception for what went wrong; what is not ours is raised as it is."""
+        """Raise the SDK's exception for what went wrong; what is not ours is raised as it is.
+
+        What still goes on for the request stops where it next looks at the deadline.
+        """
+        self.deadline.abandon()
         failure = self._failure(error)
         if self._observation is not None:
             self._observation.end(failure)
@@ -178,7 +239,7 @@ class Call:
     def _failure(self, error: BaseException) -> BaseException:
         if isinstance(error, PanicError) or is_panic(error):
             error = self._panicked(error)
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError | Overdue):
             return openai.APITimeoutError(request=self.request)
         if isinstance(error, EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
@@ -244,6 +305,12 @@ def _unfit(model: ServedModel, task: Task) -> BadRequest:
     )
 
 
+def _load(runtime: Runtime) -> None:
+    """Import what requests need."""
+    routes.load()
+    runtime.load_modules()
+
+
 def _decodes_vectors(options: sdk.RequestOptions) -> bool:
     """Whether the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
     parse, probe = options.post_parser, Embedding(embedding=[], index=0, object="embedding")
@@ -292,4 +359,7 @@ def _request_error(error: Exception) -> RequestError:
         return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
     if isinstance(error, EngineError | StoreError):
         return RequestError(f"{error}")
+    if isinstance(error, ImportError):
+        name = error.name or "a module"
+        return RequestError(f"{name} could not be imported: {error}. It is tried again with the next request.")
     return RequestError(f"localai_shim failed: {error!r}", headers={"x-should-retry": "false"})

@@ -5,17 +5,18 @@ Both override the one method that every resource goes through, `request`; everyt
 
 from __future__ import annotations
 
-import time
+import math
 import weakref
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import openai
 
-from . import routes, sdk, stock
+from . import sdk, stock
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -27,19 +28,26 @@ from .arguments import (
     stock_arguments,
 )
 from .call import Call, preparing
+from .engine.sinks import make_async_sink
 from .event_stream import AnyResponse
+from .media import UnreadError
 from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
+from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
 from .transport import LocalAsyncTransport, LocalTransport
 from .websocket_url import no_websocket_url
+from .workers import run, wait, wait_async
 
 if TYPE_CHECKING:
     from .endpoints.batches.runner import Batches
     from .endpoints.prepared import Prepared
     from .endpoints.responses.background import Background
     from .state.store import Store
-    from .streams import AsyncGeneration, Followable
+    from .streams import Followable
+
+
+T = TypeVar("T")
 
 
 class _LocalClient:
@@ -143,27 +151,32 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
-        from .streams import SyncEvents, SyncFollowing, SyncGeneration
-
         def follow(source: Followable, after: int = -1) -> AnyResponse:
             return call.streamed(SyncFollowing(source, after, call.timeout, call.fail_amid_stream))
 
+        if (imports := call.begin()) is not None:
+            wait(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = local()
             followed = call.followed(answer)
             return call.whole(answer) if followed is None else follow(*followed)
         engine = call.engine()
-        prepared = call.prepare(engine)
+        if not engine.is_ready:
+            wait(engine.ready, call.deadline)
+        if getattr(engine, "is_scripted", False) or call.is_light(engine):
+            prepared = call.prepare(engine)
+        else:  # nothing could have this thread return in time
+            prepared = run(partial(call.prepare, engine), call.deadline)
+        prepared = call.staged(engine, prepared)
         if prepared.run is not None:
             call.runtime.background().start(prepared.run, engine, prepared.requests)
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        since = time.monotonic()
         generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
-            assembler.collect(*generation.next(call.remaining(since)))
+            assembler.collect(*generation.next(call.deadline.left()))
         assembler.save()
         return call.whole(assembler.result())
 
@@ -189,14 +202,11 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
-        from .engine.sinks import make_async_sink
-        from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, save
-
         def follow(source: Followable, after: int = -1) -> AnyResponse:
             return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
 
-        if not routes.are_loaded():
-            await anyio.to_thread.run_sync(routes.load)
+        if (imports := call.begin()) is not None:
+            await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
@@ -204,11 +214,11 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
             return call.whole(answer) if followed is None else follow(*followed)
         engine = call.engine()
         if not engine.is_ready:
-            await anyio.to_thread.run_sync(engine.wait, abandon_on_cancel=True)
+            await wait_async(engine.ready, call.deadline)
         sink = make_async_sink()
 
-        def start() -> tuple[Prepared, AsyncGeneration | None]:
-            prepared = call.prepare(engine)
+        def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
+            prepared = call.staged(engine, prepared)
             if prepared.run is not None:
                 call.runtime.background().start(prepared.run, engine, prepared.requests)
                 return prepared, None
@@ -216,20 +226,21 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
             return prepared, AsyncGeneration(engine, prepared.work, sink)
 
-        if call.is_light(engine):
-            prepared, generation = start()
+        light = call.read_at_once(engine)
+        if light is not None:
+            prepared, generation = start(light)
             if prepared.stream:  # otherwise the answer is waited for
                 await anyio.lowlevel.checkpoint()
         else:
-            prepared, generation = await anyio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=preparing())
+            prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
         if prepared.run is not None:
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None
-        since, assembler = time.monotonic(), prepared.assembler
+        assembler = prepared.assembler
         if prepared.stream:
             return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
-            assembler.collect(*await generation.next(call.remaining(since)))
+            assembler.collect(*await generation.next(call.deadline.left()))
         await save(assembler)
         return call.whole(assembler.result())
 
@@ -246,6 +257,18 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
             except BaseException as error:
                 call.fail(error)
             return await self._process_response(response=response, **how)
+
+
+async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
+    """What `prepare` makes of a request on another thread, with the files and URLs that it names read before."""
+    while True:
+        left = call.deadline.left()
+        with anyio.fail_after(math.inf if left is None else left):
+            try:
+                return await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True, limiter=preparing())
+            except UnreadError:
+                pass
+        await wait_async(call.read_contents(), call.deadline)
 
 
 # -- for clients that other code builds -----------------------------------------------------------------------------

@@ -227,6 +227,9 @@ class _Request:
 
     def engine(self) -> EngineLike | None:
         """What is to serve the request; None: no model has to run."""
+        imports = self._call.begin()
+        if imports is not None:
+            imports.result()
         self._local = self._call.local()
         if self._local is None:
             self._engine = self._call.engine()
@@ -238,7 +241,7 @@ class _Request:
             if self._line.body.get(name):
                 raise BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
         if self._engine is not None:
-            self.prepared = self._call.prepare(self._engine)
+            self.prepared = self._call.staged(self._engine, self._call.prepare(self._engine))
             self.rows = len(self.prepared.requests) or 1
             max_rows = self._engine.stats().max_rows or _USUAL_ROWS
             self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))

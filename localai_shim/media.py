@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
@@ -103,14 +104,47 @@ def modalities(kinds: Collection[MediaKind]) -> tuple[str, ...]:
     return "text", *(kind for kind in get_args(MediaKind) if kind in kinds)
 
 
+class Contents:
+    """What files and URLs of one request hold. They are read by themselves, before it is prepared: that may block."""
+
+    def __init__(self) -> None:
+        self._read: dict[Hashable, bytes] = {}
+        self._unread: dict[Hashable, Callable[[], bytes]] = {}
+
+    def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
+        """What was read under a key; nothing yet where `read` is still to be called."""
+        if key not in self._read:
+            self._unread[key] = read
+        return self._read.get(key, b"")
+
+    @property
+    def unread(self) -> list[Callable[[], None]]:
+        """What is to be called, on any threads, before the request is prepared again."""
+        return [partial(self._keep, key, read) for key, read in self._unread.items()]
+
+    def _keep(self, key: Hashable, read: Callable[[], bytes]) -> None:
+        self._read[key] = read()
+        del self._unread[key]
+
+
+class UnreadError(Exception):
+    """A request has `Contents` that are still to be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class MediaRules:
-    """Where a client's requests may take media from."""
+    """Where a request may take media from."""
 
     remote: bool = False
     """http(s) URLs may be fetched."""
     folder: str | None = None
     """Files below this folder may be read; None: no files."""
+    contents: Contents | None = field(default=None, compare=False)
+    """What was read from there; None: it is read where it is met."""
+
+    def read(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
+        """What `read` reads, which may block; see `Contents.get`."""
+        return read() if self.contents is None else self.contents.get(key, read)
 
 
 NO_SOURCES = MediaRules()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -28,8 +28,8 @@ class Generation(NamedTuple):
     """Validate, render and tokenise."""
     task: Task = "generate"
     """What the model has to be for."""
-    is_light: Callable[[JsonObject, ServedModel], bool] | None = None
-    """Whether `prepare` may run on an event loop; None: never."""
+    differ: Sequence[str] = ()
+    """The field that has the text, and those that lead to more of it: all others are read once, see `Readings`."""
 
 
 class Route(NamedTuple):
@@ -67,6 +67,7 @@ def _routes() -> list[Route]:
     from .endpoints.batches import stored as batches
     from .endpoints.chat import create as chat
     from .endpoints.chat import stored as stored_chat
+    from .endpoints.completions import asked
     from .endpoints.completions import create as completions
     from .endpoints.items import conversations
     from .endpoints.responses import counts
@@ -77,11 +78,11 @@ def _routes() -> list[Route]:
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
     )
     return [
-        Route("post", "/chat/completions", Generation(chat.prepare, is_light=chat.is_light)),
-        Route("post", "/completions", Generation(completions.prepare)),
+        Route("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
+        Route("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
         Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
         Route("post", "/rerank", Generation(rerank.prepare, task="rerank")),
-        Route("post", "/responses", Generation(responses.prepare)),
+        Route("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
         Route("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
         Route("get", "/models", _models),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .endpoints.readings import Readings
-from .media import NO_SOURCES, MediaRules
+from .media import NO_SOURCES, Contents, MediaRules
 from .options import (
     KEEP_ALIVE_SECONDS,
     LocalOptions,
@@ -26,6 +26,7 @@ from .options import (
 from .sources import Source, resolve_path
 from .telemetry.logs import follow_environment
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
+from .workers import are_imported, import_modules, importing
 
 if TYPE_CHECKING:
     from .adapters.loading import Servable
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from .engine.engine import Engine
     from .kept import Kept, MakeBatches
     from .state.store import Store
+
+
+_MODULES = ("adapters.loading", "engine.engine")
+"""What runs models."""
+_DESCRIBING = ("adapters.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
@@ -66,7 +72,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules))
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
-    require_backend()
+    importing(require_backend)
     try:
         if (draft := options.get("draft_model")) is not None:
             options["draft_model"] = resolve_path(draft)
@@ -207,6 +213,7 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
 
 
 def _start(source: Source) -> Engine[Servable]:
+    import_modules(*_MODULES)
     from .adapters.loading import load_draft_model, load_model
     from .engine.engine import Engine
 
@@ -305,10 +312,26 @@ class Runtime:
             raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
         return engine
 
-    def served(self, engine: EngineLike) -> ServedModel:
-        """What the endpoints need of an engine's model; waits until it is loaded."""
+    def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
+        """What the endpoints need of an engine's model; waits until it is loaded.
+
+        Args:
+            contents: of the request that it is for.
+        """
         made = _serve(engine)
-        return made if self._rules == NO_SOURCES else replace(made, media_rules=self._rules)
+        if not made.tokenizer.media_kinds:
+            return made
+        return replace(made, media_rules=replace(self._rules, contents=contents))
+
+    @property
+    def is_imported(self) -> bool:
+        """`load_modules` returns at once."""
+        return self._engine is not None or are_imported(*_MODULES)
+
+    def load_modules(self) -> None:
+        """Import what runs the models; takes long. Which back end there is was found out before."""
+        if self._engine is None:
+            import_modules(*_MODULES)
 
     def store(self) -> Store:
         """Where responses and conversations are kept.
@@ -331,6 +354,7 @@ class Runtime:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             if not self._state:
+                import_modules("kept")
                 from .kept import Kept
 
                 self._state.append(Kept(self.store_path))
@@ -350,6 +374,7 @@ class Runtime:
 
     def _listed(self, source: Source) -> Listed:
         """What is known of a model, without waiting for it to be loaded."""
+        import_modules(*_MODULES)
         from .adapters.files import configured_context_length
         from .adapters.loading import only_tasks
         from .endpoints.models import Listed
@@ -372,6 +397,7 @@ class Runtime:
 
 
 def _describe(model: LoadedModel) -> ServedModel:
+    import_modules(*_DESCRIBING)
     from .adapters.markup import added_tokens, describe
     from .endpoints.served import ServedModel
     from .grammar.compile import GrammarCompiler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -356,6 +357,9 @@ class EngineLike(Protocol):
 
     @property
     def model(self) -> LoadedModel: ...
+
+    @property
+    def ready(self) -> Future[None]: ...
 
     @property
     def is_ready(self) -> bool: ...

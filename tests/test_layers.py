@@ -26,8 +26,8 @@ MODULES = {
 MAY = {
     "localai_shim": "adapters client content reranking types",
     "client": (
-        "arguments call endpoints endpoints.batches endpoints.responses engine event_stream lines options routes "
-        "runtime sdk state stats stock streams transport types websocket_url"
+        "arguments call endpoints endpoints.batches endpoints.responses engine event_stream lines media options "
+        "runtime sdk state stats stock streams transport types websocket_url workers"
     ),
     "lm_eval": "client types",
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
@@ -36,9 +36,11 @@ MAY = {
     "panics": "",
     "event_stream": "sdk",
     "call": (
-        "endpoints endpoints.responses errors event_stream grammar lazy_request panics routes runtime sdk state "
-        "telemetry types"
+        "deadline endpoints endpoints.responses errors event_stream grammar lazy_request media panics routes runtime "
+        "sdk state telemetry types workers"
     ),
+    "workers": "deadline engine",
+    "deadline": "",
     "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
     "arguments": "options sdk",
@@ -52,7 +54,7 @@ MAY = {
     ),
     "runtime": (
         "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
-        "sources state telemetry types"
+        "sources state telemetry types workers"
     ),
     "sources": "builtin options types",
     "kept": "endpoints.batches endpoints.responses state",
@@ -69,9 +71,9 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "media options output panics spare_threads types vectors",
-    "prompt": "errors media output panics prompt.media spare_threads types",
-    "prompt.media": "errors media types",
+    "adapters": "deadline media options output panics spare_threads types vectors",
+    "prompt": "deadline errors media output panics prompt.media spare_threads types",
+    "prompt.media": "deadline errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
         "testing.cassettes transport types vectors"
@@ -96,6 +98,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio httpx2 openai",
+    "workers": "anyio",
     "telemetry": "opentelemetry",
     "lm_eval": "lm_eval openai tqdm",
     "lines": "openai",
@@ -117,7 +120,7 @@ PACKAGES = {
     "engine": "anyio mlx numpy trio",
     "engine.prefix": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "PIL huggingface_hub mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "adapters": "PIL huggingface_hub jinja2 mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "media": "numpy",
     "prediction": "numpy",  # an index of thousands of tokens
     "types": "numpy",  # for annotations alone

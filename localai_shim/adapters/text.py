@@ -25,6 +25,7 @@ from .files import context_length, read_json, version
 from .pooling import Reading, decoder_encoder
 from .reranking import find_judge, tasks_of
 from .step_input import Features, StepInput
+from .templates import limit_template
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -117,6 +118,8 @@ def render(
     say is left to the template, as its author meant it and as OpenAI-compatible servers do.
     """
     program = tokenizer._chat_template is not None
+    if not program:
+        limit_template(tokenizer._tokenizer, tools or None)
     if "enable_thinking" not in variables and not program:
         tokenizer = tokenizer._tokenizer
     if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic
 
@@ -82,15 +83,24 @@ class Engine(Generic[ModelT]):
         error = self._loop.load_error
         return None if error is None else error.again()
 
+    @property
+    def ready(self) -> Future[None]:
+        """Done when the model is loaded, or could not be.
+
+        Raises:
+            EngineClosedError: nothing is loaded in a process that was forked from the engine's.
+        """
+        self.check_process()
+        return self._loop.ready
+
     def wait(self) -> None:
         """Wait until the model is loaded, or could not be."""
-        self.check_process()
-        self._loop.ready.wait()
+        self.ready.result()
 
     @property
     def is_ready(self) -> bool:
         """The model is loaded, or could not be: `model` does not wait."""
-        return self._loop.ready.is_set()
+        return self._loop.ready.done()
 
     def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
         """Queue requests; each one's events go to the sink under its place in the sequence.
@@ -186,10 +196,10 @@ def _stop_all() -> None:
         loop.closing = True
         inbox.put(None)
     for loop, (work, _) in running.items():
-        if not loop.ready.is_set():  # loading and fetching a model may take minutes: stop at the next line of Python
+        if not loop.ready.done():  # loading and fetching a model may take minutes: stop at the next line of Python
             ident = ctypes.c_ulong(work.thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
-        work.wait(30.0 if loop.ready.is_set() else 2.0)
+        work.wait(30.0 if loop.ready.done() else 2.0)
 
 
 _forked = False

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
@@ -80,7 +81,7 @@ class Loop(Generic[ModelT]):
         self.lock = threading.Lock()
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
         self.ended = False
-        self.ready = threading.Event()
+        self.ready: Future[None] = Future()
         self.model: ModelT | None = None
         self.load_error: ModelLoadError | None = None
         self._batch: Batch | None = None
@@ -93,8 +94,7 @@ class Loop(Generic[ModelT]):
         self._speculation: Speculation | None = None
         self._draft: Model | None = None
         self._out: list[tuple[Entry, Event]] = []
-        self._steps = 0
-        self._cleared = 0
+        self._steps = self._cleared = 0
         self._together = True
 
     def run(self) -> None:
@@ -204,7 +204,7 @@ class Loop(Generic[ModelT]):
             self.closing = True
         if self.load_error is not None:
             release_frames(self.load_error)
-        self.ready.set()
+        self.ready.set_result(None)
 
     def _set_up(self, model: Model, draft: Model | None) -> None:
         """Find out how the model is run, and make what runs it; one that only embeds is no more than an `Encoder`."""
@@ -400,7 +400,8 @@ class Loop(Generic[ModelT]):
                 self._prefixes.close(SAVE_SECONDS)
         with _logged("an engine that ends could not release its memory"):
             self._release()
-        self.ready.set()
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""

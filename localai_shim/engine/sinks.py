@@ -172,7 +172,7 @@ class _AnyioSink(AsyncSink):
 
 def make_async_sink() -> AsyncSink:
     """A sink for the running task."""
-    loop, method = _running_loop()
+    loop, method = running_loop()
     with _wakers_lock:
         waker = _wakers.get(loop)
         if waker is None:
@@ -184,7 +184,7 @@ _wakers: weakref.WeakKeyDictionary[object, LoopWaker] = weakref.WeakKeyDictionar
 _wakers_lock = threading.Lock()
 
 
-def _running_loop() -> tuple[object, str]:
+def running_loop() -> tuple[object, str]:
     """The event loop, and the name of its method that other threads call it by."""
     if "trio" in sys.modules:
         import trio.lowlevel

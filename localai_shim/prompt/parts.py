@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .. import deadline
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia
+from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
 from ..spare_threads import Begun
 from .history import Message
 
@@ -48,7 +49,12 @@ class MediaPart(dict[str, str]):
 
     @property
     def media(self) -> ProcessedMedia:
-        """The item, as the model reads it. Raises BadRequest where it cannot be read."""
+        """The item, as the model reads it.
+
+        Raises:
+            BadRequest: it cannot be read.
+            UnreadError: its content, or another item's, is still to be read.
+        """
         return self._read()
 
 
@@ -171,17 +177,24 @@ class MediaReader:
     def _begun(self, part: Part, path: str) -> Callable[[], ProcessedMedia]:
         from .media.parts import open_media
 
-        processor = self._processor
+        deadline.check()
+        processor, contents = self._processor, self._rules.contents
         decodes = processor.decodes_media
         try:
             source = open_media(part, path, self._rules, processor.media_kinds, self._space if decodes else None)
         except _TooLargeError as error:
             made = error.made
             return lambda: made
+        if contents is not None and contents.unread:
+            return _unread
         if not decodes:
             made = processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
             return lambda: made
         return Begun(partial(_processed, source, processor, self._cache)).result
+
+
+def _unread() -> ProcessedMedia:
+    raise UnreadError
 
 
 def _processed(source: MediaSource, processor: _Processor, cache: MediaCache) -> ProcessedMedia:

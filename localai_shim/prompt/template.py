@@ -353,7 +353,7 @@ class ChatTokenizer:
                     named, variables, tools or None, generation_prompt, restore, media
                 )
                 return ids if caller is None else caller.clean(ids, media)
-            except PanicError:
+            except (PanicError, ImportError):  # none of the messages' doing
                 raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
@@ -434,6 +434,8 @@ class ChatTokenizer:
     def _rendered_text(self, messages: list[Message]) -> str:
         try:
             return self.decode(self._model.apply_chat_template(messages, {}))
+        except ImportError:
+            raise
         except Exception:  # templates raise what they like
             return ""
 

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ..media import modalities
@@ -66,6 +67,9 @@ class ScriptedEngine:
         'Hello!'
     """
 
+    is_scripted = True
+    """Nothing that is prepared for it takes long: that is done on the caller's thread, and there need be no other."""
+
     def __init__(
         self,
         replies: Sequence[ReplyLike] | Decide = (),
@@ -116,8 +120,16 @@ class ScriptedEngine:
         self._check_open()
         return self._model
 
+    @property
+    def ready(self) -> Future[None]:
+        """Done: there is nothing to load."""
+        self.check_process()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
     def wait(self) -> None:
-        """Does not wait: there is nothing to load."""
+        """Does not wait."""
         self.check_process()
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from localai_shim.errors import BadRequest
-from localai_shim.media import MediaKind, ProcessedMedia
+from localai_shim.media import MediaKind, MediaRules, ProcessedMedia
 from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.messages import template_messages
@@ -79,7 +79,7 @@ def test_a_part_that_is_rendered_again_is_not_read_again() -> None:
     model: Any = SimpleNamespace(
         media_kinds={"image"}, decodes_media=False, process=lambda m: processed.append(m) or item()
     )
-    reader = MediaReader(model, SimpleNamespace(remote=False, folder=None), MediaCache(0))  # type: ignore[arg-type]
+    reader = MediaReader(model, MediaRules(), MediaCache(0))
     part = {"type": "image_url", "image_url": {"url": "data:,x"}}
     assert reader(part, "a") is reader(part, "b")
     assert len(processed) == 1
@@ -184,7 +184,7 @@ def test_a_template_that_looks_for_parts_gets_them(tmp_path: Path, template: str
 def test_files_are_refused_by_every_model() -> None:
     for kinds in (set[str](), {"image", "audio"}):
         model: Any = SimpleNamespace(media_kinds=kinds)
-        reader = MediaReader(model, None, MediaCache())  # type: ignore[arg-type]
+        reader = MediaReader(model, MediaRules(), MediaCache())
         with pytest.raises(BadRequest, match=r"'file' are not supported\. Send a file's text") as caught:
             template_messages([{"role": "user", "content": [{"type": "file", "file": {}}]}], read_part=reader)
         assert caught.value.param == "messages[0].content[0].type"

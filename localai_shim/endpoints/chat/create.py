@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from ...state.store import Store
 
-MAX_LIGHT_MESSAGES, MAX_LIGHT_CHARACTERS = 16, 2_000  # that an event loop may prepare itself: 0.3 ms
+DIFFER = ("messages",)
+"""The field in which requests differ whose others are read once."""
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
@@ -59,7 +60,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, "messages", partial(_read, model=model))
+    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
     given = Fields({"messages": body.get("messages")}).require("messages")
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=asked.truncation[0] is not None)
@@ -81,24 +82,6 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     )
     requests = answer.requests(prompt, asked.n, generation, param="messages")
     return Prepared(assembler, requests, asked.stream)
-
-
-def is_light(body: Mapping[str, object], model: ServedModel) -> bool:
-    """Whether `prepare` takes less time than to have another thread do it: a short text, all else read before."""
-    messages, characters = body.get("messages"), 0
-    if not isinstance(messages, list) or len(messages) > MAX_LIGHT_MESSAGES or not model.is_quick:
-        return False
-    for message in messages:
-        if type(message) is not dict:
-            return False
-        for value in message.values():
-            if type(value) is not str:
-                return False
-            characters += len(value)
-    if characters > MAX_LIGHT_CHARACTERS:
-        return False
-    asked = model.readings.find(body, "messages")
-    return isinstance(asked, _Asked) and asked.is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +106,9 @@ class _Asked:
     """The answer goes on with the last message."""
 
     @property
-    def is_text(self) -> bool:
-        """There are no grammars to be compiled, and few answers."""
-        return self.tools.rendered is None and self.format is None and self.n == 1
+    def is_light(self) -> bool:
+        """There are few answers; grammars were compiled as they were read."""
+        return self.n == 1
 
     def prompt(self, messages: list[Message], model: ServedModel) -> Prompt:
         """The rendered conversation, truncated as the request asks."""

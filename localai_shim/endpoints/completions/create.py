@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -11,47 +10,28 @@ from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.completion_choice import Logprobs
 
 from ...errors import BadRequest
-from ...grammar import GrammarError
-from ...grammar.compile import Grammar
-from ...grammar.constraint import RowConstraint
-from ...output.channels import ChannelSplitter
-from ...output.markup import REASONING
-from ...output.row_text import RowText
 from ...output.text import Delta, TextParser
-from ...prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
-from ...types import GenerationRequest, GrammarConstraint, Prompt, Token
-from ..answer.format import read_answer_format
-from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
+from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..extras import NO_PROMPT, Extras, read_extras, scored
+from ..extras import NO_PROMPT, Extras, scored
 from ..fields import Fields
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
 from ..request_fields import (
     Generation,
-    Limits,
-    make_requests,
     new_id,
     now,
-    read_allow_special_tokens,
-    read_generation,
-    read_max_tokens,
 )
 from ..served import ServedModel
-from ..token_fields import read_truncation, token_id, truncated
+from ..token_fields import token_id, truncated
 from ..usage import make_usage
+from .asked import DIFFER, Infilling, read_asked
 from .echo import Echo, by_text, make_echo
 
 if TYPE_CHECKING:
     from ...state.store import Store
-
-_DEFAULT_MAX_TOKENS = 16  # OpenAI's
-_NO_INFILLING = (
-    "Filling in the middle is not supported by this model: its tokenizer has none of the tokens for it. Use one that "
-    "was trained to, such as Qwen2.5-Coder, or pass what comes before as 'prompt' alone."
-)
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
@@ -60,43 +40,27 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    fields = Fields(body)
-    fields.string("model")
-    echo = fields.boolean("echo") or False
-    infilling = _read_infilling(fields, model.tokenizer, echo)
-    given = _read_prompts(fields.require("prompt"), model.tokenizer, infilling)
-    stream = fields.boolean("stream") or False
-    n = fields.integer("n", 1, 128) or 1
-    best_of = _read_best_of(fields, n, stream)
-    logprobs = fields.integer("logprobs", 0, 5)
-    max_tokens = read_max_tokens(fields, "max_tokens", model, least=0)
-    max_tokens = _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
-    scores = 0 if logprobs is None and best_of > n else logprobs
-    generation = read_generation(fields, model, max_tokens, top_logprobs=scores)
-    if infilling is not None:
-        ends = generation.limits.stop_token_ids | (infilling.format.ends - model.eos_token_ids)
-        generation = replace(generation, limits=replace(generation.limits, stop_token_ids=ends))
-    extras = read_extras(fields, stream)
-    truncation = read_truncation(fields)
-    continuation = _read_continuation(fields, model)
-    fields.finish()
-    top = scored(extras.prompt_logprobs, logprobs if echo else None)
-    cut = [truncated(tokens, truncation, model.context_length, max_tokens) for tokens, _ in given]
+    asked = model.readings.get(body, DIFFER, partial(read_asked, model=model))
+    given = _read_prompts(Fields({"prompt": body.get("prompt")}).require("prompt"), model.tokenizer, asked.infilling)
+    generation, extras, max_tokens = asked.generation, asked.extras, asked.max_tokens
+    top = scored(extras.prompt_logprobs, asked.logprobs if asked.echo else None)
+    cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
-    requests = [one for prompt in prompts for one in continuation.requests(prompt, best_of, generation)]
+    requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
+    echoed = zip(prompts, given, strict=True) if asked.echo else ()
     assembler = CompletionAssembler(
         model=model,
-        parsers=[_make_parser(model, generation, with_end=echo) for _ in requests],
+        parsers=[_make_parser(model, generation, with_end=asked.echo) for _ in requests],
         prompts=prompts,
-        n=n,
-        best_of=best_of,
-        logprobs=logprobs,
-        echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in zip(prompts, given, strict=True) if echo],
+        n=asked.n,
+        best_of=asked.best_of,
+        logprobs=asked.logprobs,
+        echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
         silent=max_tokens == 0,
         extras=extras,
         predicted=counted(generation.drafting.prediction, len(requests)),
     )
-    return Prepared(assembler, requests, stream)
+    return Prepared(assembler, requests, asked.stream)
 
 
 def _make_parser(model: ServedModel, generation: Generation, *, with_end: bool) -> TextParser:
@@ -111,90 +75,8 @@ def _make_parser(model: ServedModel, generation: Generation, *, with_end: bool) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Continuation:
-    """What may continue the prompts. A grammar begins where the prompt ends, unless that is amid reasoning."""
-
-    model: ServedModel
-    grammar: Grammar | None
-    budget: int | None
-    """Most tokens of reasoning."""
-
-    def requests(self, prompt: Prompt, n: int, generation: Generation) -> list[GenerationRequest]:
-        """One request per candidate; see `make_requests`."""
-        return make_requests(
-            prompt,
-            n,
-            generation,
-            self.model,
-            param="prompt",
-            text=partial(self._text, prompt),
-            constraint=partial(self._constraint, prompt),
-        )
-
-    def _text(self, prompt: Prompt, limits: Limits) -> RowText:
-        splitter = None
-        if self.grammar is not None or self.budget is not None:
-            state = self.model.markup.state_after(self.model.tokenizer.prompt_end(prompt.tokens))
-            splitter = ChannelSplitter(self.model.markup, state=state, offered=False)
-        return limits.text(self.model, splitter, continuing=True, all_content=True)
-
-    def _constraint(self, prompt: Prompt, text: Callable[[], RowText]) -> GrammarConstraint | None:
-        if self.grammar is None and self.budget is None:
-            return None
-        end = self.model.tokenizer.prompt_end(prompt.tokens)
-        has_grammar, thinking = self.grammar is not None, None
-        if not has_grammar or self.model.markup.state_after(end) == REASONING:
-            thinking = follow_thinking(
-                ThinkingPlan({}, budget=self.budget), self.model, end, text, has_grammar=has_grammar
-            )
-        if self.grammar is None and thinking is None:
-            return None
-        return RowConstraint(None if self.grammar is None else self.grammar.matcher(), thinking)
-
-
-def _read_continuation(fields: Fields, model: ServedModel) -> _Continuation:
-    """vLLM's `structured_outputs` and its like, and `thinking_token_budget`."""
-    format, budget = read_answer_format(fields), read_thinking_budget(fields)
-    try:
-        grammar = None if format is None else model.grammars.compile(format.source)
-    except GrammarError as error:
-        assert format is not None
-        raise format.refused(error) from error
-    return _Continuation(model, grammar, budget)
-
-
-@dataclass(frozen=True, slots=True)
-class _Infilling:
-    """The text behind the answer, and the tokens by which the model is asked to fill in the middle."""
-
-    format: InfillingFormat
-    suffix: str
-    raw: bool
-
-    def tokens(self, prompt: object, path: str, tokenizer: ChatTokenizer) -> list[int]:
-        if not isinstance(prompt, str):
-            message = f"Invalid '{path}': with a 'suffix' it has to be a string, not token ids."
-            raise BadRequest(message, param=path, code="invalid_type")
-        return infilling_prompt(self.format, tokenizer, encodable(prompt, path), self.suffix, raw=self.raw)
-
-
-def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> _Infilling | None:
-    """`suffix`, and `allow_special_tokens` with it; an empty one asks for nothing."""
-    suffix = fields.string("suffix")
-    if not suffix:
-        return None
-    raw, format = read_allow_special_tokens(fields), find_infilling(tokenizer)
-    if format is None:
-        raise BadRequest.unsupported("suffix", _NO_INFILLING)
-    for name, given in (("echo", echo), ("truncate_prompt_tokens", fields.has("truncate_prompt_tokens"))):
-        if given:
-            raise BadRequest(f"'{name}' cannot be used with 'suffix': leave out one of the two.", param=name)
-    return _Infilling(format, suffix, raw)
-
-
 def _read_prompts(
-    prompt: object, tokenizer: ChatTokenizer, infilling: _Infilling | None
+    prompt: object, tokenizer: ChatTokenizer, infilling: Infilling | None
 ) -> list[tuple[list[int], str | None]]:
     """A string, strings, token ids, or lists of token ids -> for each prompt its ids, and its text if that is known."""
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
@@ -225,21 +107,6 @@ def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[l
     if not isinstance(prompt, list | tuple) or not prompt:
         raise BadRequest.wrong_type(path, "a string or a non-empty array of integers", prompt)
     return [token_id(value, f"{path}[{i}]", tokenizer) for i, value in enumerate(prompt)], None
-
-
-def _read_best_of(fields: Fields, n: int, stream: bool) -> int:
-    best_of = fields.integer("best_of", 1, 128)
-    if best_of is None:
-        return n
-    if best_of < n:
-        raise BadRequest.invalid(
-            "best_of",
-            f"You requested more choices than candidates to choose from (n = {n}, best_of = {best_of}). "
-            "Set 'best_of' to at least 'n'.",
-        )
-    if stream and best_of > n:
-        raise BadRequest.invalid("best_of", "Results cannot be streamed when 'best_of' is greater than 'n'.")
-    return best_of
 
 
 class CompletionAssembler(Assembler[Completion]):

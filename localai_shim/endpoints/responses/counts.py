@@ -17,7 +17,7 @@ from ..prepared import Prepared
 from ..request_fields import SERVICE_TIERS, now, read_generation
 from ..served import ServedModel
 from .assembler import new_response_id, response_usage
-from .create import plan_answer, read_plan, render
+from .create import plan_answer, read_asked, read_plan, render
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -53,8 +53,9 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields = Fields(body)
     fields.string("model")
     fields.string("personality")
-    plan = read_plan(fields, model, store, counts=True)
+    asked = read_asked(fields, model)
     fields.finish()
+    plan = read_plan(body, asked, model, store, counts=True)
     tokens, _ = render(plan, model, 1)
     return Prepared(_Counted(len(tokens)))
 
@@ -70,8 +71,9 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
     fields.choice("service_tier", SERVICE_TIERS)
     generation = read_generation(fields, model, None, top_logprobs=None)
-    plan = read_plan(fields, model, store)
+    asked = read_asked(fields, model)
     fields.finish()
+    plan = read_plan(body, asked, model, store, counts=True)
     if not plan.context.items:
         raise BadRequest.missing("input")
     plan.context.given.append(user_item(_ASK))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest
 from ...prompt.items import Item, item_messages
@@ -26,6 +27,7 @@ from ..prepared import Prepared
 from ..request_fields import (
     SERVICE_TIERS,
     VERBOSITIES,
+    Generation,
     read_allow_special_tokens,
     read_generation,
     read_max_tokens,
@@ -51,11 +53,14 @@ _REFUSED = {
 SUMMARIES = ("auto", "concise", "detailed")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The fields of a request that decide its prompt and its answer: all that counting tokens needs."""
+DIFFER = ("input", "previous_response_id", "conversation")
+"""The fields in which requests differ whose others are read once: the input, and what leads to more of it."""
 
-    context: Context
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says beside its input, as far as counting tokens needs it. Requests that say the same share it."""
+
     instructions: str | None
     thinking: ThinkingPlan
     tools: ToolPlan
@@ -65,10 +70,38 @@ class Plan:
     """The caller's texts may spell special tokens."""
     summary: str | None
     """The kind of summary of its reasoning."""
-    read_part: ReadPart
-    """Reads its images, videos and sounds."""
     echo: dict[str, object]
     """Fields of the response."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """All that a request says beside its input. Requests that say the same share it, and nobody changes it."""
+
+    plan: Asked
+    echo: dict[str, object]
+    """Fields of the response."""
+    stream: bool
+    background: bool
+    kept: bool
+    include: frozenset[str]
+    logprobs: bool
+    generation: Generation
+
+    @property
+    def is_light(self) -> bool:
+        """Its grammars were compiled before, and it has one answer."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What decides a prompt and its answer: all that counting tokens needs."""
+
+    asked: Asked
+    context: Context
+    read_part: ReadPart
+    """Reads its images, videos and sounds."""
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
@@ -80,6 +113,41 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
+    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
+    plan = read_plan(body, asked.plan, model, store)
+    generation, context, background = asked.generation, plan.context, asked.background
+    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
+    # What runs a response in the background stores it, and must not hold on to the client.
+    keeps = not background and (asked.kept or context.conversation is not None)
+    assembler = ResponseAssembler(
+        model=model,
+        parser=answer.parser(generation.limits, with_tokens=asked.logprobs),
+        prompt=prompt,
+        fields={
+            **_copied(asked.echo),  # which the caller of a response may change
+            "previous_response_id": context.previous,
+            "conversation": {"id": context.conversation} if context.conversation else None,
+        },
+        logprobs=asked.logprobs,
+        summary=plan.asked.summary is not None,
+        encrypted=ENCRYPTED in asked.include,
+        background=background,
+        namespaces=plan.asked.tools.namespaces,
+        keep=keeper(context, store, kept=asked.kept) if keeps else None,
+    )
+    requests = answer.requests(prompt, 1, generation, param="input")
+    return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
+
+
+def _copied(value: Any) -> Any:
+    """A JSON value, with lists and objects of its own."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
+    """Read a request's fields, but for its input."""
     fields = Fields(body)
     fields.string("model")
     stream, background, kept = _read_delivery(fields)
@@ -90,7 +158,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     generation = read_generation(
         fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
     )
-    plan = read_plan(fields, model, store)
+    plan = read_asked(fields, model)
     echo = {
         **plan.echo,
         **_read_without_effect(fields),
@@ -104,31 +172,13 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         "store": kept,
     }
     fields.finish()
-    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
-    # What runs a response in the background stores it, and must not hold on to the client.
-    keeps = not background and (kept or plan.context.conversation is not None)
-    assembler = ResponseAssembler(
-        model=model,
-        parser=answer.parser(generation.limits, with_tokens=logprobs),
-        prompt=prompt,
-        fields=echo,
-        logprobs=logprobs,
-        summary=plan.summary is not None,
-        encrypted=ENCRYPTED in include,
-        background=background,
-        namespaces=plan.tools.namespaces,
-        keep=keeper(plan.context, store, kept=kept) if keeps else None,
-    )
-    requests = answer.requests(prompt, 1, generation, param="input")
-    return Prepared(assembler, requests, stream, Run(assembler, plan.context) if background else None)
+    return _Asked(plan, echo, stream, background, kept, include, logprobs, generation)
 
 
-def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store], *, counts: bool = False) -> Plan:
-    """Read the fields that creating a response and counting its tokens have in common.
-
-    Args:
-        counts: the prompt is counted only, and may have any length.
-    """
+def read_asked(fields: Fields, model: ServedModel) -> Asked:
+    """Read the fields that creating a response and counting its tokens have in common, but for the input."""
+    for name in DIFFER:
+        fields.get(name)
     fields.refuse(_REFUSED)
     _read_image(fields)
     instructions = fields.string("instructions")
@@ -138,22 +188,30 @@ def read_plan(fields: Fields, model: ServedModel, store: Callable[[], Store], *,
     thinking = read_thinking(fields, variables, model, effort)
     tools, tool_echo = _read_tools(fields, model)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
-    context = read_input(fields, read_context(fields, store), store)
     echo = {
         "instructions": instructions,
         "reasoning": {"effort": effort, "summary": summary},
         "text": text_echo,
         "truncation": truncation,
-        "previous_response_id": context.previous,
-        "conversation": {"id": context.conversation} if context.conversation else None,
         **tool_echo,
     }
-    if not context.items and instructions is None:
-        raise BadRequest.missing("input")
     special = read_allow_special_tokens(fields)
-    truncates = truncation == "auto"
-    reader = model.media_reader(truncates=truncates or counts)
-    return Plan(context, instructions, thinking, tools, format, truncates, special, summary, reader, echo)
+    return Asked(instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
+
+
+def read_plan(
+    body: Mapping[str, object], asked: Asked, model: ServedModel, store: Callable[[], Store], *, counts: bool = False
+) -> Plan:
+    """Read the input, and what it continues.
+
+    Args:
+        counts: the prompt is counted only, and may have any length.
+    """
+    fields = Fields({name: body.get(name) for name in DIFFER})
+    context = read_input(fields, read_context(fields, store), store)
+    if not context.items and asked.instructions is None:
+        raise BadRequest.missing("input")
+    return Plan(asked, context, model.media_reader(truncates=asked.truncates or counts))
 
 
 def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
@@ -162,7 +220,8 @@ def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) 
     boundaries = model.tokenizer.boundaries(tokens, conversation)
     prompt = make_prompt(tokens, conversation.messages, model, boundaries=boundaries, salt=salt)
     end = model.tokenizer.prompt_end(tokens)
-    return prompt, AnswerPlan(model, plan.tools, plan.format, plan.thinking, end)
+    asked = plan.asked
+    return prompt, AnswerPlan(model, asked.tools, asked.format, asked.thinking, end)
 
 
 def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
@@ -173,7 +232,7 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     """
     items, limit = plan.context.items, model.context_length
     made = _rendered(plan, model, items, len(plan.context.stored))
-    if not plan.truncates or limit is None or len(made[0]) + reserve <= limit:
+    if not plan.asked.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
     starts = [i for i in range(1, len(items)) if _begins_turn(items[i])] or list(range(1, len(items)))
     shorter = without_oldest(
@@ -186,11 +245,11 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
 
 def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Conversation]:
     """The same for some items, of which the first ones were stored."""
-    developer = model.tokenizer.knows_developer
+    developer, asked = model.tokenizer.knows_developer, plan.asked
     messages = item_messages(
-        items, plan.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
+        items, asked.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
     )
-    conversation = Conversation(messages, plan.thinking.variables, plan.tools.rendered, plan.special)
+    conversation = Conversation(messages, asked.thinking.variables, asked.tools.rendered, asked.special)
     try:
         return model.tokenizer.render(conversation), conversation
     except BadRequest as error:

@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
+from ... import deadline as request
 from ...errors import BadRequest
 from ...types import VERSION
 
@@ -23,6 +24,7 @@ FETCH_SECONDS = 30.0
 MAX_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _READ_BYTES = 1 << 16
+_POLL_SECONDS = 0.5  # after which a wait for bytes ends at the latest whose request nobody waits for any more
 _PATH_CHARACTERS = "/%:=&?~+!$,;'@()*[]"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -56,6 +58,7 @@ def fetch(
 
     Raises:
         BadRequest: the URL may not be fetched, or nothing usable came in time.
+        Overdue: the request that it is for has less time.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -74,6 +77,7 @@ def fetch(
     except _Refused as error:
         why = str(error)
     except TimeoutError:
+        request.check()
         why = f"it took longer than {seconds:g} seconds"
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = str(error)[:200] or type(error).__name__
@@ -259,12 +263,17 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        self._sock.settimeout(_left(self._deadline))
-        return self._sock.recv_into(buffer)
+        while True:
+            self._sock.settimeout(min(_left(self._deadline), _POLL_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                return self._sock.recv_into(buffer)
 
 
 def _left(deadline: float) -> float:
+    """Seconds that are left, for a fetch and for the request that it is for."""
+    request.check()
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    return left
+    of_request = request.left()
+    return left if of_request is None else min(left, of_request)

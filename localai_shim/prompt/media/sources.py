@@ -9,6 +9,7 @@ import re
 import stat
 import urllib.parse
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 from ...errors import BadRequest
@@ -32,7 +33,7 @@ _INVALID_URL: dict[MediaKind, str] = {"image": "invalid_image_url"}
 
 
 def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
-    """The encoded bytes of an image, sound or video.
+    """The encoded bytes of an image, sound or video; none where a file or URL is still to be read, see `Contents`.
 
     Args:
         value: a string from the request (`data:` URL, base64, URL, or the path of a file), which may read only what
@@ -45,7 +46,7 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
     if isinstance(value, bytes | bytearray | memoryview):
         return _limited(bytes(value), path, kind)
     if isinstance(value, Path):
-        return read_file(value, path, kind)
+        return rules.read((kind, value), partial(read_file, value, path, kind))
     if not isinstance(value, str):
         raise BadRequest.wrong_type(path, "a string", value)
     text = value.strip()
@@ -59,11 +60,14 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
             raise _refuse(
                 path, kind, "URLs are fetched only if the client has allow_remote_images=True; send a data: URL"
             )
-        return fetch(text, path, MAX_FILE_BYTES[kind], code=_INVALID_URL.get(kind, "invalid_value"))
+        code = _INVALID_URL.get(kind, "invalid_value")
+        return rules.read((kind, text), partial(fetch, text, path, MAX_FILE_BYTES[kind], code=code))
     if scheme not in ("", "file"):
         raise _refuse(path, kind, f"{scheme}: URLs are not read; send a data: URL")
     data = None if scheme else _raw_base64(text, kind, rules)
-    return _allowed_file(text, path, kind, rules) if data is None else _limited(data, path, kind)
+    if data is not None:
+        return _limited(data, path, kind)
+    return rules.read((kind, text), partial(_allowed_file, text, path, kind, rules))
 
 
 def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
