@@ -1,10 +1,10 @@
 """Rotary embeddings of models that count an image's rows and columns (MRoPE), where their three numbers are the same.
 
 Behind images and in text every token has one position, as in a text model, and a row's tokens follow one another. Still
-mlx-vlm turns queries and keys there by six operations each in every layer, of cosines that it computes for three
-numbers; on Metal alone it has a kernel. A step of one row has to launch all of that: 80 operations a layer of
-Qwen2.5-VL, where Qwen2's text model has 62. Here it is `mx.fast.rope`, as there, from positions that
-`VisionModel` says.
+mlx-vlm turns queries and keys there by twenty operations of every layer, with cosines that it computes for three
+numbers; on Metal alone it has a kernel. A step of one row launches all of that: 80 operations a layer of Qwen2.5-VL,
+where Qwen2's text model has 62. Here it is `mx.fast.rope` once for each, as there, from positions that `VisionModel`
+says.
 """
 
 from __future__ import annotations
