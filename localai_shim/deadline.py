@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
-import threading
 import time
 from collections.abc import Iterator
 
@@ -40,30 +40,28 @@ class Deadline:
             raise Overdue
 
 
-class _Thread(threading.local):
-    deadline: Deadline | None = None
-
-
-_thread = _Thread()
+_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("deadline", default=None)
+"""A context's, so that threads that begin work for a request have it, too."""
 
 
 @contextlib.contextmanager
 def until(deadline: Deadline) -> Iterator[None]:
-    """Have what this thread does in the context stop when the deadline is over, see `check`."""
-    before, _thread.deadline = _thread.deadline, deadline
+    """Have what is done in the context stop when the deadline is over, see `check`."""
+    before = _current.set(deadline)
     try:
         yield
     finally:
-        _thread.deadline = before
+        _current.reset(before)
 
 
 def left() -> float | None:
-    """Seconds that are left for what this thread does; None: as many as it takes."""
-    return None if _thread.deadline is None else _thread.deadline.left()
+    """Seconds that are left for what is done here; None: as many as it takes."""
+    deadline = _current.get()
+    return None if deadline is None else deadline.left()
 
 
 def check() -> None:
-    """Raise Overdue where nobody waits any more for what this thread does. Costs a tenth of a microsecond."""
-    deadline = _thread.deadline
+    """Raise Overdue where nobody waits any more for what is done here. Costs a tenth of a microsecond."""
+    deadline = _current.get()
     if deadline is not None and time.monotonic() >= deadline.at:
         raise Overdue
