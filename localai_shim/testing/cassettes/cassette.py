@@ -64,6 +64,7 @@ class Cassette:
         Raises:
             RequestError: it is not there, and is not to be recorded.
             openai.APIError: of the client that was asked, when recording.
+            RecursionError: it is nested too deeply to be compared.
         """
         try:
             normalized = self._normalize(request)

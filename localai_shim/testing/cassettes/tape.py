@@ -99,7 +99,8 @@ def read_cassette(path: Path) -> list[Interaction]:
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise CassetteError(f"{path}:{number} is not a line of a cassette: {error!r}") from None
     if begun:
-        raise CassetteError(f"{path} was cut: the answer to the request of line {begun} has no end. Record it again.")
+        cut = f"{path} was cut: the answer to the request of line {begun} has no end."
+        raise CassetteError(f"{cut} --record-mode=rewrite records it again.")
     return found
 
 
