@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-MAX_THREADS = min(8, max(2, CORES))
+MAX_THREADS = min(8, max(4, CORES))
 IDLE_SECONDS = 10.0
 """After which a thread with nothing to do ends."""
 

@@ -1,4 +1,4 @@
-"""Quick forms of what image processors do with pixels: the same numbers, to rounding, in fewer passes."""
+"""Quick forms of what image processors do with pixels: the same numbers, in fewer passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[s
 def _patches(image: Image, processor: Any) -> tuple[Floats, bytes]:
     """`[patches, 3 * frames * patch * patch]`, those that become one token side by side; and a digest of the pixels."""
     patch, merge, frames = processor.patch_size, processor.merge_size, processor.temporal_patch_size
-    factors = _factors(processor)
+    scale, mean, std = _factors(processor)
     side = patch * merge
     rows, columns = image.height // side, image.width // side
     made = np.empty((rows * columns * merge * merge, 3, frames, patch * patch), np.float32)
@@ -52,8 +52,9 @@ def _patches(image: Image, processor: Any) -> tuple[Floats, bytes]:
         pixels = _rearranged(image.crop((0, first * side, image.width, stop * side)), patch, merge)
         out = made[first * columns * merge * merge : stop * columns * merge * merge]
         for at in range(0, len(pixels), _BLOCK_PATCHES):
-            block = pixels[at : at + _BLOCK_PATCHES] * factors[0]
-            block += factors[1]
+            block = pixels[at : at + _BLOCK_PATCHES] * scale
+            block -= mean
+            block /= std
             out[at : at + _BLOCK_PATCHES] = block[:, :, None]
         return hashlib.sha256(pixels.data).digest()
 
@@ -73,12 +74,11 @@ def _rearranged(image: Image, patch: int, merge: int) -> npt.NDArray[np.uint8]:
     return made.view(np.uint8).reshape(-1, 3, patch * patch)
 
 
-def _factors(processor: Any) -> tuple[Floats, Floats]:
-    """What each channel is multiplied with, and what is added then: `[3, 1]` each."""
-    scale = processor.rescale_factor if processor.do_rescale else 1.0
+def _factors(processor: Any) -> tuple[np.float32, Floats, Floats]:
+    """What pixels are multiplied with, what is then subtracted, and what they are divided by: `[3, 1]` each."""
+    scale = np.float32(processor.rescale_factor if processor.do_rescale else 1)
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
-    factors = [[scale / one for one in std], [-middle / one for middle, one in zip(mean, std, strict=True)]]
-    return np.array(factors[0], np.float32)[:, None], np.array(factors[1], np.float32)[:, None]
+    return scale, np.array(mean, np.float32)[:, None], np.array(std, np.float32)[:, None]
 
 
 @functools.cache
@@ -98,12 +98,13 @@ def quick_pil() -> type:
             return np.asarray(shown.resize((size.width, size.height), resample)).transpose(2, 0, 1)
 
         def rescale(self, image: Any, scale: float, **_: Any) -> Any:
-            return np.multiply(image, np.float32(scale), dtype=np.float32, order="C")
+            made = np.empty(image.shape, np.float32)
+            return np.multiply(image, np.float64(scale), out=made, casting="same_kind")  # in pieces, in float64
 
         def normalize(self, image: Any, mean: Any, std: Any, **_: Any) -> Any:
             shape = (-1, 1, 1)
             made = np.subtract(image, np.array(mean, np.float32).reshape(shape), dtype=np.float32, order="C")
-            made *= np.float32(1) / np.array(std, np.float32).reshape(shape)
+            made /= np.array(std, np.float32).reshape(shape)
             return made
 
     return QuickPil

@@ -188,3 +188,43 @@ def test_files_are_refused_by_every_model() -> None:
         with pytest.raises(BadRequest, match=r"'file' are not supported\. Send a file's text") as caught:
             template_messages([{"role": "user", "content": [{"type": "file", "file": {}}]}], read_part=reader)
         assert caught.value.param == "messages[0].content[0].type"
+
+
+# -- several items -----------------------------------------------------------------------------------------------------
+
+
+def test_all_items_of_a_request_are_processed_at_once() -> None:
+    together = threading.Barrier(3)
+
+    def process(_: Any) -> ProcessedMedia:
+        together.wait(30)  # broken where one of them waits for another
+        return item()
+
+    messages = template_messages([{"role": "user", "content": pictures(3)}], read_part=reader(process))
+    assert len([part.media for part in media_parts(messages)]) == 3
+
+
+def test_an_item_that_fails_fails_where_it_is_asked_for() -> None:
+    def process(media: Any) -> ProcessedMedia:
+        if media.data[0, 0, 0] == 1:
+            raise ValueError("it is grey.")
+        return item()
+
+    messages = template_messages([{"role": "user", "content": pictures(3)}], read_part=reader(process))
+    first, second, third = media_parts(messages)
+    assert first.media.kind == third.media.kind == "image"
+    for _ in range(2):
+        with pytest.raises(BadRequest, match="this model cannot read it: it is grey") as caught:
+            _ = second.media
+        assert caught.value.param == "messages[0].content[1].image_url.url"
+
+
+def reader(process: Any) -> MediaReader:
+    model: Any = SimpleNamespace(media_kinds=frozenset({"image"}), decodes_media=True, process=process)
+    return MediaReader(model, MediaRules(), MediaCache())
+
+
+def pictures(count: int) -> list[Any]:
+    """Of one colour each."""
+    shown = (np.full((4, 4, 3), i, np.uint8) for i in range(count))
+    return [{"type": "image_url", "image_url": {"url": pixels}} for pixels in shown]
