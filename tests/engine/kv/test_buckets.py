@@ -28,7 +28,7 @@ def _weights_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def per_token(row: kv.RowCache) -> int:
-    return buckets._size(row)[1]
+    return buckets.size_of(row)[1]
 
 
 # -- which bucket ------------------------------------------------------------------------------------------------------
