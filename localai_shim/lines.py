@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -95,6 +95,7 @@ def answer_lines(
     *,
     endpoint: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
+    done: Collection[str] = (),
 ) -> Iterator[str]:
     """Answer the lines of a batch's input file, without files and batches: for programs that have their own.
 
@@ -102,6 +103,7 @@ def answer_lines(
         client: whose models answer. Not to be used on the thread of an event loop.
         lines: JSON, see https://platform.openai.com/docs/api-reference/batch/request-input. Read as there is room.
         endpoint: the only one that lines may have; None: each its own.
+        done: each `custom_id` that has its answer already, and gets none.
         on_progress: called after each answer with the number of lines that were answered and that failed so far.
 
     Yields:
@@ -129,7 +131,7 @@ def answer_lines(
         if on_progress is not None:
             on_progress(*counts)
 
-    requests = _read_requests(lines, endpoint, failed)
+    requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
     with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
         for answered in answers:
             while failed:

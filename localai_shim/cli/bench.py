@@ -6,8 +6,10 @@ The rate of concurrent streams stands beside that of the model's steps alone, wh
 from __future__ import annotations
 
 import argparse
+import sys
 
-from .measure import Level, measure
+from .loading import ending_at_once
+from .measure import BUSY, Level, measure
 from .model_options import add_model, given_options
 from .show import make_console, print_table, write
 
@@ -28,8 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     console = make_console()
     if console.is_terminal:
         write(console, f"Measuring for about {arguments.seconds:g} seconds.\n", "dim")
-    levels = measure(arguments.model, STREAMS, arguments.seconds, given_options(arguments))
+    with ending_at_once("bench"):
+        levels = measure(arguments.model, STREAMS, arguments.seconds, given_options(arguments))
     print_table(console, (">streams", ">TTFT", ">tok/s", ">per stream", ">bare step", ">ratio"), [*map(_row, levels)])
+    if any(level.busy for level in levels):
+        sys.stderr.write(f"note: {BUSY}\n")
     if arguments.plot:
         from .plot import draw
 

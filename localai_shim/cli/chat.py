@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..types import Json
+from .loading import open_client
 from .model_options import add_model, given_options
-from .show import make_console, write
+from .show import make_console, one_line, write
 
 if TYPE_CHECKING:
     import openai
@@ -41,13 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask questions until there are no more; 1 if the only one had no answer."""
-    from ..client import LocalOpenAI
-
     fields = {name: getattr(arguments, name) for name in ("temperature", "max_tokens")}
     asked = {name: value for name, value in fields.items() if value is not None}
-    options = given_options(arguments)
-    options["keep_alive"] = 0
-    with LocalOpenAI(arguments.model, **options) as client:
+    with open_client("chat", arguments.model, given_options(arguments)) as client:
         chat = Chat(client, make_console(), asked)
         if arguments.system is not None:
             chat.set_system(arguments.system)
@@ -60,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _converse(chat: Chat, client: LocalOpenAI) -> None:
     """Ask what a person types, until they leave."""
     _edit_lines()
-    model = client._runtime.engine_of("").model  # waits, beside the bar
+    model = client._runtime.engine_of("").model
     chat.say(f"{model.name}. /help says what else you can type.\n")
     while True:
         try:
@@ -133,14 +130,29 @@ class Chat:
         if name == "image":
             self._add_picture(rest)
         elif name == "system":
-            self.set_system(rest)
+            self._say_system(rest)
         elif name == "save":
             self._save(rest)
         elif name == "clear":
-            self.messages = [message for message in self.messages if message["role"] == "system"]
-            self._pictures.clear()
+            self._clear()
         else:
             self.say(HELP if name == "help" else f"There is no command /{name}. These are:\n{HELP}")
+
+    def _say_system(self, text: str) -> None:
+        had = any(message["role"] == "system" for message in self.messages)
+        self.set_system(text)
+        if text:
+            self.say(f"The system message is {'changed' if had else 'set'}.\n")
+        else:
+            self.say("The system message is gone.\n" if had else "There was no system message.\n")
+
+    def _clear(self) -> None:
+        kept = [message for message in self.messages if message["role"] == "system"]
+        forgotten, self.messages = len(self.messages) - len(kept), kept
+        pictures = f" and {_counted(len(self._pictures), 'picture')}" if self._pictures else ""
+        self._pictures.clear()
+        rest = " The system message stays." if kept else ""
+        self.say(f"Forgotten: {_counted(forgotten, 'message')}{pictures}.{rest}\n")
 
     def _add_picture(self, path: str) -> None:
         named = (Path(each).expanduser() for each in (path, _unquoted(path)) if each)
@@ -237,6 +249,10 @@ class _Answer:
         return f"TTFT {(self._first or time.perf_counter()) - self._began:.2f} s, {tokens} tokens{speed}\n"
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def _unquoted(path: str) -> str:
     """A path as terminals write one that is dropped on them: with quotes, or backslashes before spaces."""
     with contextlib.suppress(ValueError):
@@ -246,4 +262,4 @@ def _unquoted(path: str) -> str:
 
 def _message(error: openai.OpenAIError) -> str:
     body = getattr(error, "body", None)
-    return str(body["message"] if isinstance(body, dict) and "message" in body else error)
+    return one_line(str(body["message"] if isinstance(body, dict) and "message" in body else error))

@@ -11,7 +11,8 @@ from typing import Literal
 
 from ..stats import show_bytes
 from ..types import VERSION, BackendMissingError
-from .measure import measure
+from .loading import ending_at_once, open_client
+from .measure import BUSY, measure
 from .models import find_models, print_models
 from .show import make_console, write
 
@@ -117,9 +118,7 @@ def _hub_cache() -> Iterator[Finding]:
 
 
 def _self_check() -> Iterator[Finding]:
-    from ..client import LocalOpenAI
-
-    with LocalOpenAI(keep_alive=0, progress=False) as client:
+    with open_client("doctor", None, {"progress": False}) as client:
         answer = client.chat.completions.create(
             model="local", messages=[{"role": "user", "content": QUESTION}], temperature=0
         )
@@ -127,7 +126,10 @@ def _self_check() -> Iterator[Finding]:
     if EXPECTED not in said:
         yield Finding("answers", "broken", f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}")
         return
-    [level] = measure(None, [CHECK_STREAMS], CHECK_SECONDS, {})
+    with ending_at_once("doctor"):
+        [level] = measure(None, [CHECK_STREAMS], CHECK_SECONDS, {})
     ratio = "" if level.ratio is None else f", {level.ratio:.2f} of the bare step"
     text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s{ratio}"
     yield Finding("self-check", "ok", f"{text}, TTFT {level.first_token_seconds * 1000:.0f} ms")
+    if level.busy:
+        yield Finding("self-check", "note", BUSY)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from ..types import VERSION, BackendMissingError, EngineError
 from . import batch, bench, chat, doctor, models
+from .loading import INTERRUPTED, interrupted
+from .show import one_line
 
-INTERRUPTED = 130  # what shells say of a program that Ctrl-C has ended
 COMMANDS = {"chat": chat, "batch": batch, "models": models, "doctor": doctor, "bench": bench}
 
 
@@ -26,12 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        sys.stderr.write(interrupted(given.command))
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has left; Python would say so once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (BackendMissingError, EngineError, OSError, ValueError) as error:
-        sys.stderr.write(f"localai-shim {given.command}: {error}\n")
+        sys.stderr.write(f"localai-shim {given.command}: {one_line(str(error))}\n")
         return 1
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
 WARM_UP_TOKENS = 2
 MIN_TOKENS, MAX_TOKENS = 8, 256  # per stream
+MAX_RATIO = 1.1  # to the model's steps alone, which were measured at another time
+BUSY = (
+    "the machine was busy: streams cannot be faster than the model's steps alone. Close other programs, measure again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,17 @@ class Level:
     """Tokens per second of all streams together, while all of them run."""
     bare_rate: float | None
     """What the model's steps alone reach with as many rows; None: that could not be measured."""
+    drafted: bool = False
+    """Some of the steps had several tokens of a stream."""
 
     @property
     def ratio(self) -> float | None:
         return None if self.bare_rate is None else self.rate / self.bare_rate
+
+    @property
+    def busy(self) -> bool:
+        """Something else had the machine meanwhile: streams cannot be faster than the steps that they are made of."""
+        return self.ratio is not None and self.ratio > MAX_RATIO and not self.drafted
 
 
 def measure(
@@ -81,6 +92,10 @@ def measure(
     engine = Engine(load, source.options, name=source.name)
     try:
         _ = engine.model  # raises why it could not be loaded
+    except BaseException:
+        engine.close(wait=False)  # it may load for minutes
+        raise
+    try:
         return asyncio.run(levels())
     finally:
         engine.close()
@@ -93,7 +108,8 @@ async def _level(client: AsyncLocalOpenAI, count: int, bare: float | None, secon
     await _streams(client, count, WARM_UP_TOKENS)
     step = (time.perf_counter() - began) / WARM_UP_TOKENS if bare is None else count / bare
     runs = await _streams(client, count, min(MAX_TOKENS, max(MIN_TOKENS, int(seconds / step))))
-    return Level(count, median(run.first_seconds for run in runs), _rate(runs), bare)
+    drafted = any(counts.accepted for counts in client.stats().drafts.values())
+    return Level(count, median(run.first_seconds for run in runs), _rate(runs), bare, drafted)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,11 @@ PLAIN_WIDTH = 160  # columns, where there is no terminal to ask
 _CONTROLS = {code: None for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
 
 
+def one_line(text: str) -> str:
+    """A message without line breaks, as those of libraries have."""
+    return " ".join(text.split())
+
+
 def make_console(*, errors: bool = False) -> Console:
     """Writes to stdout, or to stderr, with styles where that is a terminal."""
     from rich.console import Console

@@ -11,7 +11,7 @@ from localai_shim.adapters.bare import bare_rate
 from localai_shim.adapters.text import TextModel, load_text_model
 from localai_shim.cli import bench
 from localai_shim.cli.main import main
-from localai_shim.cli.measure import Level, _rate, _Run, measure
+from localai_shim.cli.measure import BUSY, Level, _rate, _Run, measure
 from localai_shim.cli.plot import draw
 from tests.tiny import tiny
 
@@ -26,6 +26,24 @@ def test_the_table_has_a_row_per_number_of_streams_and_the_plot_is_a_picture(
     assert (one[0], three[0]) == ("1", "3") and len(one) == len(three) == 7  # 'ms' is a word of its own
     with Image.open(tmp_path / "plot.png") as picture:
         assert picture.format == "PNG" and len(picture.getcolors(10**6)) > 3
+
+
+@pytest.mark.parametrize(
+    ("level", "busy"),
+    [
+        (Level(1, 0.1, 121, 100), True),
+        (Level(1, 0.1, 109, 100), False),
+        (Level(1, 0.1, 500, None), False),
+        (Level(1, 0.1, 500, 100, drafted=True), False),
+    ],
+)
+def test_streams_that_are_faster_than_their_steps_tell_of_a_busy_machine(
+    level: Level, busy: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "measure", lambda *_: [Level(8, 0.1, 90, 100), level])
+    assert main(["bench"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3 and err == (f"note: {BUSY}\n" if busy else "")
 
 
 def test_what_was_measured_adds_up() -> None:

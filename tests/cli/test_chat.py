@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,8 @@ from localai_shim.cli import chat as module
 from localai_shim.cli.chat import HELP, Chat
 from localai_shim.cli.main import main
 from localai_shim.testing import ScriptedOpenAI, api_error, reasoning, scripted
-from tests.cli.terminal import Terminal, console, plain
+from tests.cli.terminal import WAIT_SECONDS, Terminal, console, plain
+from tests.engine.harness import eventually
 from tests.tiny import tiny
 
 # The tiny model goes on for ever, so that there is an answer to be stopped.
@@ -84,6 +87,47 @@ def test_a_model_that_is_none_is_said_on_stderr(
     assert capsys.readouterr() == ("", "localai-shim chat: There is no folder './nowhere'.\n")
 
 
+# What a fifo is in the place of: reading it goes on until somebody writes, as a download would.
+LOADS = """
+import sys
+from pathlib import Path
+from localai_shim import sources
+from localai_shim.cli import main
+sources.CHECKPOINT = Path(sys.argv[1])
+raise SystemExit(main.main(sys.argv[2:]))
+"""
+
+
+def writer_of(fifo: Path) -> int | None:
+    """A descriptor behind which a program waits that reads the fifo; None while none does."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("command", ["chat", "batch in out", "bench", "doctor"])
+def test_ctrl_c_while_a_model_loads_ends_every_command_and_says_so(command: str, tmp_path: Path) -> None:
+    name, *rest = command.split()
+    model = tmp_path / "model"
+    shutil.copytree(tiny("qwen3"), model)
+    (config := model / "config.json").unlink()
+    os.mkfifo(config)
+    (tmp_path / "in").write_text("{}\n")
+    opened: list[int] = []
+    terminal = Terminal(LOADS, [str(model), name, *(str(tmp_path / each) for each in rest)])
+    try:
+        assert eventually(lambda: (fd := writer_of(config)) is not None and not opened.append(fd), WAIT_SECONDS)
+        terminal.interrupt()
+        assert f"localai-shim {name}: interrupted" in terminal.until("interrupted")
+        assert terminal.wait() == 130
+        assert not (tmp_path / "out").exists()
+    finally:
+        terminal.close()
+        for fd in opened:
+            os.close(fd)
+
+
 # -- on a script -----------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +182,25 @@ def test_the_conversation_goes_on_and_begins_anew(client: ScriptedOpenAI) -> Non
     assert [message["content"] for message in client.last_call.messages] == ["Be brief.", "Who am I?"]
     chat.command("system", "")
     assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+
+
+def test_what_changes_the_conversation_says_what_it_did(client: ScriptedOpenAI) -> None:
+    client.script("Hello.")
+    chat, shown = chat_with(client)
+
+    def said(name: str, text: str = "") -> str:
+        before = len(shown.getvalue())
+        chat.command(name, text)
+        return plain(shown.getvalue()[before:])
+
+    assert said("clear") == "Forgotten: 0 messages.\n"
+    assert said("system") == "There was no system message.\n"
+    assert said("system", "Be brief.") == "The system message is set.\n"
+    assert said("system", "Be kind.") == "The system message is changed.\n"
+    chat.ask("Hi")
+    assert said("clear") == "Forgotten: 2 messages. The system message stays.\n"
+    assert said("system") == "The system message is gone.\n"
+    assert chat.messages == []
 
 
 def test_a_picture_goes_with_the_next_question(client: ScriptedOpenAI, tmp_path: Path) -> None:

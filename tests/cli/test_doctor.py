@@ -11,6 +11,7 @@ import pytest
 from localai_shim.adapters import backend
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
+from localai_shim.cli.measure import BUSY, Level
 from localai_shim.types import BackendMissingError
 from tests.cli.caches import cache_model
 
@@ -76,6 +77,16 @@ def test_a_check_that_raises_is_broken(capsys: pytest.CaptureFixture[str], monke
     monkeypatch.setattr(doctor, "measure", fail)
     assert main(["doctor"]) == 1
     assert findings(capsys)["self-check"] == ("broken", "RuntimeError: no device")
+
+
+def test_a_busy_machine_is_a_note_beside_what_was_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "measure", lambda *_: [Level(8, 0.1, 550, 100)])
+    assert main(["doctor"]) == 0
+    measured, note = capsys.readouterr().out.split("\n\n")[0].splitlines()[-2:]
+    assert measured.startswith("ok     self-check") and "5.50 of the bare step" in measured
+    assert note == f"note   self-check   {BUSY}"
 
 
 def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(

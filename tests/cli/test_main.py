@@ -89,7 +89,8 @@ def test_arguments_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[s
         (BackendMissingError("install it"), 1, "localai-shim chat: install it\n"),
         (FileNotFoundError("no such folder"), 1, "localai-shim chat: no such folder\n"),
         (ValueError("not that"), 1, "localai-shim chat: not that\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (ValueError("not\n  that"), 1, "localai-shim chat: not that\n"),
+        (KeyboardInterrupt(), 130, "localai-shim chat: interrupted\n"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_a_status(
