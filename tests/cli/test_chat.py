@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from localai_shim.cli import chat as module
 from localai_shim.cli.chat import HELP, Chat
 from localai_shim.cli.main import main
 from localai_shim.testing import ScriptedOpenAI, api_error, reasoning, scripted
-from tests.cli.terminal import Terminal, console, plain
+from tests.cli.terminal import WAIT_SECONDS, Terminal, console, plain
+from tests.engine.harness import eventually
 from tests.tiny import tiny
 
 # The tiny model goes on for ever, so that there is an answer to be stopped.
@@ -96,22 +98,34 @@ raise SystemExit(main.main(sys.argv[2:]))
 """
 
 
+def writer_of(fifo: Path) -> int | None:
+    """A descriptor behind which a program waits that reads the fifo; None while none does."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 @pytest.mark.parametrize("command", ["chat", "batch in out", "bench", "doctor"])
 def test_ctrl_c_while_a_model_loads_ends_every_command_and_says_so(command: str, tmp_path: Path) -> None:
     name, *rest = command.split()
     model = tmp_path / "model"
-    model.mkdir()
-    os.mkfifo(model / "config.json")
+    shutil.copytree(tiny("qwen3"), model)
+    (config := model / "config.json").unlink()
+    os.mkfifo(config)
     (tmp_path / "in").write_text("{}\n")
+    opened: list[int] = []
     terminal = Terminal(LOADS, [str(model), name, *(str(tmp_path / each) for each in rest)])
     try:
-        with (model / "config.json").open("w"):  # once the program reads it
-            terminal.interrupt()
-            assert f"localai-shim {name}: interrupted" in terminal.until("interrupted")
-            assert terminal.wait() == 130
+        assert eventually(lambda: (fd := writer_of(config)) is not None and not opened.append(fd), WAIT_SECONDS)
+        terminal.interrupt()
+        assert f"localai-shim {name}: interrupted" in terminal.until("interrupted")
+        assert terminal.wait() == 130
         assert not (tmp_path / "out").exists()
     finally:
         terminal.close()
+        for fd in opened:
+            os.close(fd)
 
 
 # -- on a script -----------------------------------------------------------------------------------------------------

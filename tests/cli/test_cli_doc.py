@@ -90,10 +90,14 @@ def test_the_batch_is_answered_as_it_is_shown(
     answers = {each["custom_id"]: each for each in map(json.loads, Path("answers.jsonl").read_text().splitlines())}
     assert {name: each["response"]["status_code"] for name, each in answers.items()} == {"name": 200, "sum": 200}
     assert "Shim" in str(answers["name"]) and "2 + 3 = 5" in str(answers["sum"])
+    kept, *_ = Path("answers.jsonl").read_text().splitlines(keepends=True)
+    Path("answers.jsonl").write_text(kept + "torn")
+    assert main(["batch", "--resume", "requests.jsonl", "answers.jsonl"]) == 0
+    assert capsys.readouterr().err == session("batch --resume requests.jsonl answers.jsonl")
 
 
 def test_every_session_is_run_by_a_test() -> None:
-    assert PAGE.count("\n$ ") == len(BLOCKS) + 2  # those of `chat` and `batch` have tests of their own, above
+    assert PAGE.count("\n$ ") == len(BLOCKS) + 3  # those of `chat` and `batch` have tests of their own, above
 
 
 def test_the_page_has_every_command() -> None:
