@@ -23,6 +23,7 @@ from .errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from .grammar import TooComplexError
 from .lazy_request import make_request
 from .media import Contents, UnreadError
+from .offload import importing_later, read_all, wait
 from .panics import PanicError, is_panic
 from .routes import Generation, find
 from .runtime import Runtime, is_described
@@ -38,7 +39,6 @@ from .types import (
     Task,
     TooManyRowsError,
 )
-from .workers import importing_later, read_all, wait
 
 if TYPE_CHECKING:
     import httpx2 as httpx

@@ -31,13 +31,13 @@ from .call import Call, preparing
 from .engine.sinks import make_async_sink
 from .event_stream import AnyResponse
 from .media import UnreadError
+from .offload import run, wait, wait_async
 from .options import LocalOptions, ModelPath
 from .runtime import Runtime, make_runtime
 from .stats import EngineStats
 from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
 from .transport import LocalAsyncTransport, LocalTransport
 from .websocket_url import no_websocket_url
-from .workers import run, wait, wait_async
 
 if TYPE_CHECKING:
     from .endpoints.batches.runner import Batches

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .endpoints.readings import Readings
 from .media import NO_SOURCES, Contents, MediaRules
+from .offload import are_imported, import_modules, importing
 from .options import (
     KEEP_ALIVE_SECONDS,
     LocalOptions,
@@ -26,7 +27,6 @@ from .options import (
 from .sources import Source, resolve_path
 from .telemetry.logs import follow_environment
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
-from .workers import are_imported, import_modules, importing
 
 if TYPE_CHECKING:
     from .adapters.loading import Servable

@@ -1,4 +1,4 @@
-"""Threads for what a caller waits for and may leave: an explicit sync/async pair of waiting."""
+"""Daemon threads that work for callers, started as they are needed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ import contextvars
 import math
 import os
 import queue
-import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from importlib import import_module
-from typing import TypeVar
-
-import anyio
-
-from .deadline import Deadline, until
-from .engine.sinks import running_loop
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+MAX_THREADS = min(8, max(4, CORES))
 IDLE_SECONDS = 10.0
-MAX_READS = 64  # that may block at once, of all requests
-MAX_READS_EACH = 8  # of one request
 
 
 class Workers:
@@ -92,111 +84,54 @@ def _fill(future: Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-_preparing = Workers("preparing")
-_reading = Workers("reading", MAX_READS)
-_importing = Workers("importing", 1, 0.0)
+# -- work that begins before somebody waits for it -----------------------------------------------------------------
 
 
-# -- waiting --------------------------------------------------------------------------------------------------------
+class Begun(Generic[T]):
+    """A call that a spare thread runs, or the first thread that asks for its result, if that comes before.
 
-
-def wait(future: Future[T], deadline: Deadline) -> T:
-    """The result of a future.
-
-    Raises:
-        TimeoutError: it took too long.
+    So nobody ever waits for a thread to be free. What nobody holds any more is not begun.
     """
-    return future.result(deadline.left())
 
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call: Callable[[], T] | None = call
+        self._context = contextvars.copy_context()
+        self._running = threading.Lock()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, or there are too many threads
+            _spare.submit(partial(_begin, weakref.ref(self)))
 
-async def wait_async(future: Future[T], deadline: Deadline) -> T:
-    """As `wait`, for a task: no thread waits with it."""
-    if not future.done():
-        loop, method = running_loop()
-        woken = anyio.Event()
+    def result(self) -> T:
+        """What the call returned; it may be asked for several times. Raises what it raised."""
+        self.run()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
 
-        def wake(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop has ended
-                getattr(loop, method)(woken.set)
-
-        future.add_done_callback(wake)
-        left = deadline.left()
-        with anyio.move_on_after(math.inf if left is None else left):
-            await woken.wait()
-    return future.result(0)
-
-
-def run(work: Callable[[], T], deadline: Deadline) -> T:
-    """Run `work` on another thread, since nothing could stop it on this one.
-
-    Raises:
-        TimeoutError: it took too long, and goes on until it looks at its deadline.
-    """
-    return wait(_preparing.submit(work), deadline)
-
-
-# -- reading files and urls -----------------------------------------------------------------------------------------
-
-
-def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Future[None]:
-    """Call functions that block, some at once, apart from all that computes. The first that raises ends it."""
-    done: Future[None] = Future()
-    waiting = deque(reads)
-    threads = [_reading.submit(partial(_read_some, waiting, deadline)) for _ in reads[:MAX_READS_EACH]]
-    left = threads.copy()
-    lock = threading.Lock()
-
-    def ended(thread: Future[None]) -> None:
-        error = thread.exception()
-        with lock:
-            left.remove(thread)
-            if error is not None and not done.done():
-                waiting.clear()
-                done.set_exception(error)
-            elif not left and not done.done():
-                done.set_result(None)
-
-    for thread in threads:
-        thread.add_done_callback(ended)
-    return done
-
-
-def _read_some(waiting: deque[Callable[[], object]], deadline: Deadline) -> None:
-    with until(deadline):
-        while True:
-            try:
-                read = waiting.popleft()
-            except IndexError:
+    def run(self) -> None:
+        """Run the call, or wait for the thread that does."""
+        with self._running:
+            if self._call is None:
                 return
-            deadline.check()
-            read()
+            try:
+                self._value = self._context.run(self._call)
+            except BaseException as error:
+                self._error = error
+            self._call = None
 
 
-# -- importing ------------------------------------------------------------------------------------------------------
+def _begin(begun: weakref.ref[Begun[Any]]) -> None:
+    work = begun()
+    if work is not None:
+        work.run()
 
 
-def importing(load: Callable[[], T]) -> T:
-    """Call what imports modules, on a thread that gets no signals: Ctrl-C amid an import would leave half of a module.
-
-    The caller can be interrupted meanwhile; the imports go on to their end.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return load()
-    return importing_later(load).result()
+def run_all(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What these calls return: this thread and spare ones run them. Raises what the first of them raised."""
+    first, *others = calls
+    begun = [Begun(call) for call in others]
+    return [first(), *(each.result() for each in begun)]
 
 
-def importing_later(load: Callable[[], T]) -> Future[T]:
-    """As `importing`, for who does something else meanwhile."""
-    return _importing.submit(load)
-
-
-def are_imported(*names: str) -> bool:
-    """Whether modules of this package were imported to their end."""
-    specs = [getattr(sys.modules.get(f"{__package__}.{name}"), "__spec__", None) for name in names]
-    return all(spec is not None and not getattr(spec, "_initializing", False) for spec in specs)
-
-
-def import_modules(*names: str) -> None:
-    """Import modules of this package as `importing` does."""
-    if not are_imported(*names):
-        importing(lambda: [import_module(f".{name}", __package__) for name in names])
+_spare = Workers("decoding", MAX_THREADS)

@@ -27,7 +27,7 @@ MAY = {
     "localai_shim": "adapters client content reranking types",
     "client": (
         "arguments call endpoints endpoints.batches endpoints.responses engine event_stream lines media options "
-        "runtime sdk state stats stock streams transport types websocket_url workers"
+        "runtime sdk state stats stock streams transport types websocket_url offload"
     ),
     "lm_eval": "client types",
     "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
@@ -37,9 +37,9 @@ MAY = {
     "event_stream": "sdk",
     "call": (
         "deadline endpoints endpoints.responses errors event_stream grammar lazy_request media panics routes runtime "
-        "sdk state telemetry types workers"
+        "sdk state telemetry types offload"
     ),
-    "workers": "deadline engine",
+    "offload": "deadline engine workers",
     "deadline": "",
     "telemetry": "endpoints stats types",
     "websocket_url": "errors sdk",
@@ -54,7 +54,7 @@ MAY = {
     ),
     "runtime": (
         "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
-        "sources state telemetry types workers"
+        "sources state telemetry types offload"
     ),
     "sources": "builtin options types",
     "kept": "endpoints.batches endpoints.responses state",
@@ -71,8 +71,8 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "deadline media options output panics spare_threads types vectors",
-    "prompt": "deadline errors media output panics prompt.media spare_threads types",
+    "adapters": "deadline media options output panics types vectors workers",
+    "prompt": "deadline errors media output panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
@@ -90,7 +90,7 @@ MAY = {
     "vectors": "",
     "stats": "",
     "media": "",
-    "spare_threads": "",
+    "workers": "",
     "prediction": "",  # what engine and endpoints both follow
     "builtin": "",
 }
@@ -98,7 +98,7 @@ MAY = {
 PACKAGES = {
     "client": "anyio openai",
     "call": "anyio httpx2 openai",
-    "workers": "anyio",
+    "offload": "anyio",
     "telemetry": "opentelemetry",
     "lm_eval": "lm_eval openai tqdm",
     "lines": "openai",

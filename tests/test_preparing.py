@@ -17,7 +17,7 @@ import anyio.to_thread
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, workers
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, offload
 from localai_shim.adapters import loading
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.media import MediaRules
@@ -25,6 +25,7 @@ from localai_shim.prompt.media import sources
 from localai_shim.prompt.media.remote import fetch
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import ModelLoadError
+from localai_shim.workers import MAX_THREADS
 from tests.endpoints.pictures import image_url, input_image, png, user, user_item
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
@@ -125,7 +126,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def nobody_prepares() -> bool:
     """All that was begun for requests has ended."""
-    return workers._preparing._free == workers._preparing._threads
+    return offload._preparing._free == offload._preparing._threads
 
 
 # -- the model is loaded ---------------------------------------------------------------------------------------------
@@ -387,7 +388,7 @@ def test_a_timeout_covers_fetching(slow: Slow) -> None:
     server, engine, model = slow
     with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
         times_out(client, lambda client, timeout: look(client, "a", "b", "c", timeout=timeout), 5 * TIMEOUT)
-        assert eventually(lambda: workers._reading._free == workers._reading._threads), "the fetches ended, too"
+        assert eventually(lambda: offload._reading._free == offload._reading._threads), "the fetches ended, too"
     assert server.connected == 3, "at once"
     assert not engine.requests and not model.seen
 
@@ -479,10 +480,11 @@ def test_a_slow_disk_holds_up_nobody_else(
     assert len(engine.requests) == 4
 
 
-def test_a_timeout_covers_decoding_and_the_picture_after_the_last_in_time_is_not_begun(slow: Slow) -> None:
+def test_a_timeout_covers_decoding_and_no_picture_is_begun_after_it(slow: Slow) -> None:
     _, engine, model = slow
     model.gate = threading.Event()
-    pictures = [image_url(png(colour)) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
+    at_once = MAX_THREADS + 1  # spare threads, and the one that waits for the first picture
+    pictures = [image_url(png((9 * i, 0, 0))) for i in range(at_once + 3)]
     with LocalOpenAI(engine=engine) as client:
         ask = lambda client, timeout: client.chat.completions.create(  # noqa: E731
             model="m", messages=[user("Look", *pictures)], timeout=timeout
@@ -490,7 +492,7 @@ def test_a_timeout_covers_decoding_and_the_picture_after_the_last_in_time_is_not
         times_out(client, ask)
         model.gate.set()
         assert eventually(nobody_prepares)
-    assert len(model.seen) <= 1
+    assert len(model.seen) <= at_once
     assert not engine.requests
 
 

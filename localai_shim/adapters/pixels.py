@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from ..spare_threads import run_all
+from ..workers import run_all
 from .shown import Shown
 
 if TYPE_CHECKING:

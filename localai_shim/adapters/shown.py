@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..spare_threads import CORES, run_all
+from ..workers import CORES, run_all
 
 _BAND_LINES = 64  # of what a thread makes, at least
 

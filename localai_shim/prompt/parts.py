@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import deadline
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
-from ..spare_threads import Begun
+from ..workers import Begun
 from .history import Message
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ def _unread() -> ProcessedMedia:
 
 def _processed(source: MediaSource, processor: _Processor, cache: MediaCache) -> ProcessedMedia:
     def make() -> ProcessedMedia:
+        deadline.check()
         try:
             return processor.process(source.decode())
         except ValueError as error:

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from localai_shim import spare_threads
-from localai_shim.spare_threads import MAX_THREADS, Begun, run_all
+from localai_shim import workers
+from localai_shim.workers import MAX_THREADS, Begun, run_all
 
 SECONDS = 30
 
@@ -100,5 +100,5 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     if child == 0:
         done = threading.Event()
         begun = Begun(done.set)
-        os._exit(0 if done.wait(SECONDS) and begun.result() is None and spare_threads._threads._running > 0 else 1)
+        os._exit(0 if done.wait(SECONDS) and begun.result() is None and workers._spare._threads > 0 else 1)
     assert os.waitpid(child, 0)[1] == 0
