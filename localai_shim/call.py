@@ -41,15 +41,11 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    import httpx2 as httpx
-
     from .endpoints.responses.background import Run
     from .endpoints.responses.stored import StoredEvents
     from .endpoints.served import ServedModel
-else:
-    httpx = sdk.httpx
 
-_RAISED = (RequestError, openai.OpenAIError, httpx.TransportError)
+_RAISED = (RequestError, openai.OpenAIError, sdk.TransportError)
 LIGHT_SECONDS = 0.05  # that an event loop prepares a request for at most
 _SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
 

@@ -47,7 +47,7 @@ RequestOptions = FinalRequestOptions
 OpenAI = openai.OpenAI
 AsyncOpenAI = openai.AsyncOpenAI
 Client = OpenAI | AsyncOpenAI
-
+TransportError = httpx.TransportError
 
 Timeout = openai.Timeout | float | None
 

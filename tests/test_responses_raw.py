@@ -176,7 +176,7 @@ def test_get_lists_models_as_json(client: LocalOpenAI) -> None:
     assert raw.http_response.json() == listed["data"][0] == raw.parse().to_dict()
 
 
-@pytest.mark.parametrize("body", [None, {}, {"model": "m"}, {"messages": MESSAGES}], ids=str)
+@pytest.mark.parametrize("body", [None, {}, {"model": "m"}, {"model": "m", "messages": []}], ids=str)
 def test_post_without_what_is_needed_is_a_bad_request(client: LocalOpenAI, body: Any) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.post(PATH, cast_to=dict[str, Any], body=body)

@@ -180,6 +180,7 @@ class Chat:
         """
         from openai import OpenAIError
 
+        from .. import sdk
         from ..content import image
 
         pictures, self._pictures = self._pictures, []
@@ -191,7 +192,7 @@ class Chat:
         except KeyboardInterrupt:
             if not self._console.is_terminal:
                 raise
-        except OpenAIError as error:
+        except (OpenAIError, sdk.TransportError) as error:  # the latter where the SDK's 2.x line reads a stream
             self.messages.pop()
             write(make_console(errors=True), f"{_message(error)}\n", "red")
             return False
@@ -260,6 +261,6 @@ def _unquoted(path: str) -> str:
     return path
 
 
-def _message(error: openai.OpenAIError) -> str:
+def _message(error: Exception) -> str:
     body = getattr(error, "body", None)
     return one_line(str(body["message"] if isinstance(body, dict) and "message" in body else error))

@@ -17,7 +17,7 @@ from PIL import Image
 from localai_shim.cli import chat as module
 from localai_shim.cli.chat import HELP, Chat
 from localai_shim.cli.main import main
-from localai_shim.testing import ScriptedOpenAI, api_error, reasoning, scripted
+from localai_shim.testing import ScriptedOpenAI, api_error, cut, reasoning, scripted
 from tests.cli.terminal import WAIT_SECONDS, Terminal, console, plain
 from tests.engine.harness import eventually
 from tests.tiny import tiny
@@ -240,6 +240,16 @@ def test_a_failure_is_said_and_forgotten(client: ScriptedOpenAI, capsys: pytest.
     chat, shown = chat_with(client)
     assert not chat.ask("x" * 50)
     assert capsys.readouterr().err == "That is too long.\n" and shown.getvalue() == ""
+    assert chat.ask("Short") and [message["content"] for message in chat.messages] == ["Short", "Fine."]
+
+
+def test_an_answer_that_breaks_off_is_said_and_forgotten(
+    client: ScriptedOpenAI, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.script(cut("one two"), "Fine.")
+    chat, _ = chat_with(client)
+    assert not chat.ask("Count")
+    assert "onnection" in capsys.readouterr().err
     assert chat.ask("Short") and [message["content"] for message in chat.messages] == ["Short", "Fine."]
 
 
