@@ -71,13 +71,15 @@ def _in_bands(image: Image.Image, size: tuple[int, int], resample: int | None, *
     lines = size[1] if down else size[0]
     bands = max(1, min(CORES, lines // _BAND_LINES))
     ends = [lines * i // bands for i in range(bands + 1)]
-    boxes = [
-        (0, first, image.width, last) if down else (first, 0, last, image.height) for first, last in pairwise(ends)
-    ]
-    sizes = [(size[0], last - first) if down else (last - first, size[1]) for first, last in pairwise(ends)]
-    resize = partial(Image.Image.resize, image)
-    made = run_all([partial(resize, each, resample, box) for each, box in zip(sizes, boxes, strict=True)])
+
+    def band(first: int, last: int) -> Image.Image:
+        """Cut out before: of a box PIL would go over the other direction as well."""
+        if down:
+            return image.crop((0, first, image.width, last)).resize((size[0], last - first), resample)
+        return image.crop((first, 0, last, image.height)).resize((last - first, size[1]), resample)
+
+    made = run_all([partial(band, first, last) for first, last in pairwise(ends)])
     joined = Image.new(image.mode, size, None)
-    for first, band in zip(ends, made, strict=False):
-        joined.paste(band, (0, first) if down else (first, 0))
+    for first, part in zip(ends, made, strict=False):
+        joined.paste(part, (0, first) if down else (first, 0))
     return joined
