@@ -164,7 +164,7 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
-        if getattr(engine, "is_scripted", False) or call.is_light(engine):
+        if call.runtime.is_scripted or call.is_light(engine):
             prepared = call.prepare(engine)
         else:  # nothing could have this thread return in time
             prepared = run(partial(call.prepare, engine), call.deadline)

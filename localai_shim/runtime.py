@@ -268,6 +268,7 @@ class Runtime:
         self._rules = rules
         self.only = only
         self._engine = engine
+        self.is_scripted = bool(getattr(engine, "is_scripted", False))
         self._engines: dict[Source, Engine[Servable]] = {}
         self._lock = threading.RLock()
         self._closed = False

@@ -42,7 +42,8 @@ def test_the_source_distribution_carries_what_makes_and_tests_it(tmp_path: Path)
         carried = {PurePosixPath(member.name).parts[1] for member in source}
     folders = {"localai_shim", "training", "tests", "examples", "benchmarks", "docs"}
     texts = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
-    assert carried == folders | texts | {"Makefile", "zensical.toml", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    tools = {"Makefile", "zensical.toml", "pyproject.toml", ".ci", ".github", ".pre-commit-config.yaml", ".gitignore"}
+    assert carried == folders | texts | tools | {"PKG-INFO"}
 
 
 def test_what_a_package_index_shows(tmp_path: Path) -> None:

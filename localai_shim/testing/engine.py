@@ -68,7 +68,7 @@ class ScriptedEngine:
     """
 
     is_scripted = True
-    """Nothing that is prepared for it takes long: that is done on the caller's thread, and there need be no other."""
+    """Preparing a request takes no time: it is done on its caller's thread, and the timeout counts from there on."""
 
     def __init__(
         self,

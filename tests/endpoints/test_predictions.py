@@ -84,7 +84,7 @@ def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monk
     auto.chat.completions.create(**ASK, n=2, prediction=predicted("The quick brown fox"))  # type: ignore[call-overload]
     assert len(threads) == 1, "once for all choices"
     engine: Any = auto._runtime.engine_of("")
-    assert threads[0] != engine._thread.name, "and not on the engine's thread"
+    assert threads[0] != engine._work.thread.name, "and not on the engine's thread"
 
 
 def test_a_call_is_the_same_with_a_prediction_of_it(builtin: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
