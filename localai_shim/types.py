@@ -416,9 +416,10 @@ class ModelLoadError(EngineError):
 
 
 def release_frames(error: BaseException) -> None:
-    """Clear the local variables of the frames in the tracebacks of an exception and of its causes.
+    """Have notes say what the tracebacks of an exception and of its causes say, and let these go.
 
-    Who keeps the exception would keep a model's weights otherwise. Tracebacks still say which lines it were.
+    Frames hold what they worked with, and the frames that called them: who keeps the exception would keep a model's
+    weights.
     """
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -427,7 +428,9 @@ def release_frames(error: BaseException) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        traceback.clear_frames(each.__traceback__)
+        if each.__traceback__ is not None:
+            each.add_note("".join(traceback.format_tb(each.__traceback__)).rstrip())
+            each.__traceback__ = None
         pending += [each.__cause__, each.__context__]
 
 

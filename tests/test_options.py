@@ -23,6 +23,7 @@ from tests.engine.harness import Running, engine_for, eventually, held, request
 from tests.samples import only
 from tests.scripts import run
 from tests.tiny import tiny
+from tests.vision import tiny_vision
 
 ENDLESS = {"ignore_eos": True}
 NAN = float("nan")
@@ -107,7 +108,7 @@ def test_clients_with_other_options_have_other_engines(
 
 
 def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> None:
-    path = tiny("qwen3", head_dim=64)
+    path = tiny_vision("qwen2_vl")
     with (
         LocalOpenAI(path, keep_alive=0) as plain,
         LocalOpenAI(path, keep_alive=0, allow_remote_images=True, allow_local_files=tmp_path) as other,

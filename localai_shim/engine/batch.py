@@ -216,9 +216,12 @@ class Batch:
         try:
             yield
         except BaseException as error:
+            failure = row_error(
+                "the model failed", error
+            )  # before it is logged: whoever keeps the record keeps no batch
             log.exception("a model step failed; its rows fail, the engine goes on")
             self.rows = [row for row in self.rows if row not in but]
-            self.fail(row_error("the model failed", error))
+            self.fail(failure)
 
     @property
     def _in_flight(self) -> bool:

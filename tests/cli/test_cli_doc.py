@@ -23,8 +23,9 @@ BLOCKS = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", PAGE, re.MULTILINE | re
 
 
 def subjects(text: str) -> list[str]:
-    """The first words of each line; where a machine differs, these do not, but for advice."""
-    return [" ".join(line.split()[:2]) for line in text.splitlines() if not line.startswith("note")]
+    """The first words of each line; where a machine differs, these do not, but for advice and a CPU's BLAS."""
+    words = [line.split()[:2] for line in text.splitlines()]
+    return [" ".join(first) for first in words if first[:1] != ["note"] and first != ["ok", "BLAS"]]
 
 
 def shape(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -171,8 +172,9 @@ def test_what_is_large_and_does_not_explode_is_followed(schema: dict[str, Any]) 
 
 def test_a_grammar_that_grows_while_it_is_followed_fails_its_own_request() -> None:
     """What no first step shows: rows of the parser that grow with the text."""
-    grows = {"guided_grammar": "start: /(((a{0,100}){0,100}){0,100})/"}
-    with ScriptedEngine([Reply(["a"] * 200), "Hi."], obey_constraints=True) as engine:
+    ways = "|".join(" ".join(way) for way in itertools.product("AB", repeat=11))
+    grows = {"guided_grammar": f'start: "x" "y" any\nany: {ways}\nA: "a"\nB: "b"'}
+    with ScriptedEngine([Reply(["x", "y", *"ab" * 5, "a"]), "Hi."], obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         with cheaply(), refused(None, None, "became too complex"):
             ask(client, extra_body=grows)
