@@ -216,9 +216,7 @@ class Batch:
         try:
             yield
         except BaseException as error:
-            failure = row_error(
-                "the model failed", error
-            )  # before it is logged: whoever keeps the record keeps no batch
+            failure = row_error("the model failed", error)  # before a log keeps it
             log.exception("a model step failed; its rows fail, the engine goes on")
             self.rows = [row for row in self.rows if row not in but]
             self.fail(failure)
