@@ -222,7 +222,7 @@ async def _first_tokens(
 
 
 def _reading_seconds(side: int, repeats: int) -> list[float]:
-    """What the file of a picture takes."""
+    """Seconds that decoding the file of a picture takes."""
     out = io.BytesIO()
     picture(side, 7).save(out, format="PNG")
     return _seconds(

@@ -93,7 +93,7 @@ class Call:
         return importing_later(partial(_load, self.runtime))
 
     def local(self) -> Callable[[], object] | None:
-        """What answers where no model has to run; it may read files. None for the other endpoints.
+        """Function that answers where no model has to run; it may read files. None for the other endpoints.
 
         Raises:
             RequestError: no such endpoint.
@@ -139,7 +139,7 @@ class Call:
                 wait(self.read_contents(), self.deadline)
 
     def read(self, engine: EngineLike) -> Prepared:
-        """As `prepare`, of what is there.
+        """Prepare the request from what is there.
 
         Raises:
             Overdue: nobody waits for it any more.
@@ -159,7 +159,7 @@ class Call:
         return read_all(self._contents.unread, self.deadline)
 
     def read_at_once(self, engine: EngineLike) -> Prepared | None:
-        """As `read`, for an event loop; None: it takes too long, or nobody knows how long."""
+        """Do what `read` does on an event loop; None: it takes too long, or nobody knows how long."""
         if not self.is_light(engine):
             return None
         deadline, quick = self.deadline, Deadline(LIGHT_SECONDS)
@@ -172,7 +172,7 @@ class Call:
             self.deadline = deadline
 
     def is_light(self, engine: EngineLike) -> bool:
-        """Whether `read` takes so little that no other thread need do it."""
+        """True if `read` takes so little that no other thread need do it."""
         assert self._generation is not None
         if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
             return False
@@ -228,7 +228,7 @@ class Call:
             del error, failure  # which hold this frame
 
     def fail_amid_stream(self, error: BaseException) -> NoReturn:
-        """As `fail`, for what goes wrong while a stream is read."""
+        """Do what `fail` does, for an error amid a stream."""
         if isinstance(error, TimeoutError):
             error = openai.APITimeoutError(request=self.request)
         if isinstance(error, openai.APIConnectionError):

@@ -260,7 +260,7 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
 
 async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
-    """What `prepare` makes of a request on another thread, with the files and URLs that it names read before."""
+    """Prepare a request on another thread, with the files and URLs that it names read before."""
     while True:
         left = call.deadline.left()
         with anyio.fail_after(math.inf if left is None else left):

@@ -17,7 +17,7 @@ else:
 
 
 class SyncEvents(Protocol):
-    """What a stream is made of, for threads."""
+    """Source of a stream, for threads."""
 
     def __iter__(self) -> Iterator[object]: ...
     def __next__(self) -> object: ...
@@ -26,7 +26,7 @@ class SyncEvents(Protocol):
 
 @runtime_checkable
 class AsyncEvents(Protocol):
-    """What a stream is made of, for tasks."""
+    """Source of a stream, for tasks."""
 
     def __aiter__(self) -> AsyncIterator[object]: ...
     async def __anext__(self) -> object: ...

@@ -105,21 +105,21 @@ def modalities(kinds: Collection[MediaKind]) -> tuple[str, ...]:
 
 
 class Contents:
-    """What files and URLs of one request hold. They are read by themselves, before it is prepared: that may block."""
+    """Contents of one request's files and URLs. They are read by themselves, before it is prepared: that may block."""
 
     def __init__(self) -> None:
         self._read: dict[Hashable, bytes] = {}
         self._unread: dict[Hashable, Callable[[], bytes]] = {}
 
     def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
-        """What was read under a key; nothing yet where `read` is still to be called."""
+        """Bytes that were read under a key; none where `read` is still to be called."""
         if key not in self._read:
             self._unread[key] = read
         return self._read.get(key, b"")
 
     @property
     def unread(self) -> list[Callable[[], None]]:
-        """What is to be called, on any threads, before the request is prepared again."""
+        """Calls to make, on any threads, before the request is prepared again."""
         return [partial(self._keep, key, read) for key, read in self._unread.items()]
 
     def _keep(self, key: Hashable, read: Callable[[], bytes]) -> None:
@@ -133,17 +133,17 @@ class UnreadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MediaRules:
-    """Where a request may take media from."""
+    """Sources that a request may take media from."""
 
     remote: bool = False
     """http(s) URLs may be fetched."""
     folder: str | None = None
     """Files below this folder may be read; None: no files."""
     contents: Contents | None = field(default=None, compare=False)
-    """What was read from there; None: it is read where it is met."""
+    """Contents that were read from there; None: they are read where they are met."""
 
     def read(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
-        """What `read` reads, which may block; see `Contents.get`."""
+        """Call `read`, which may block, or see `Contents.get`."""
         return read() if self.contents is None else self.contents.get(key, read)
 
 

@@ -42,7 +42,7 @@ def wait(future: Future[T], deadline: Deadline) -> T:
 
 
 async def wait_async(future: Future[T], deadline: Deadline) -> T:
-    """As `wait`, for a task: no thread waits with it."""
+    """Wait in a task: no thread waits with it."""
     if not future.done():
         loop, method = running_loop()
         woken = anyio.Event()
@@ -118,12 +118,12 @@ def importing(load: Callable[[], T]) -> T:
 
 
 def importing_later(load: Callable[[], T]) -> Future[T]:
-    """As `importing`, for who does something else meanwhile."""
+    """Begin imports as `importing` does, for callers that do something else meanwhile."""
     return _importing.submit(load)
 
 
 def are_imported(*names: str) -> bool:
-    """Whether modules of this package were imported to their end."""
+    """True if modules of this package were imported to their end."""
     specs = [getattr(sys.modules.get(f"{__package__}.{name}"), "__spec__", None) for name in names]
     return all(spec is not None and not getattr(spec, "_initializing", False) for spec in specs)
 

@@ -33,5 +33,5 @@ def panics_are_errors(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an exception is a panic; each library has a class of its own for it."""
+    """True for a panic; each library has a class of its own for it."""
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _MODULES = ("adapters.loading", "engine.engine")
-"""What runs models."""
+"""Modules that run models."""
 _DESCRIBING = ("adapters.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 
@@ -314,7 +314,7 @@ class Runtime:
         return engine
 
     def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
-        """What the endpoints need of an engine's model; waits until it is loaded.
+        """Description of an engine's model for the endpoints; waits until it is loaded.
 
         Args:
             contents: of the request that it is for.

@@ -103,7 +103,7 @@ class Begun(Generic[T]):
             _spare.submit(partial(_begin, weakref.ref(self)))
 
     def result(self) -> T:
-        """What the call returned; it may be asked for several times. Raises what it raised."""
+        """Result of the call; it may be asked for several times. Raises what it raised."""
         self.run()
         if self._error is not None:
             raise self._error
@@ -128,7 +128,7 @@ def _begin(begun: weakref.ref[Begun[Any]]) -> None:
 
 
 def run_all(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What these calls return: this thread and spare ones run them. Raises what the first of them raised."""
+    """Results of these calls: this thread and spare ones run them. Raises what the first of them raised."""
     first, *others = calls
     begun = [Begun(call) for call in others]
     return [first(), *(each.result() for each in begun)]

@@ -49,7 +49,7 @@ def times_out(client: LocalOpenAI, ask: Callable[..., Any], timeout: float = TIM
 
 
 async def times_out_async(client: AsyncLocalOpenAI, ask: Callable[..., Any], timeout: float = TIMEOUT) -> None:
-    """As `times_out`."""
+    """End a task's request with its timeout, soon after that is over."""
     with anyio.fail_after(SOON), pytest.raises(openai.APITimeoutError):
         await ask(client, timeout=timeout)
 

@@ -61,7 +61,7 @@ def loads(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What reached an engine."""
+    """Requests that reached an engine."""
     from localai_shim.engine.engine import Engine
 
     seen: list[object] = []

@@ -27,7 +27,7 @@ ask = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}]}
 def text(client):
     return client.chat.completions.create(**ask).choices[0].message.content
 """
-"""What such a program begins with."""
+"""First lines of such a program."""
 
 PROGRAMS = {
     "clients and their copies": """

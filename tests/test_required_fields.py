@@ -108,7 +108,7 @@ OPEN_RESPONSES = {
     "top_p": int | float,
     "truncation": str,
 }
-"""What Open Responses (2026-04-24) requires of a response, and the type of each."""
+"""Fields that Open Responses (2026-04-24) requires of a response, and the type of each."""
 OPEN_RESPONSES_NULLABLE = {
     "completed_at": int,
     "error": dict,

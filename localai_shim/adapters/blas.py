@@ -30,7 +30,7 @@ MKL_SEQUENTIAL = 1  # MKL_THREADING_SEQUENTIAL in mkl_service.h
 
 
 class _Origin(ctypes.Structure):
-    """What `dladdr` says of a function, its `Dl_info`."""
+    """`Dl_info`: the answer of `dladdr` about a function."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

@@ -17,7 +17,7 @@ import mlx.core as mx
 log = logging.getLogger("localai_shim")
 
 kept = threading.local()
-"""What models' code keeps of its last step, by thread; dropped with the engine."""
+"""State that models' code keeps of its last step, by thread; dropped with the engine."""
 
 WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 

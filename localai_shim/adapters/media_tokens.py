@@ -1,4 +1,4 @@
-"""How many tokens the size of an item implies, by the rules of its processor, before anything of it is decoded."""
+"""Number of tokens that an item's size implies, by its processor's rules, before anything of it is decoded."""
 
 from __future__ import annotations
 

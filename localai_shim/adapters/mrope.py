@@ -37,7 +37,7 @@ _TRIED_AT, _TOLERANCE = 3, 0.02  # products of float32 have some 10 bits on a GP
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a pass's layers get in the place of cosines and sines."""
+    """Stand-in for cosines and sines that a pass's layers get."""
 
     frequencies: mx.array
     """`[dims / 2]`: positions per radian."""
@@ -148,7 +148,7 @@ def _frequencies(rotary: Any) -> mx.array:
 
 
 def _agrees(rotary: Any, name: str, traditional: bool) -> bool:
-    """Whether upstream's code turns queries and keys as a `Turn` does; a line in the log if not."""
+    """Find out whether upstream's code turns queries and keys as a `Turn` does; log a line if not."""
     try:
         function = _upstream(sys.modules[type(rotary).__module__], name)
         frequencies = _frequencies(rotary)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 SEEN = "digest of pixels"
-"""What stands for the pixels among what a quick form makes, so that nobody has to go over the floats again."""
+"""Key of the pixels' digest among a quick form's inputs, so that nobody has to go over the floats again."""
 _BAND_PIXELS = 1 << 17  # of the picture, which one thread does; digests depend on it
 _BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are copied
 
@@ -75,7 +75,7 @@ def _rearranged(image: Image, patch: int, merge: int) -> npt.NDArray[np.uint8]:
 
 
 def _factors(processor: Any) -> tuple[np.float32, Floats, Floats]:
-    """What pixels are multiplied with, what is then subtracted, and what they are divided by: `[3, 1]` each."""
+    """Factor, mean and deviation of pixels: `[3, 1]` each."""
     scale = np.float32(processor.rescale_factor if processor.do_rescale else 1)
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     return scale, np.array(mean, np.float32)[:, None], np.array(std, np.float32)[:, None]

@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 
 class _Checked:
-    """What a loop runs over; each turn looks at the deadline."""
+    """Items of a loop; each turn looks at the deadline."""
 
     __slots__ = ("_items",)
 

@@ -57,7 +57,7 @@ class Windows:
     """The places of the patches in that order."""
 
     def attend(self, upstream: Function, arrays: Sequence[mx.array]) -> mx.array:
-        """What `upstream` makes of each window's queries, keys and values, all `[1, heads, patches, dim]`."""
+        """Attend within each window by `upstream`; queries, keys and values are `[1, heads, patches, dim]`."""
         if self.groups == ((1, self.patches),):
             return upstream(*arrays)
         heads, dim = arrays[0].shape[1], arrays[-1].shape[-1]
@@ -171,7 +171,7 @@ def _checked(kind: type, argument: str) -> FunctionType:
 
 
 def _own_names(module: ModuleType) -> dict[str, object]:
-    """What a layer's code finds under the names of its module: these may change later, for the CPU's forms."""
+    """Names of its module as a layer's code finds them; they may change later, for the CPU's forms."""
 
     def attend(
         queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any

@@ -33,7 +33,7 @@ Packed = tuple[mx.array, mx.array, mx.array | None]
 
 
 class Format(NamedTuple):
-    """How a layer is packed: what its products cost depends on it."""
+    """Format of a packed layer, on which the cost of its products depends."""
 
     mode: str
     bits: int
@@ -46,10 +46,10 @@ class Format(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What was measured of a format here."""
+    """Measurements of a format on this machine."""
 
     widen: bool
-    """Whether a float32 copy is faster for a single row."""
+    """True if a float32 copy is faster for a single row."""
     rows: int
     """Rows from which unpacking is faster than a product with packed weights."""
 

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Counts:
-    """How many lines have an answer, and which have an error for one."""
+    """Count of lines that have an answer, and those whose answer is an error."""
 
     answered: int
     failures: list[str]
@@ -114,7 +114,7 @@ class _Before:
 
 
 def _find_answers(output: Path, *, resume: bool) -> _Before:
-    """What is in the output file, which may be there if it is empty or is to be gone on with.
+    """Lines of the output file, which may be there if it is empty or is to be gone on with.
 
     Raises:
         OSError: it may not, or it could not be written.

@@ -45,7 +45,7 @@ class Extras:
 
 
 NO_PROMPT: Mapping[str, None] = {"prompt_token_ids": None, "prompt_logprobs": None}
-"""What chunks have that do not begin an answer."""
+"""Extra fields of chunks that do not begin an answer."""
 
 
 def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:

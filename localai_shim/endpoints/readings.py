@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 
 class Reading(Protocol):
-    """What was read of a body's fields. Nobody changes it."""
+    """Reading of a body's fields. Nobody changes it."""
 
     @property
     def is_light(self) -> bool:
-        """What follows from these fields takes little time, such as no compiling for every prompt."""
+        """True if what follows from these fields takes little time, such as no compiling for every prompt."""
         ...
 
 
@@ -36,7 +36,7 @@ class Readings:
         self._known: dict[tuple[Sequence[str], bytes], Reading] = {}
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
-        """What `read` makes of a body without the fields that `differ`, or has made of an equal one.
+        """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
 
         Args:
             body: JSON; where something else is in it, it is read as it is, and nothing is kept.
@@ -74,7 +74,7 @@ class Readings:
 
 
 def _is_short(text: object) -> bool:
-    """Whether it is a short text: a string, messages, or items."""
+    """True for a short text: a string, messages, or items."""
     if type(text) is str:
         return len(text) <= MAX_LIGHT_CHARACTERS
     if type(text) is not list or len(text) > MAX_LIGHT_ITEMS:

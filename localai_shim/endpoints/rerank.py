@@ -55,7 +55,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 
 def _ranks(model: ServedModel) -> bool:
-    """Whether the model reads a query and a document together; otherwise it embeds them."""
+    """True if the model reads a query and a document together; otherwise it embeds them."""
     return "rerank" in model.tasks
 
 

@@ -48,7 +48,7 @@ class ServedModel:
     """What was read of the last requests, for all clients."""
 
     def media_reader(self, *, truncates: bool = False) -> ReadPart:
-        """What reads the media of one request; with `truncates` turns that do not fit are left out after that."""
+        """Reader of one request's media; with `truncates` turns that do not fit are left out after that."""
         if not self.tokenizer.media_kinds:
             return no_media
         return MediaReader(self.tokenizer, self.media_rules, self.media, self.context_length, truncates=truncates)

@@ -364,5 +364,5 @@ class EmbeddingLane:
 
 @cache
 def _on_gpu() -> bool:
-    """Whether launching a pass may take longer than computing it."""
+    """True where launching a pass may take longer than computing it."""
     return bool(mx.default_device() == mx.Device(mx.gpu))

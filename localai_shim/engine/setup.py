@@ -1,4 +1,4 @@
-"""What is found out about a model before its first request: which rows may share a pass, and the memory for them."""
+"""Trials of a model before its first request: which rows may share a pass, and the memory for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE_DIR_BYTES = 10 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a model that generates text is run."""
+    """Way in which a model that generates text is run."""
 
     together: bool
     """Its rows share passes."""

@@ -16,7 +16,7 @@ IDLE_NAME = "localai_shim:idle"
 
 
 class Work:
-    """What runs on one of the threads.
+    """Work that runs on one of the threads.
 
     Attributes:
         thread: that one; it runs something else afterwards.

@@ -14,7 +14,7 @@ Entry = Row | EmbeddingJob
 
 
 class Tickets:
-    """What is in flight, by the submission that it belongs to.
+    """Rows and texts in flight, by the submission that they belong to.
 
     Args:
         most: entries that may run and wait together.
@@ -71,7 +71,7 @@ class Tickets:
         self._entries[ticket] = set(entries)
 
     def find(self, ticket: Ticket, index: int | None) -> list[Entry]:
-        """What is in flight of a submission: all, or the one with this index."""
+        """Entries in flight of a submission: all, or the one with this index."""
         return [entry for entry in self._entries.get(ticket, ()) if index is None or entry.index == index]
 
     def forget(self, entry: Entry) -> None:

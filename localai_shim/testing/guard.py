@@ -142,7 +142,7 @@ def _text(value: object) -> object:
 
 
 def _is_local(host: object, *, lookup: bool) -> bool:
-    """Whether a host is this machine. To look up a number's address sends nothing."""
+    """True if a host is this machine. To look up a number's address sends nothing."""
     import ipaddress
     import socket
 

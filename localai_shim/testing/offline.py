@@ -97,7 +97,7 @@ def _watch(item: pytest.Item, phase: str) -> Generator[None, object, object]:
 
 
 def _take_misses(item: pytest.Item) -> list[str]:
-    """What was asked for and not found since the phase began."""
+    """Requests that were not found since the phase began."""
     cassette = item.stash.get(_CASSETTE, None)
     if cassette is None:
         return []
@@ -148,7 +148,7 @@ def cassette_source() -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="session")
 def cassette_normalize() -> Normalize | None:
-    """What to write for what differs from run to run in requests; None: they are taken as they are. Override it.
+    """Replacements for what differs from run to run in requests; None: they are taken as they are. Override it.
 
     A dict of regular expressions and replacements, or a function of a text. It is applied to all texts of a request but
     the model's name, where it is compared and where it is recorded; what is asked is asked as it is.
@@ -191,7 +191,7 @@ def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | Non
 
 
 def _marked(item: pytest.Item) -> dict[str, Any]:
-    """What a test's closest marker says."""
+    """Arguments of a test's closest marker."""
     marker = item.get_closest_marker("cassette")
     if marker is None:
         return {}
@@ -202,7 +202,7 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 
 
 def _path(item: pytest.Item, name: str | None) -> Path:
-    """Where a test's cassette is. What stands for characters that a file's name cannot have ends in a hash of them."""
+    """Path of a test's cassette. A name in which characters were replaced ends in a hash of them."""
     folder = item.path.parent / "cassettes"
     if name is not None:
         return folder / str(name)

@@ -33,7 +33,7 @@ class Linker:
         self.loaded: list[tuple[str, bool]] = []
         """Names, and whether for the whole process."""
         self.layers: list[int] = []
-        """What `MKL_Set_Threading_Layer` was told."""
+        """Argument of `MKL_Set_Threading_Layer`."""
         monkeypatch.setattr(ctypes, "CDLL", self)
         monkeypatch.delenv("MKL_THREADING_LAYER", raising=False)
         monkeypatch.setattr(blas.importlib.metadata, "files", lambda _: [])

@@ -71,7 +71,7 @@ def load(folder: Path, family: Family) -> MediaProcessor:
 
 
 def taken(processor: MediaProcessor, media: Media) -> tuple[int, int]:
-    """How many tokens are features' places, and how many there are in all."""
+    """Number of tokens that are features' places, and of all."""
     made = processor(media)
     return len(processor.places(made)), len(made.tokens)
 

@@ -64,7 +64,7 @@ class Layers(nn.Module):  # type: ignore[misc]
         self.heads = mla.MultiLinear(INPUTS, OUTPUTS, EXPERTS)
 
     def results(self, rows: int) -> dict[str, mx.array]:
-        """What each computes of so many rows; experts get as many each."""
+        """Outputs of each for so many rows; experts get as many each."""
         mx.random.seed(rows)
         x = mx.random.normal((1, rows, INPUTS))
         chosen = mx.sort(mx.random.randint(0, EXPERTS, (rows * EXPERTS,)))

@@ -93,7 +93,7 @@ def opened(engine: ScriptedEngine, path: Path) -> LocalOpenAI:
 
 
 def rows(client: LocalOpenAI, query: str) -> list[Any]:
-    """What the database has."""
+    """Contents of the database."""
     with client._runtime.store()._database.transaction(write=False) as connection:
         return connection.execute(query).fetchall()
 

@@ -129,7 +129,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
 
 
 class Fault(ArithmeticError):
-    """What is injected."""
+    """Errors that are injected."""
 
 
 @dataclass

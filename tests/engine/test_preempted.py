@@ -51,7 +51,7 @@ def urgent_prompts(engine: Engine[Any], every: int = 7) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, list[int]]:
-    """What each row emits undisturbed."""
+    """Tokens of each row undisturbed."""
     engine = engine_for("qwen3", ONE_ROW)
     try:
         return {name: Running(engine, made(name)).finish()[0] for name in ROWS}

@@ -84,7 +84,7 @@ def read_request(connection: socket.socket) -> None:
 
 
 Outcome = tuple[str, type[BaseException], type[BaseException] | None, str]
-"""Where it was raised, the exception, its cause where the SDK has it from httpx, and the text that came before."""
+"""Place, exception, its cause where the SDK has it from httpx, and the text that came before."""
 
 
 def outcome(where: str, error: BaseException, seen: list[str]) -> Outcome:

@@ -1,4 +1,4 @@
-"""What a request for completions says beside its prompts."""
+"""Fields of a request for completions beside its prompts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NO_INFILLING = (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What may continue the prompts. A grammar begins where the prompt ends, unless that is amid reasoning."""
+    """Constraint on what follows the prompts. A grammar begins where they end, unless that is amid reasoning."""
 
     model: ServedModel
     grammar: Grammar | None
@@ -125,7 +125,7 @@ def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> Inf
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says beside its prompts. Requests that say the same share it, and nobody changes it."""
+    """Fields of a request beside its prompts. Requests that have the same share them, and nobody changes them."""
 
     echo: bool
     infilling: Infilling | None

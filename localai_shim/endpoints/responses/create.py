@@ -59,7 +59,7 @@ DIFFER = ("input", "previous_response_id", "conversation")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says beside its input, as far as counting tokens needs it. Requests that say the same share it."""
+    """Fields of a request beside its input that counting tokens needs. Requests that have the same share them."""
 
     instructions: str | None
     thinking: ThinkingPlan
@@ -96,7 +96,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What decides a prompt and its answer: all that counting tokens needs."""
+    """Plan of a prompt and its answer: all that counting tokens needs."""
 
     asked: Asked
     context: Context

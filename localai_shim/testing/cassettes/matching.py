@@ -17,7 +17,7 @@ DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metada
 }
 """How an answer is delivered, and what happens to it then."""
 WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
-"""What the service wants to know, and answers do not depend on: it is sent there and not recorded."""
+"""Fields for the service on which answers do not depend: they are sent there and not recorded."""
 _DEFAULTS: Json = {
     "temperature": 1,
     "top_p": 1,

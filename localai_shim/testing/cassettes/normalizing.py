@@ -1,4 +1,4 @@
-"""What differs from one run to the next in requests (dates, ids, paths), written as what stays the same."""
+"""Normalising of what differs from run to run in requests: dates, ids, paths."""
 
 from __future__ import annotations
 
