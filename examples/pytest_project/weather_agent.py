@@ -9,6 +9,11 @@ from typing import Any
 import openai
 from pydantic import BaseModel
 
+try:
+    import httpx2 as httpx  # openai 3's
+except ImportError:
+    import httpx
+
 TOOLS: list[Any] = [
     {
         "type": "function",
@@ -66,7 +71,7 @@ def tell(client: openai.OpenAI, city: str) -> Iterator[str]:
     try:
         for chunk in client.chat.completions.create(model="gpt-4o", messages=messages, stream=True):
             yield chunk.choices[0].delta.content or ""
-    except openai.APIConnectionError:
+    except (openai.APIConnectionError, httpx.TransportError):  # openai 2 raises httpx's own amid a stream
         yield " ... (the connection broke)"
 
 
