@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import openai
 from pydantic import BaseModel
-
-try:
-    import httpx2 as httpx  # openai 3's
-except ImportError:
-    import httpx
 
 TOOLS: list[Any] = [
     {
@@ -28,6 +25,10 @@ TOOLS: list[Any] = [
     }
 ]
 MAX_TURNS = 5
+# Amid a stream openai 2 raises httpx's own exceptions.
+BROKEN: tuple[type[Exception], ...] = (openai.APIConnectionError,)
+if find_spec("httpx"):
+    BROKEN = (*BROKEN, import_module("httpx").TransportError)
 
 
 class Report(BaseModel):
@@ -71,7 +72,7 @@ def tell(client: openai.OpenAI, city: str) -> Iterator[str]:
     try:
         for chunk in client.chat.completions.create(model="gpt-4o", messages=messages, stream=True):
             yield chunk.choices[0].delta.content or ""
-    except (openai.APIConnectionError, httpx.TransportError):  # openai 2 raises httpx's own amid a stream
+    except BROKEN:
         yield " ... (the connection broke)"
 
 
