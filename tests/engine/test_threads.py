@@ -141,9 +141,10 @@ def test_a_program_that_ends_with_an_idle_thread_does_so_at_once_and_quietly() -
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_has_no_idle_threads() -> None:
     code = """
-        import os
+        import os, warnings
         from localai_shim.engine import threads
         threads.start(lambda: None, "x").wait(60)
+        warnings.simplefilter("ignore")  # newer Pythons warn of forks beside threads
         child = os.fork()
         if not child:
             idle = len(threads._idle)
