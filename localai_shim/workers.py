@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import math
 import os
@@ -41,17 +40,29 @@ class Workers:
         """`_free`: threads that have no job; below 0: jobs that have no thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have a thread run `work`, in the caller's context."""
+        """Have a thread run `work`, in the caller's context; the caller's own where no thread can be started."""
         future: Future[T] = Future()
+        job = partial(contextvars.copy_context().run, _fill, future, work)
         with self._lock:
-            if self._free <= 0 and self._threads < self._most:
-                name = f"localai_shim:{self._name}"
-                threading.Thread(target=self._run, args=(self._jobs,), name=name, daemon=True).start()
-                self._threads += 1
-            else:
+            if taken := self._free > 0 or self._threads >= self._most:
                 self._free -= 1
-            self._jobs.put(partial(contextvars.copy_context().run, _fill, future, work))
+            else:
+                taken = self._start()
+            if taken:
+                self._jobs.put(job)
+        if not taken:
+            job()
         return future
+
+    def _start(self) -> bool:
+        """Start a thread, which has a job; False: the interpreter ends, or there are too many threads."""
+        name = f"localai_shim:{self._name}"
+        try:
+            threading.Thread(target=self._run, args=(self._jobs,), name=name, daemon=True).start()
+        except RuntimeError:
+            return False
+        self._threads += 1
+        return True
 
     def _run(self, jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
         while True:
@@ -99,8 +110,7 @@ class Begun(Generic[T]):
         self._running = threading.Lock()
         self._value: T | None = None
         self._error: BaseException | None = None
-        with contextlib.suppress(RuntimeError):  # the interpreter ends, or there are too many threads
-            _spare.submit(partial(_begin, weakref.ref(self)))
+        _spare.submit(partial(_begin, weakref.ref(self)))
 
     def result(self) -> T:
         """Result of the call; it may be asked for several times. Raises what it raised."""

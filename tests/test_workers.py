@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from localai_shim import workers
-from localai_shim.workers import MAX_THREADS, Begun, run_all
+from localai_shim.workers import MAX_THREADS, Begun, Workers, run_all
 
 SECONDS = 30
 
@@ -90,6 +90,19 @@ def test_it_runs_in_the_context_of_whoever_began_it() -> None:
     variable = contextvars.ContextVar("variable", default="none")
     variable.set("mine")
     assert run_all([variable.get] * 4) == ["mine"] * 4
+
+
+def test_where_no_thread_can_be_started_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a thread that goes on while the interpreter ends, from Python 3.12 on."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool = Workers("test")
+    assert pool.submit(threading.current_thread).result(SECONDS) is threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(lambda: 1 // 0).result(SECONDS)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
