@@ -10,7 +10,8 @@ from tests.scripts import run
 ASK = """
 def ask():
     with LocalOpenAI(MODEL) as client:
-        made = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
+        messages, more = [{"role": "user", "content": "Hi"}], {"ignore_eos": True}
+        made = client.chat.completions.create(model="m", messages=messages, max_tokens=2, extra_body=more)
         return made.usage.completion_tokens
 """
 INTERRUPT = (
