@@ -1,4 +1,4 @@
-"""What cannot fit into the context is refused by its size, before anything of it is decoded or processed."""
+"""Items that cannot fit into the context are refused by their size, before they are decoded or processed."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_it_runs_in_the_context_of_whoever_began_it() -> None:
 
 
 def test_where_no_thread_can_be_started_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a thread that goes on while the interpreter ends, from Python 3.12 on."""
+    """The case of a thread that goes on while the interpreter ends, from Python 3.12 on."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

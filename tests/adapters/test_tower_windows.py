@@ -70,7 +70,7 @@ def test_windows_of_one_size_are_a_batch(family: str, attended: list[Groups]) ->
 
 @pytest.fixture
 def in_mlx_s_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: an x86 CPU has others for many numbers, in modules of which a model was loaded before."""
+    """Forms of a GPU: an x86 CPU has others for many numbers, in modules of which a model was loaded before."""
     for name in ("FEWEST_SCORES", "FEWEST_GATES"):
         monkeypatch.setattr(cpu_forms, name, 10**12)
 

@@ -118,7 +118,7 @@ def test_texts_of_like_lengths_share_a_pass() -> None:
 def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_more(
     gpu: bool, fixed: float, per_token: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a pass takes is learned from those before it."""
+    """The cost of a pass is learned from those before it."""
     now, rng = [0.0], random.Random(1)
     monkeypatch.setattr(embedding, "_on_gpu", lambda: gpu)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -387,7 +387,7 @@ def test_arguments_of_calls_may_be_as_deep_as_texts_are_long(path: Path, source:
 
 
 def test_a_request_that_is_too_deep_is_refused_and_never_a_fault(path: Path) -> None:
-    """Where it begins to be too deep is up to Python: for the endpoint, for comparing, or not at all."""
+    """The depth that is too much is up to Python: for the endpoint, for comparing, or none at all."""
     refusals = "no answer to this request|nested so deeply that it cannot be compared|cannot be written as JSON"
     for depth in (300, 900, 1500, 3000, 100_000):
         tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"properties": nested(depth)}}}]
