@@ -11,7 +11,8 @@ from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
 from .stop import ALL_TEXT, StopMatcher, TokenRules
 from .text import Delta, release_tokens, text_alone
-from .tool_calls import CallParser, InvalidCall, OfferedTools
+from .offered import OfferedTools
+from .tool_calls import CallDelta, CallParser, InvalidCall
 
 
 class AnswerParser:
@@ -45,7 +46,7 @@ class AnswerParser:
     ) -> None:
         tools = tools or OfferedTools()
         self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
-        self._splitter = ChannelSplitter(markup, state=state, offered=bool(tools.functions))
+        self._splitter = ChannelSplitter(markup, state=state, tools=tools)
         self._calls = CallParser(markup.tools, tools)
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules = rules
@@ -146,12 +147,17 @@ class AnswerParser:
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            delta.calls = [*delta.calls, *self._calls.feed(text)]
+            calls, invalid = self._calls.feed(text, piece.events)
+            self._add(delta, calls, invalid)
         elif kind == "close":
             calls, invalid = self._calls.close(text, cut=self._cut)
+            self._add(delta, calls, invalid)
+
+    def _add(self, delta: Delta, calls: Sequence[CallDelta], invalid: Sequence[InvalidCall]) -> None:
+        if calls:
             delta.calls = [*delta.calls, *calls]
-            if invalid is not None:
-                delta.invalid = [*delta.invalid, invalid]
+        if invalid:
+            delta.invalid = [*delta.invalid, *invalid]
 
 
 class _ContentTokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -11,30 +12,80 @@ from .references import resolve
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
 
 
-def typed_arguments(
-    arguments: Mapping[str, object], parameters: Mapping[str, object], otherwise: Mapping[str, object] | None = None
-) -> dict[str, object]:
-    """What each argument that is text means: the text itself where its schema takes it, else what it spells as JSON.
+def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
+    """An argument may be any text and nothing else, so that it can be passed on while it is written."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, Mapping) or key not in properties:
+        return True
+    schema = properties[key]
+    return isinstance(schema, Mapping) and schema.get("type") == "string" and not ({"enum", "const"} & schema.keys())
+
+
+def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object:
+    """The value of an argument that was written without quotes.
+
+    Where its schema has several types, it is what the text spells as JSON if that is of one of them, else the text.
 
     Args:
-        arguments: some of them text, as it was written.
+        text: as it was written.
         parameters: the function's JSON schema.
-        otherwise: how upstream's parser reads those that are neither, such as Python's `True`; None: they stay text.
-
-    Raises:
-        KeyError: one is neither, and upstream's parser could not read it.
+        key: the argument's name.
     """
-    properties = parameters.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
-    out: dict[str, object] = {}
-    for key, value in arguments.items():
-        if isinstance(value, str) and key in properties and not _takes_text(properties[key], value, parameters):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                value = value if otherwise is None else otherwise[key]
-        out[key] = value
-    return out
+    if takes_all_text(parameters, key):
+        return text
+    properties = parameters["properties"]
+    schema = properties[key] if isinstance(properties, Mapping) else {}
+    takes_text = _takes_text(schema, text, parameters)
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text if takes_text else _python_value(text)
+    if not takes_text:
+        return value
+    kinds = _kinds(schema, parameters)
+    return value if not isinstance(value, str) and kinds is not None and _kind(value) & kinds else text
+
+
+def _python_value(text: str) -> object:
+    """The value of a Python literal, such as True; the text itself where it is none that JSON has."""
+    try:
+        value: object = ast.literal_eval(text.strip())
+        return json.loads(json.dumps(value))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def _kind(value: object) -> frozenset[str]:
+    """The types of JSON Schema that a value is of."""
+    if isinstance(value, bool):
+        return frozenset(["boolean"])
+    if isinstance(value, int):
+        return frozenset(["integer", "number"])
+    if isinstance(value, float):
+        return frozenset(["number"])
+    if isinstance(value, str):
+        return frozenset(["string"])
+    return frozenset(["object" if isinstance(value, dict) else "array" if isinstance(value, list) else "null"])
+
+
+def _kinds(schema: object, root: Mapping[str, object], depth: int = 0) -> frozenset[str] | None:
+    """The types that a schema names; None where it names none."""
+    if not isinstance(schema, Mapping) or depth > MAX_REFERENCE_DEPTH:
+        return None
+    if isinstance(reference := schema.get("$ref"), str):
+        try:
+            return _kinds(resolve(root, reference), root, depth + 1)
+        except KeyError:
+            return None
+    if "enum" in schema or "const" in schema:
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
+        return frozenset().union(*map(_kind, values)) if isinstance(values, list) else None
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := schema.get(key), list):
+            found = [_kinds(option, root, depth + 1) for option in options]
+            return frozenset().union(*(kinds for kinds in found if kinds is not None))
+    types = schema.get("type")
+    return None if types is None else frozenset(types if isinstance(types, list) else [types])
 
 
 def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: int = 0) -> bool:

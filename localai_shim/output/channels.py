@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from .markup import HEADER, NORMAL, REASONING, TOOL, Edges, Markup
+from .formats.block import BlockReader
+from .formats.description import CallFormat, Channels
+from .formats.layout import around
+from .formats.source import Event
+from .markup import HEADER, NORMAL, REASONING, TOOL, Markup
+from .offered import OfferedTools
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
+Edges = tuple[tuple[str, str], ...]
+"""(marker, next state) pairs."""
 
 
 class Piece(NamedTuple):
@@ -24,71 +31,63 @@ class Piece(NamedTuple):
     start: int
     """Where in the answer's text it begins."""
     end: int
+    events: Sequence[Event] = ()
+    """Of a call: what was read of it."""
 
 
-_RECIPIENT = re.compile(r"to=([^\s<|]+)")
-_DECIDE = "decide"  # a harmony header is complete: what it says is the next state
-_CALL_AMID = "call amid reasoning"  # what ends the reasoning ends the call, too
+_DECIDE = "decide"  # a header is complete: what it says is the next state
+_HEAD = "head"  # a call begins whose block has no marker: the text belongs to the call
+_BODY = "body"  # of a message that holds a block of calls
+_PROSE = (NORMAL, REASONING)
+_KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
+_NONE_OFFERED = OfferedTools()
+Reading = Generator[Piece, None, str]
+"""Yields pieces and returns the text that is left."""
 
 
 @lru_cache(maxsize=64)
 def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
     """State -> (marker, next state)."""
-    if markup.harmony:
-        return _HARMONY
-    edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: [], TOOL: []}
-    for state, more in markup.transitions:
-        edges.setdefault(state, []).extend(more)
+    edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: []}
     if markup.think is not None:
         start, end = markup.think
-        edges[NORMAL] += [(start, REASONING), (end, NORMAL)]
+        opens = [(text, REASONING) for text in (start, *markup.openers)]
+        edges[NORMAL] += [*opens, (end, NORMAL)]
         edges[REASONING] += [(end, NORMAL), (start, REASONING)]
+    if markup.channels is not None:
+        _add_channels(edges, markup.channels)
     tools = markup.tools
     if tools is not None:
-        edges[NORMAL].append((tools.start, TOOL))
-        if offered:
-            edges[REASONING].append((tools.start, TOOL))
-        edges[TOOL].append((tools.start, TOOL))
-        if tools.end:
-            edges[TOOL].append((tools.end, NORMAL))
-            edges[NORMAL].append((tools.end, NORMAL))
+        calls = [*((text, TOOL) for text in tools.starts), *((text, _HEAD) for text in tools.heads if offered)]
+        if offered or not tools.bare:
+            edges[NORMAL if markup.channels is None or markup.channels.named else _BODY] += calls
+        if offered and tools.thought:
+            edges[REASONING] += calls
+        edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
     edges[NORMAL] += [(marker, NORMAL) for marker in markup.structural]
-    edges[_CALL_AMID] = edges[TOOL] + [edge for edge in edges[REASONING] if edge[1] not in (TOOL, REASONING)]
     return {state: tuple(e) for state, e in edges.items()}
+
+
+def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -> None:
+    opens = [(text, HEADER) for text in channels.opens]
+    after = HEADER if channels.initial and not channels.opens else NORMAL
+    ends = [(text, after) for text in channels.ends]
+    begins = [(text, HEADER) for text in channels.begins]
+    stray = [(text, NORMAL) for text in (channels.closes, "<|constrain|>") if is_marker(text)]
+    edges[NORMAL] += [*opens, *ends, *begins, *stray]
+    edges[HEADER] = [(channels.closes, _DECIDE), *ends]
+    edges[REASONING] += [*ends, *opens, *((text, REASONING) for text, _ in stray)]
+    edges[_BODY] = [*ends, *opens]
+
+
+def is_marker(text: str) -> bool:
+    """A text that is markup wherever it stands; others may be words of an answer."""
+    return any(c in text for c in "<[｜|") and not text.startswith("```")
 
 
 def markers_of(markup: Markup) -> frozenset[str]:
     """All that the splitter looks for."""
     return frozenset(marker for edges in _edges_of(markup, True).values() for marker, _ in edges)
-
-
-_HARMONY: dict[str, Edges] = {
-    NORMAL: (
-        ("<|channel|>", HEADER),
-        ("<|start|>", HEADER),
-        ("<|message|>", NORMAL),
-        ("<|end|>", NORMAL),
-        ("<|return|>", NORMAL),
-        ("<|call|>", NORMAL),
-        ("<|constrain|>", NORMAL),
-    ),
-    HEADER: (("<|message|>", _DECIDE), ("<|end|>", NORMAL), ("<|return|>", NORMAL), ("<|call|>", NORMAL)),
-    REASONING: (
-        ("<|end|>", NORMAL),
-        ("<|return|>", NORMAL),
-        ("<|call|>", NORMAL),
-        ("<|channel|>", HEADER),
-        ("<|start|>", HEADER),
-        ("<|message|>", REASONING),
-    ),
-    TOOL: (
-        ("<|call|>", NORMAL),
-        ("<|end|>", NORMAL),
-        ("<|return|>", NORMAL),
-        ("<|start|>", HEADER),
-        ("<|channel|>", HEADER),
-    ),
-}
 
 
 @lru_cache(maxsize=256)
@@ -105,31 +104,31 @@ class ChannelSplitter:
     Args:
         markup: the model's markers.
         state: the state that the answer begins in, see `Markup.state_after`.
-        offered: tools were offered; a call may then also begin inside the reasoning, as some models do.
+        tools: what may be called; a call may then also begin inside the reasoning, as some models do, and ends it.
 
     Whitespace next to a block is markup: around reasoning, before calls and between them.
 
     Attributes:
         state: the state that the text ends in.
-        in_reasoning: it ends amid reasoning, also in a call there, until a marker comes that closes the reasoning.
+        in_reasoning: it ends amid reasoning, also in a call there, until that or the reasoning is closed.
     """
 
-    def __init__(self, markup: Markup, *, state: str | None = None, offered: bool = True) -> None:
-        self._markup = markup
-        self._offered = offered
-        self._edges = _edges_of(markup, offered)
+    def __init__(self, markup: Markup, *, state: str | None = None, tools: OfferedTools = _NONE_OFFERED) -> None:
+        self._markup, self._tools = markup, tools
+        self._offered = bool(tools.functions)
+        self._edges = _edges_of(markup, self._offered)
         self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in _PROSE}
         self._held = ""  # may be the beginning of a marker
         self._at = 0  # where in the answer the next piece begins
         self._header = ""
-        self._quotes = markup.tools is not None and markup.tools.style in ("json", "header")
-        self._strings = _JsonStrings()
-        self._outer = NORMAL  # the state that a call returns to
-        self._space: list[Piece] = []  # whitespace that is content or not, as what follows it is
+        self._block: _Block | None = None
+        self._space: list[Piece] = []  # may be next to a block
         self._called = False
-        self.state = state or markup.initial
+        self.state = state or NORMAL
         self.in_reasoning = self.state == REASONING
         self._fresh = self.state != NORMAL  # whitespace would be the first after a marker, which is markup, too
+        # An answer of such a model may be a call from its first character on.
+        self._bare = self._offered and markup.tools is not None and markup.tools.bare and markup.channels is None
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now."""
@@ -147,7 +146,7 @@ class ChannelSplitter:
             only: take no text of another kind.
         """
         begins = self._begins.get(self.state)
-        if begins is None or not text or self._held or self._fresh or self._space:
+        if begins is None or not text or self._held or self._fresh or self._space or self._bare:
             return None
         kind = _KINDS[self.state]
         if (only is not None and kind != only) or not begins.isdisjoint(text) or text[-1].isspace():
@@ -167,57 +166,111 @@ class ChannelSplitter:
 
     def _split(self, text: str) -> Iterator[Piece]:
         text, self._held = self._held + text, ""
-        at = 0
-        while edges := self._edges.get(_CALL_AMID if self.state == TOOL and self._outer == REASONING else self.state):
+        while text:
+            if self._block is not None:
+                text = yield from self._read(self._block, text)
+                continue
+            if self._bare and self.state == NORMAL and text.strip():
+                self._bare = False
+                self._open("")
+                continue
+            edges = self._edges[self.state]
+            if not edges:
+                yield from self._emit(text)
+                return
             pattern, beginnings, longest = _pattern(tuple(marker for marker, _ in edges))
-            match = pattern.search(text, at)
+            match = pattern.search(text)
             if match is None:
-                tail = range(max(at, len(text) - longest + 1), len(text))
+                tail = range(max(0, len(text) - longest + 1), len(text))
                 cut = next((n for n in tail if text[n:] in beginnings), len(text))
-                yield from self._emit(text[at:cut])
+                yield from self._emit(text[:cut])
                 self._held = text[cut:]
                 return
             marker, target = match.group(), dict(edges)[match.group()]
-            yield from self._emit(text[at : match.start()])
-            at = match.end()
-            if self.state == TOOL and self._strings.inside:
-                self.in_reasoning &= target != NORMAL or marker not in dict(self._edges[REASONING])
-                yield from self._emit(marker)
-                continue
-            opens = target != TOOL or self._opens(text[at:])
-            if opens is None:
-                self._held = text[match.start() :]
-                return
-            if opens:
-                yield from self._cross(marker, target)
-            elif self.state == TOOL:
-                yield from self._emit(marker)
+            yield from self._emit(text[: match.start()])
+            text = text[match.end() :]
+            if target in (TOOL, _HEAD):
+                self._open(marker, is_head=target == _HEAD)
             else:
-                yield self._piece("stray", marker)
-        yield from self._emit(text[at:])
+                yield from self._cross(marker, target)
 
-    def _opens(self, text: str) -> bool | None:
-        """Whether a call begins so; None: not known yet."""
+    def _open(self, marker: str, *, is_head: bool = False, header: str = "") -> None:
+        """A block of calls may begin here.
+
+        Args:
+            marker: what opens it; empty where nothing does.
+            is_head: the marker belongs to the first call.
+            header: the beginning of a call, as a message's header gives it.
+        """
+        tools, channels = self._markup.tools, self._markup.channels
+        assert tools is not None
+        stops = [] if self._markup.think is None else [self._markup.think[1]]
+        stops += [] if channels is None else [*channels.ends, *channels.opens]
+        is_sure = bool(header) or bool(marker and not tools.bare and self.state != REASONING)
+        self._block = _Block(BlockReader(tools, self._tools, stops=stops, marked=is_sure), marker, self.state)
+        self.state = TOOL
+        if header or is_head:
+            self._block.feed(header or marker)
+            self._block.unread = "" if header else marker
+            self._block.marker = ""
+
+    def _read(self, block: _Block, text: str) -> Reading:
+        """Take more of a block; returns what follows it."""
+        events = block.feed(text)
+        return (yield from self._show(block, events))
+
+    def _show(self, block: _Block, events: Sequence[Event]) -> Reading:
+        reader = block.reader
+        if reader.rejected:
+            return (yield from self._reject(block))
+        if not (reader.begun or reader.done):
+            return ""
+        if not block.announced:
+            block.announced = True
+            yield self._piece("open", block.marker)
+        rest = reader.rest
+        taken = block.unread[: len(block.unread) - len(rest)]
+        block.unread = rest
+        body = taken.removesuffix(reader.ending) if reader.done else taken
+        if body or events:
+            yield self._piece("call", body)._replace(events=events)
+        if not reader.done:
+            return ""
+        yield self._piece("close", reader.ending if taken.endswith(reader.ending) else "")
+        self._block = None
+        self.state = NORMAL if block.outer == REASONING else block.outer
+        self.in_reasoning = False
+        return rest
+
+    def _reject(self, block: _Block) -> Reading:
+        """What might have been a call is none: a marker that means nothing, or text."""
+        self._block = None
+        self.state = block.outer
+        marker, rest = block.marker, block.unread
+        if not marker and rest and (head := self._head_of(rest)):
+            marker, rest = head, rest[len(head) :]
+            yield from self._emit(marker)
+        elif marker and is_marker(marker) and self.state != REASONING:
+            yield self._piece("stray", marker)
+        elif marker:
+            yield from self._emit(marker)
+        return rest
+
+    def _head_of(self, text: str) -> str:
+        """What looked like the beginning of a call."""
         tools = self._markup.tools
-        openings = () if tools is None else tools.openings
-        text = text.lstrip()
-        if not openings or text.startswith(openings):
-            return True
-        return None if any(opening.startswith(text) for opening in openings) else False
+        heads = () if tools is None else tools.heads
+        return max((head for head in heads if text.startswith(head)), key=len, default="")
 
     def _end(self, cut: bool) -> Iterator[Piece]:
+        while (block := self._block) is not None:
+            rest = yield from self._show(block, block.reader.finish(cut=cut))
+            yield from self._split(rest)
         held, self._held = self._held, ""
-        tools = self._markup.tools
-        if held and tools is not None and self.state != TOOL and held.startswith(tools.start):
-            yield from self._cross(tools.start, TOOL)
-            held = held[len(tools.start) :]
         if held and cut and self.state == NORMAL and len(held) > 1:
             yield self._piece("stray", held)
         else:
             yield from self._emit(held)
-        if self.state == TOOL:
-            yield self._piece("close", "")
-            self.state = self._outer
 
     def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
@@ -225,33 +278,26 @@ class ChannelSplitter:
             return
         if self.state == HEADER:
             self._header += text
-        elif self.state == TOOL and self._quotes:
-            self._strings.feed(text)
         yield self._piece(_KINDS.get(self.state, "markup"), text)
 
     def _cross(self, marker: str, target: str) -> Iterator[Piece]:
         """A marker came: leave the state and enter the next."""
-        recipient = None
+        yield self._piece("markup", marker)
+        header, channels = self._header, self._markup.channels
+        self._header = marker if channels is not None and marker in channels.begins else ""
         if target == _DECIDE:
-            target, recipient = _read_header(self._header)
-        left, self._header = self.state, ""
-        ends_thought = self._markup.think is not None and marker == self._markup.think[1]
-        if left == TOOL and target == NORMAL and not ends_thought:
-            yield self._piece("close", marker)
-            self.state = self._outer
-            self.in_reasoning = self.state == REASONING
-            return
-        if left == TOOL:
-            yield self._piece("close", "")
-        yield self._piece("open" if target == TOOL else "markup", marker)
+            assert channels is not None
+            recipient = re.search(channels.calls, header)
+            target = REASONING if re.search(channels.thinks, header) else NORMAL
+            if recipient is not None and not channels.named:
+                target = _BODY
+            elif recipient is not None and self._markup.tools is not None:
+                self.in_reasoning = False
+                self.state = NORMAL
+                self._open("", header=_beginning(self._markup.tools, recipient[1]))
+                return
         self.state = target
-        self.in_reasoning = target == REASONING or (target == TOOL and self.in_reasoning)
-        if target == TOOL:
-            if left != TOOL:
-                self._outer = REASONING if left == REASONING else NORMAL
-            self._strings = _JsonStrings()
-            if recipient is not None:
-                yield Piece("call", f"{recipient}<|message|>", self._at, self._at)
+        self.in_reasoning = target == REASONING
 
     def _piece(self, kind: Kind, text: str) -> Piece:
         start = self._at
@@ -261,7 +307,7 @@ class ChannelSplitter:
     def _trimmed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Make whitespace next to blocks part of the markup; hold it back until it is known to be."""
         for piece in pieces:
-            kind, text, start, end = piece
+            kind, text, start, end, _ = piece
             if kind not in ("content", "reasoning"):
                 yield from self._release("markup")
                 self._called = self._called or kind == "open"
@@ -291,40 +337,30 @@ class ChannelSplitter:
         yield from (Piece(kind, *piece[1:]) for piece in space)
 
 
-_KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
-_PROSE = (NORMAL, REASONING)
+
+def _beginning(tools: CallFormat, name: str) -> str:
+    """The beginning of a call of which a message's header has the name."""
+    text = next(iter(tools.also), tools.call)
+    return around(text, "ARGUMENTS")[0].replace("NAME", name)
 
 
-def _read_header(header: str) -> tuple[str, str | None]:
-    """What a harmony header announces, and to whom a call goes."""
-    recipient = _RECIPIENT.search(header)
-    if recipient is not None:
-        return TOOL, recipient.group(1)
-    return (REASONING if "analysis" in header else NORMAL), None
+class _Block:
+    """A block of calls, or what may be one.
 
-
-_STRING_EVENTS = re.compile(r"""["\n]|\\.?""", re.DOTALL)
-
-
-class _JsonStrings:
-    """Whether the end of what was fed is inside a JSON string, where a marker is text.
-
-    A raw newline is not allowed in one: a string that was never closed ends there.
+    Attributes:
+        marker: what opened it; empty where nothing did.
+        outer: the state in which it began.
+        unread: text that is in no piece yet.
+        announced: it has begun for whoever reads the pieces.
     """
 
-    __slots__ = ("_escaped", "inside")
+    __slots__ = ("announced", "marker", "outer", "reader", "unread")
 
-    def __init__(self) -> None:
-        self.inside = False
-        self._escaped = False
+    def __init__(self, reader: BlockReader, marker: str, outer: str) -> None:
+        self.reader, self.marker, self.outer = reader, marker, outer
+        self.unread = ""
+        self.announced = False
 
-    def feed(self, text: str) -> None:
-        if self._escaped and text:
-            text, self._escaped = text[1:], False
-        for event in _STRING_EVENTS.findall(text):
-            if event == '"':
-                self.inside = not self.inside
-            elif event == "\n":
-                self.inside = False
-            elif event == "\\":
-                self._escaped = True
+    def feed(self, text: str) -> list[Event]:
+        self.unread += text
+        return self.reader.feed(text)

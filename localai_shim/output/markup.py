@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from .formats.description import CallFormat, Channels
 
 NORMAL = "normal"
 REASONING = "reasoning"
 TOOL = "tool"
 HEADER = "header"
-"""States of an answer, by mlx-lm's names; text in any other state belongs to the markup."""
-
-Edges = tuple[tuple[str, str], ...]
-"""(marker, next state) pairs."""
-
-Style = Literal["json", "header", "closed", "whole"]
-ParseCalls = Callable[[str, Sequence[Mapping[str, object]] | None], object]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFormat:
-    """One way of writing tool calls.
-
-    Attributes:
-        name: of the parser's module in mlx-lm or mlx-vlm.
-        start, end: markers around a call; `end` is empty where the call ends with the turn.
-        parse: upstream's parser: (what is between the markers, tools) -> a call or a list of calls, each a dict with
-            `name` and `arguments`. Raises what it likes.
-        style: how arguments can be read before the call is complete: `json`, an object with the name and the
-            arguments; `header`, the name and then the arguments' JSON; `closed`, by closing what is there and parsing
-            it; `whole`, not at all.
-        header: for `header`: what comes before the arguments; its group `name` is the function's.
-        boundary: for `closed`: what ends an argument, after which `suffix` closes the call.
-        quote: what stands on both sides of a string, in which a boundary is text.
-        openings: what a call can begin with; nothing: anything.
-        untyped: upstream's parser, given no tools, gives arguments as the text that was written.
-        lenient: upstream's parser finds a call in any text; only functions that were offered are taken for calls.
-    """
-
-    name: str
-    start: str
-    end: str
-    parse: ParseCalls
-    style: Style = "whole"
-    header: re.Pattern[str] | None = None
-    boundary: str = ""
-    suffix: str = ""
-    quote: str = ""
-    openings: tuple[str, ...] = ()
-    untyped: bool = False
-    lenient: bool = False
+"""States of an answer; text in a header belongs to the markup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,47 +20,46 @@ class Markup:
     Attributes:
         think: what opens and closes a block of reasoning.
         tools: how it writes tool calls.
-        harmony: it writes gpt-oss's channels (https://cookbook.openai.com/articles/openai-harmony).
+        channels: the messages that its answers are made of, such as gpt-oss's
+            (https://cookbook.openai.com/articles/openai-harmony).
         structural: markers that say nothing and are dropped.
-        transitions: (state, its edges), on top of the above.
-        initial: the state that an answer begins in.
+        openers: other texts that open a block of reasoning.
+        opened: ends of prompts after which an answer begins with reasoning, besides the marker that opens it.
     """
 
     think: tuple[str, str] | None = None
-    tools: ToolFormat | None = None
-    harmony: bool = False
+    tools: CallFormat | None = None
+    channels: Channels | None = None
     structural: tuple[str, ...] = ()
-    transitions: tuple[tuple[str, Edges], ...] = ()
-    initial: str = NORMAL
+    openers: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
 
     @property
     def thinks(self) -> bool:
         """The model has a way to write reasoning."""
-        routed = any(target == REASONING for _, edges in self.transitions for _, target in edges)
-        return self.think is not None or self.harmony or routed
+        return self.think is not None or (self.channels is not None and bool(self.channels.thought))
 
     @property
     def think_end(self) -> str | None:
         """What closes a block of reasoning."""
-        if self.harmony:
-            return "<|end|>"
         if self.think is not None:
             return self.think[1]
-        return next((edges[0][0] for state, edges in self.transitions if state == REASONING and edges), None)
+        return self.channels.ends[0] if self.channels is not None and self.thinks else None
 
     @property
     def plain(self) -> bool:
         """There is nothing to look for."""
-        return not (self.think or self.harmony or self.tools or self.structural or self.transitions)
+        return not (self.think or self.channels or self.tools or self.structural)
 
     def state_after(self, prompt_end: str) -> str:
         """The state in which an answer begins, by the end of its prompt.
 
         Templates open a block, or open and close it, as the last thing that they write.
         """
-        if self.think is not None and prompt_end.rstrip().endswith(self.think[0]):
+        end = prompt_end.rstrip()
+        if self.think is not None and end.endswith(tuple(text.rstrip() for text in (self.think[0], *self.opened))):
             return REASONING
-        return self.initial
+        return HEADER if self.channels is not None and self.channels.initial else NORMAL
 
     def closed_by(self, prompt_end: str) -> bool:
         """The prompt ends with a block that is closed already: this answer has no reasoning."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localai_shim.output.tool_calls import OfferedTools
+from localai_shim.output.offered import OfferedTools
 from localai_shim.types import FinishReason
 from tests.output.families import FAMILIES, Call, Family, chatml_turn
 from tests.output.families import NAMESPACE as NS

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from localai_shim.output.channels import Piece
-from localai_shim.output.tool_calls import OfferedTools
+from localai_shim.output.offered import OfferedTools
 from tests.output.families import FAMILIES, Call, Family
 from tests.output.reading import Answer, read, same, split, upstream
 from tests.output.recorded import CORPUS, TOOLS, Recorded

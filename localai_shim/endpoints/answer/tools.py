@@ -11,7 +11,7 @@ from ...errors import BadRequest
 from ...grammar import GrammarError
 from ...grammar.calls import SUPPORTED, answer_with_calls
 from ...grammar.tool import Tool
-from ...output.tool_calls import OfferedTools
+from ...output.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
 from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools

@@ -1,0 +1,101 @@
+"""Layouts: texts with holes, such as `<function=NAME>`, which are matched, written and made into grammars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
+_HOLES = re.compile(r"\b(?:NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
+_SPACE = re.compile(r"\s*")
+_FILLS = {
+    "NAME": re.compile(r"[\w.:/-]*"),
+    "KEY": re.compile(r"[^\s<>\"|=]*"),
+    "INDEX": re.compile(r"\d*"),
+    "ID": re.compile(r"[\w.:-]*"),
+    "TYPE": re.compile(r"\w*"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A layout that was found: where it ends, and what its holes hold."""
+
+    end: int
+    holes: Mapping[str, str]
+
+
+class Partial:
+    """The text ends before the layout does; with more of it, it may be one."""
+
+
+PARTIAL = Partial()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A text with holes.
+
+    Attributes:
+        parts: literals and names of holes, in turn.
+    """
+
+    parts: tuple[tuple[bool, str], ...]
+
+    def match(self, text: str, at: int) -> Match | Partial | None:
+        """The layout at a place of a text; whitespace around its literals is free."""
+        holes: dict[str, str] = {}
+        for is_hole, part in self.parts:
+            if is_hole:
+                found = _FILLS[part].match(text, at)
+                assert found is not None
+                at = found.end()
+                holes[part] = found.group()
+                if at == len(text):
+                    return PARTIAL
+                if not holes[part]:
+                    return None
+                continue
+            for word in part.split():
+                at = skip_space(text, at)
+                if not text.startswith(word, at):
+                    return PARTIAL if word.startswith(text[at:]) else None
+                at += len(word)
+        return Match(at, holes)
+
+    def write(self, holes: Mapping[str, str]) -> str:
+        """The text with its holes filled."""
+        return "".join(holes[part] if is_hole else part for is_hole, part in self.parts)
+
+
+@lru_cache(maxsize=512)
+def layout(text: str) -> Layout:
+    """The layout that a text with holes in capitals describes."""
+    parts: list[tuple[bool, str]] = []
+    at = 0
+    for found in _HOLES.finditer(text):
+        if found.start() > at:
+            parts.append((False, text[at : found.start()]))
+        parts.append((True, found.group()))
+        at = found.end()
+    if at < len(text):
+        parts.append((False, text[at:]))
+    return Layout(tuple(parts))
+
+
+def around(text: str, hole: Hole) -> tuple[str, str]:
+    """The layouts before and behind a hole."""
+    before, found, behind = text.partition(hole)
+    if not found:
+        raise ValueError(f"no {hole} in {text!r}")
+    return before, behind
+
+
+def skip_space(text: str, at: int) -> int:
+    """The place of the next character that is no whitespace."""
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
