@@ -23,7 +23,7 @@ def describe(tokenizer: TokenizerWrapper) -> Markup:
     text = _template_text(tokenizer)
     tools = call_format(text, vocabulary) or PLAIN
     channels = CHANNELS.get(tools.name)
-    seen = [thought for thought in THOUGHTS if _occurs(thought.end, text, vocabulary)]
+    seen = [thought for thought in THOUGHTS if _occurs(thought.start, text, vocabulary) and _occurs(thought.end, text, vocabulary)]
     thought = seen[0] if seen and channels is None else None
     think = None if thought is None else (thought.start, thought.end)
     return Markup(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .references import resolve
 
@@ -35,19 +36,58 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
         return text
     properties = parameters["properties"]
     schema = properties[key] if isinstance(properties, Mapping) else {}
-    takes_text = _takes_text(schema, text, parameters)
+    is_text, kinds = _takes_text(schema, text, parameters), _kinds(schema, parameters)
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
-        return text if takes_text else _python_value(text)
-    if not takes_text:
-        return value
-    kinds = _kinds(schema, parameters)
+        return text if is_text else _python_value(text, kinds or frozenset())
+    if not is_text:
+        is_whole = isinstance(value, float) and value.is_integer() and kinds == {"integer"}
+        return int(value) if isinstance(value, float) and is_whole else value
     return value if not isinstance(value, str) and kinds is not None and _kind(value) & kinds else text
 
 
-def _python_value(text: str) -> object:
-    """The value of a Python literal, such as True; the text itself where it is none that JSON has."""
+def schema_at(parameters: Mapping[str, object], key: str, *types: str) -> Mapping[str, object] | None:
+    """The schema of an argument, or of the option of it that is of one of these types; None where there is none.
+
+    An argument that has no schema may be of any type.
+    """
+    properties = parameters.get("properties")
+    schema = properties.get(key, {}) if isinstance(properties, Mapping) else {}
+    return _option(schema, parameters, types, 0)
+
+
+def _option(
+    schema: object, root: Mapping[str, object], types: Sequence[str], depth: int
+) -> Mapping[str, object] | None:
+    if not isinstance(schema, Mapping) or depth > MAX_REFERENCE_DEPTH:
+        return None
+    if isinstance(reference := schema.get("$ref"), str):
+        try:
+            return _option(resolve(root, reference), root, types, depth + 1)
+        except KeyError:
+            return None
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := schema.get(key), list):
+            found = (_option(option, root, types, depth + 1) for option in options)
+            return next((option for option in found if option is not None), None)
+    kinds = _kinds(schema, root)
+    return schema if kinds is None or kinds & set(types) else None
+
+
+def takes_text(parameters: Mapping[str, object], key: str, text: str) -> bool:
+    """An argument may be this text."""
+    properties = parameters.get("properties")
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    return schema is None or _takes_text(schema, text, parameters)
+
+
+def _python_value(text: str, kinds: frozenset[str]) -> object:
+    """The value of a Python literal, such as True, or a number; the text itself where it is none that JSON has."""
+    for kind, read in (("integer", int), ("number", float)):
+        if kind in kinds:
+            with contextlib.suppress(ValueError):
+                return read(text)
     try:
         value: object = ast.literal_eval(text.strip())
         return json.loads(json.dumps(value))

@@ -53,7 +53,7 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         start, end = markup.think
         opens = [(text, REASONING) for text in (start, *markup.openers)]
         edges[NORMAL] += [*opens, (end, NORMAL)]
-        edges[REASONING] += [(end, NORMAL), (start, REASONING)]
+        edges[REASONING] += [(end, NORMAL), *opens]
     if markup.channels is not None:
         _add_channels(edges, markup.channels)
     tools = markup.tools
@@ -63,7 +63,8 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
             edges[NORMAL if markup.channels is None or markup.channels.named else _BODY] += calls
         if offered and tools.thought:
             edges[REASONING] += calls
-        edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
+        if markup.channels is None or markup.channels.named:
+            edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
     edges[NORMAL] += [(marker, NORMAL) for marker in markup.structural]
     return {state: tuple(e) for state, e in edges.items()}
 
@@ -122,6 +123,7 @@ class ChannelSplitter:
         self._at = 0  # where in the answer the next piece begins
         self._header = ""
         self._block: _Block | None = None
+        self._final = False
         self._space: list[Piece] = []  # may be next to a block
         self._called = False
         self.state = state or NORMAL
@@ -181,10 +183,14 @@ class ChannelSplitter:
             pattern, beginnings, longest = _pattern(tuple(marker for marker, _ in edges))
             match = pattern.search(text)
             if match is None:
-                tail = range(max(0, len(text) - longest + 1), len(text))
+                tail = range(len(text) if self._final else max(0, len(text) - longest + 1), len(text))
                 cut = next((n for n in tail if text[n:] in beginnings), len(text))
                 yield from self._emit(text[:cut])
                 self._held = text[cut:]
+                return
+            if not self._final and text[match.start() :] in beginnings:  # a longer one may come
+                yield from self._emit(text[: match.start()])
+                self._held = text[match.start() :]
                 return
             marker, target = match.group(), dict(edges)[match.group()]
             yield from self._emit(text[: match.start()])
@@ -210,7 +216,7 @@ class ChannelSplitter:
         self._block = _Block(BlockReader(tools, self._tools, stops=stops, marked=is_sure), marker, self.state)
         self.state = TOOL
         if header or is_head:
-            self._block.feed(header or marker)
+            self._block.events += self._block.feed(header or marker)
             self._block.unread = "" if header else marker
             self._block.marker = ""
 
@@ -223,6 +229,7 @@ class ChannelSplitter:
         reader = block.reader
         if reader.rejected:
             return (yield from self._reject(block))
+        events, block.events = [*block.events, *events], []
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:
@@ -263,14 +270,16 @@ class ChannelSplitter:
         return max((head for head in heads if text.startswith(head)), key=len, default="")
 
     def _end(self, cut: bool) -> Iterator[Piece]:
-        while (block := self._block) is not None:
-            rest = yield from self._show(block, block.reader.finish(cut=cut))
-            yield from self._split(rest)
-        held, self._held = self._held, ""
-        if held and cut and self.state == NORMAL and len(held) > 1:
-            yield self._piece("stray", held)
-        else:
-            yield from self._emit(held)
+        self._final = True
+        while (block := self._block) is not None or (held := self._held):
+            if block is not None:
+                rest = yield from self._show(block, block.reader.finish(cut=cut))
+                yield from self._split(rest)
+            elif cut and self.state == NORMAL and len(held) > 1 and held not in dict(self._edges[NORMAL]):
+                self._held = ""
+                yield self._piece("stray", held)
+            else:
+                yield from self._split("")
 
     def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
@@ -352,14 +361,16 @@ class _Block:
         outer: the state in which it began.
         unread: text that is in no piece yet.
         announced: it has begun for whoever reads the pieces.
+        events: what was read and is in no piece yet.
     """
 
-    __slots__ = ("announced", "marker", "outer", "reader", "unread")
+    __slots__ = ("announced", "events", "marker", "outer", "reader", "unread")
 
     def __init__(self, reader: BlockReader, marker: str, outer: str) -> None:
         self.reader, self.marker, self.outer = reader, marker, outer
         self.unread = ""
         self.announced = False
+        self.events: list[Event] = []
 
     def feed(self, text: str) -> list[Event]:
         self.unread += text

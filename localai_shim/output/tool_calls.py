@@ -75,7 +75,7 @@ class CallParser:
             if event.kind == "text":
                 found = self._broken(event.text, cut=False)
                 deltas += found
-                if not found:
+                if not found and self.calls > self._first:
                     invalid += _unread(event.text)
             elif event.kind == "name":
                 self._name, self._input = event.text, []

@@ -58,8 +58,8 @@ class BlockReader:
         self.ending = ""
         self._is_open = False  # a call has a name, and no end yet
         calls = [around(text, "ARGUMENTS") for text in (format.call, *format.also)]
-        self._heads = [layout(head) for head, _ in calls if not head.startswith("{")]
-        self._objects = any(head.startswith("{") for head, _ in calls)
+        self._heads = [layout(head) for head, _ in calls if not head.lstrip().startswith("{")]
+        self._objects = any(head.lstrip().startswith("{") for head, _ in calls)
         self._tails = tuple(layout(tail) for _, tail in calls if tail.strip())
         self._tail = [tail.strip() for _, tail in calls if len(tail.strip()) > 2]
         self._steps = self._read()
@@ -93,6 +93,9 @@ class BlockReader:
     def _read(self) -> Reading[None]:
         source, format = self._source, self._format
         calls, listed = 0, False
+        for word in format.inside[0].split():
+            if word not in ("[", "{"):
+                yield from source.literal([word])
         while following := (yield from source.peek()):
             if (ending := (yield from source.literal(format.ends))) is not None:
                 self.ending = ending
@@ -187,7 +190,7 @@ class BlockReader:
         if len(head.parts) > 1 and any(part.strip() for is_hole, part in head.parts if not is_hole):
             return True
         following = yield from self._source.peek()
-        return following == "<"
+        return following in (("<",) if isinstance(self._format.arguments, Parameters) else ("{",))
 
     def _arguments(self, name: str) -> Reading[None]:
         source, kind = self._source, self._format.arguments

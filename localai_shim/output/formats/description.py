@@ -21,6 +21,7 @@ class Parameters:
         escaped: keys are escaped as in XML.
         cdata: a value may stand in `<![CDATA[...]]>`.
         element: what stands before each tag where objects and arrays are written as nested elements.
+        also: layouts of one that the model writes at times, without TYPE; the schema decides then.
         whole: a layout with VALUE for all arguments at once as JSON, which the model writes at times.
     """
 
@@ -30,6 +31,7 @@ class Parameters:
     escaped: bool = False
     cdata: bool = False
     element: str | None = None
+    also: tuple[str, ...] = ()
     whole: str = ""
 
 
@@ -111,7 +113,7 @@ class CallFormat:
     @property
     def is_object(self) -> bool:
         """A call is a JSON object."""
-        return self.call.startswith("{")
+        return self.call.lstrip().startswith("{")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ HARMONY = Channels(
     closes="<|message|>",
     ends=("<|end|>", "<|return|>", "<|call|>"),
     thinks="analysis",
-    calls=r"to=(?:functions\.)?([^\s<|]+)",
+    calls=r"to=(?!assistant\b|user\b)(?:functions\.)?([^\s<|]+)",
     begins=("to=functions.",),
     thought="<|channel|>analysis<|message|>",
     content="<|channel|>final<|message|>",
@@ -143,7 +143,7 @@ THOUGHTS = (
 
 STRUCTURAL = (
     "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|open|>response<|sep|>",
-    "<|close|>response<|sep|>", "<|close|>message<|sep|>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]",
+    "<|close|>response<|sep|>", "<|close|>message<|sep|>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "<|CHATBOT_TOKEN|>",
 )  # fmt: skip
 """Markers that say nothing, where a template or a vocabulary has them."""
 

@@ -12,7 +12,7 @@ Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
 _HOLES = re.compile(r"\b(?:NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
 _SPACE = re.compile(r"\s*")
 _FILLS = {
-    "NAME": re.compile(r"[\w.:/-]*"),
+    "NAME": re.compile(r"[\w.-]*"),
     "KEY": re.compile(r"[^\s<>\"|=]*"),
     "INDEX": re.compile(r"\d*"),
     "ID": re.compile(r"[\w.:-]*"),

@@ -11,6 +11,7 @@ from .tagged_reading import dumps
 
 _KEY = re.compile(r"([^\W\d]\w*)\s*=\s*")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
+_LEADING_ZEROS = re.compile(r"^0+(?=\d)")
 MAX_DEPTH = 100  # of brackets in a value
 
 
@@ -93,13 +94,11 @@ def _literal(text: str) -> object:
     Raises:
         UnreadableError: it is none.
     """
-    text = text.strip()
+    text = _LEADING_ZEROS.sub("", text.strip()) if text.strip().isdigit() else text.strip()
     try:
         tree = ast.parse(text, mode="eval")
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        if not names:
-            return _plain(ast.literal_eval(tree))
-        return _plain(ast.literal_eval(_Named().visit(tree)))
+        return _plain(ast.literal_eval(_Named().visit(tree) if names else tree))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":  # with quotes of its own kind in it
@@ -118,7 +117,7 @@ def _plain(value: object) -> object:
     """A value as JSON has it."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value

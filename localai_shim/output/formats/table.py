@@ -9,7 +9,10 @@ _LLAMA_OBJECT = '{"name": "NAME", "parameters": ARGUMENTS}'
 _BLOCK = ("\n", "\n")
 _LIST = ("[", "]")
 _DSML = Parameters(
-    '<｜DSML｜parameter name="KEY" string="TYPE">VALUE</｜DSML｜parameter>\n', text_type="true", types=("false",)
+    '<｜DSML｜parameter name="KEY" string="TYPE">VALUE</｜DSML｜parameter>\n',
+    text_type="true",
+    types=("false",),
+    also=('<｜DSML｜parameter name="KEY">VALUE</｜DSML｜parameter>\n',),
 )
 _INVOKE = '<｜DSML｜invoke name="NAME">\nARGUMENTS</｜DSML｜invoke>\n'
 _QWEN = Parameters("<parameter=KEY>\nVALUE\n</parameter>\n")
@@ -36,7 +39,7 @@ def _glm(name: str, prefix: str = "", suffix: str = "") -> CallFormat:
 
 _ROWS = (
     # -- Objects and lists of them ------------------------------------------------------------------------------------
-    CallFormat("hermes", _OBJECT, start="<tool_call>", end="</tool_call>", inside=_BLOCK, between="\n", each=True),
+    CallFormat("hermes", _OBJECT, start="<tool_call>", end="</tool_call>", inside=_BLOCK, between="\n", each=True, thought=False),
     CallFormat("llama3_json", _LLAMA_OBJECT, between="; ", openers=("<|python_tag|>",), closers=("<|eom_id|>",)),
     CallFormat(
         "llama4_json", _LLAMA_OBJECT, between="; ", openers=("<|python_start|>",), closers=("<|python_end|>",)
@@ -73,7 +76,7 @@ _ROWS = (
         inside=(" ```json\n[\n", "\n]```"),
         between=",\n",
     ),
-    CallFormat("gigachat3", _OBJECT, start="function call<|role_sep|>\n", openers=("<|function_call|>",)),
+    CallFormat("gigachat3", _OBJECT, start="<|message_sep|>\n\nfunction call<|role_sep|>\n", openers=("function call<|role_sep|>\n", "<|function_call|>")),
     CallFormat("gigachat31", _OBJECT, start="<|function_call|>", openers=("function call<|role_sep|>\n",)),
     CallFormat(
         "apertus",
@@ -187,6 +190,7 @@ _ROWS = (
         start="<｜DSML｜tool_calls>",
         end="</｜DSML｜tool_calls>",
         inside=("\n", ""),
+        openers=("<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
         heads=("<｜DSML｜invoke",),
     ),
     CallFormat(

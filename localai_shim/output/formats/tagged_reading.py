@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from html import unescape
 
-from ..arguments import takes_all_text, typed_value
+from ..arguments import json_or_text, schema_at, takes_all_text, takes_text, typed_value
 from .description import Parameters
 from .json_reading import json_value
-from .layout import Layout, around, layout
+from .layout import Layout, Match, Partial, around, layout
 from .source import Event, Reading, Source, UnreadableError
 
+_WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 _CDATA = ("<![CDATA[", "]]>")
 
 
@@ -30,12 +31,15 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
         UnreadableError: something else stands there.
     """
     head, behind = around(kind.layout, "VALUE")
-    heads = [layout(head)]
+    heads = [layout(around(text, "VALUE")[0]) for text in (kind.layout, *kind.also)]
+    known = schema.get("properties")
+    awaited = set(known) if isinstance(known, Mapping) else set[object]()
     whole = around(kind.whole, "VALUE") if kind.whole else None
     written = "{"
     while True:
         if (yield from source.match(ends)) is not None:
-            yield Event("arguments", "{}" if written == "{" else "}")
+            if written:
+                yield Event("arguments", "{}" if written == "{" else "}")
             return True
         found = yield from source.match(heads)
         if found is None:
@@ -51,9 +55,17 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
             return False
         holes = found[1].holes
         key = unescape(holes["KEY"]) if kind.escaped else holes["KEY"]
+        if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
+            value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
+            text = yield from value.read(starts_line=head.endswith("\n"))
+            inner = json_or_text(text)
+            yield Event("arguments", text if isinstance(inner, dict) else dumps({key: text})[:-1])
+            written = "" if isinstance(inner, dict) else ", "
+            continue
         yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: ")
         written = ", "
-        value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends)
+        awaited.discard(key)
+        value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
         if _is_text(kind, holes.get("TYPE"), schema, key):
             yield from value.stream(starts_line=head.endswith("\n"))
         else:
@@ -63,19 +75,21 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
 
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
-    if kind.text_type:
-        return type == kind.text_type
-    return takes_all_text(schema, key)
+    return takes_all_text(schema, key) and (not kind.text_type or type in (None, kind.text_type) or _has(schema, key))
+
+
+def _has(schema: Mapping[str, object], key: str) -> bool:
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and key in properties
 
 
 def _typed(kind: Parameters, text: str, type: str | None, schema: Mapping[str, object], key: str) -> object:
-    if kind.element is not None and text.lstrip().startswith(kind.element):
-        return _elements(text, kind.element, schema, key)
-    if kind.text_type:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
+    if kind.element is not None:
+        return _element(text, kind.element, schema, key)
+    if kind.text_type and type is not None and not _has(schema, key):
+        return text if type == kind.text_type else json_or_text(text)
+    if kind.text_type and type == kind.text_type and takes_text(schema, key, text):
+        return text
     return typed_value(text, schema, key)
 
 
@@ -85,15 +99,25 @@ class _Value:
     Args:
         behind: the layout behind the value.
         heads, ends: what may follow that.
+        awaited: parameters that did not come yet.
     """
 
     def __init__(
-        self, source: Source, kind: Parameters, behind: str, heads: list[Layout], ends: tuple[Layout, ...]
+        self,
+        source: Source,
+        kind: Parameters,
+        behind: str,
+        heads: Sequence[Layout],
+        ends: Sequence[Layout],
+        awaited: Collection[object],
     ) -> None:
         self._source, self._kind = source, kind
         self._tag = behind.strip()
         self._line = behind.startswith("\n")
-        self._following = (*heads, *ends)
+        self._heads, self._ends, self._awaited = heads, ends, awaited
+        words = {next(iter(each.parts[0][1].split())) for each in (*heads, *ends)}
+        self._candidates = (self._tag, *sorted(words))
+        self._pattern = re.compile("|".join(map(re.escape, self._candidates)))
 
     def read(self, *, starts_line: bool) -> Reading[str]:
         """The whole value."""
@@ -133,33 +157,49 @@ class _Value:
     def _certain(self, cdata: bool) -> int:
         """The place up to which the text is the value's, whatever follows."""
         source = self._source
-        tag = _CDATA[1] if cdata else self._tag
-        found = source.text.find(tag, source.at)
-        end = source.held([tag]) if found < 0 else found
+        candidates = _CDATA[1:] if cdata else self._candidates
+        end = source.held(candidates)
+        for text in candidates:
+            found = source.text.find(text, source.at, end)
+            end = end if found < 0 else found
         if self._line and not cdata and end > source.at and source.text[end - 1] == "\n":
             end -= 1
         return end
 
     def _next_end(self, cdata: bool) -> Reading[int | None]:
-        """The place of the end tag; None where it is not there yet."""
+        """The place of the value's end; None where it is not there yet."""
         source = self._source
         if cdata:
             found = source.text.find(_CDATA[1], source.at)
             return None if found < 0 else found
         at = source.at
-        while (found := source.text.find(self._tag, at)) >= 0:
-            behind = found + len(self._tag)
-            while (follows := self._follows(behind)) is None:
+        while (candidate := self._pattern.search(source.text, at)) is not None:
+            while (ends := self._ends_at(candidate.start(), candidate.end())) is None:
                 if source.ended:
-                    return found
+                    return candidate.start()
                 yield None
-            if follows:
-                return found
-            at = behind
+            if ends:
+                return candidate.start()
+            at = candidate.end()
         return None
 
-    def _follows(self, at: int) -> bool | None:
-        """A parameter, the call's end or a stop follows; None: not known yet."""
+    def _ends_at(self, start: int, end: int) -> bool | None:
+        """The value ends there: with its tag, or, where that was left away, with another parameter or the call's end."""
+        source = self._source
+        if source.text.startswith(self._tag, start):
+            return self._follows(start + len(self._tag), (*self._heads, *self._ends))
+        for head in self._heads:
+            found = head.match(source.text, start)
+            if found is not None:
+                return None if isinstance(found, Partial) else found.holes["KEY"] in self._awaited
+        for tail in self._ends:
+            found = tail.match(source.text, start)
+            if found is not None:
+                return None if isinstance(found, Partial) else self._follows(found.end, ())
+        return False
+
+    def _follows(self, at: int, layouts: Sequence[Layout]) -> bool | None:
+        """A stop follows, or one of these; None: not known yet."""
         source = self._source
         rest = source.text[at:].lstrip()
         if not rest:
@@ -167,21 +207,20 @@ class _Value:
         if source.stop.match(rest):
             return True
         waits = any(stop.startswith(rest) for stop in source.stops)
-        for layout_ in self._following:
-            found = layout_.match(source.text, at)
-            if found is not None and not hasattr(found, "end"):
-                waits = True
-            elif found is not None:
+        for each in layouts:
+            found = each.match(source.text, at)
+            if isinstance(found, Match):
                 return True
+            waits = waits or found is not None
         return None if waits else False
 
 
 def _elements(text: str, element: str, schema: Mapping[str, object], key: str) -> object:
     """An object or an array that is written as elements."""
     names = re.compile(rf"\s*{re.escape(element)}<(\w[\w.-]*)>")
-    properties = schema.get("properties")
-    inner = properties.get(key, {}) if isinstance(properties, Mapping) else {}
-    inner = inner if isinstance(inner, Mapping) else {}
+    inner = schema_at(schema, key, "object", "array") or {}
+    if not text.strip():
+        return [] if inner.get("type") == "array" else {}
     found: list[tuple[str, str]] = []
     at = 0
     while (head := names.match(text, at)) is not None:
@@ -196,7 +235,15 @@ def _elements(text: str, element: str, schema: Mapping[str, object], key: str) -
     if inner.get("type") == "array" or (inner.get("type") != "object" and {name for name, _ in found} == {"item"}):
         each = {"properties": {"item": items if isinstance(items, Mapping) else {}}}
         return [_element(value, element, each, "item") for _, value in found]
-    return {name: _element(value, element, inner, name) for name, value in found}
+    made: dict[str, object] = {}
+    for name, value in found:
+        one = _element(value, element, inner, name)
+        if name in made and schema_at(inner, name, "array") is not None:  # an array without items' tags
+            before = made[name]
+            made[name] = [*before, one] if isinstance(before, list) else [before, one]
+        else:
+            made[name] = one
+    return made
 
 
 def _element_end(text: str, at: int, element: str, name: str) -> int | None:
@@ -211,7 +258,8 @@ def _element_end(text: str, at: int, element: str, name: str) -> int | None:
 
 
 def _element(text: str, element: str, schema: Mapping[str, object], key: str) -> object:
-    if text.lstrip().startswith(f"{element}<"):
+    inner = schema_at(schema, key, "object", "array")
+    if inner is not None and (text.lstrip().startswith(f"{element}<") or (not text and "type" in inner)):
         return _elements(text, element, schema, key)
     return typed_value(text, schema, key)
 
