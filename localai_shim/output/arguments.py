@@ -75,6 +75,12 @@ def _option(
     return schema if kinds is None or kinds & set(types) else None
 
 
+def has_schema(parameters: Mapping[str, object], key: str) -> bool:
+    """An argument is among those that the function says it has."""
+    properties = parameters.get("properties")
+    return isinstance(properties, Mapping) and key in properties
+
+
 def takes_text(parameters: Mapping[str, object], key: str, text: str) -> bool:
     """An argument may be this text."""
     properties = parameters.get("properties")

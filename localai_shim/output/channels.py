@@ -61,7 +61,7 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         calls = [*((text, TOOL) for text in tools.starts), *((text, _HEAD) for text in tools.heads if offered)]
         if offered or not tools.bare:
             edges[NORMAL if markup.channels is None or markup.channels.named else _BODY] += calls
-        if offered and tools.thought:
+        if offered and (tools.thought or markup.channels is None):
             edges[REASONING] += calls
         if markup.channels is None or markup.channels.named:
             edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
@@ -230,6 +230,9 @@ class ChannelSplitter:
         if reader.rejected:
             return (yield from self._reject(block))
         events, block.events = [*block.events, *events], []
+        if block.outer == REASONING and not self._counts(block):
+            block.events = events
+            return (yield from self._reject(block)) if reader.done and reader.rest.strip() else ""
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:
@@ -248,6 +251,11 @@ class ChannelSplitter:
         self.state = NORMAL if block.outer == REASONING else block.outer
         self.in_reasoning = False
         return rest
+
+    def _counts(self, block: _Block) -> bool:
+        """A call amid the reasoning is one: some models only mention calls there, but for one that ends the answer."""
+        tools = self._markup.tools
+        return (tools is not None and tools.thought) or (self._final and block.reader.done and block.reader.complete)
 
     def _reject(self, block: _Block) -> Reading:
         """What might have been a call is none: a marker that means nothing, or text."""

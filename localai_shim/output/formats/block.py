@@ -45,6 +45,7 @@ class BlockReader:
         begun: a call has begun, or the block cannot be anything but calls.
         rejected: what was read is no call; `rest` is all of it.
         done: the block has ended; `rest` is what follows.
+        complete: its last call is.
         ending: the marker that ended it; empty where none did.
     """
 
@@ -54,7 +55,7 @@ class BlockReader:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
-        self.begun = self.rejected = self.done = False
+        self.begun = self.rejected = self.done = self.complete = False
         self.ending = ""
         self._is_open = False  # a call has a name, and no end yet
         calls = [around(text, "ARGUMENTS") for text in (format.call, *format.also)]
@@ -85,7 +86,7 @@ class BlockReader:
                 return
             self.begun = True
             if event.kind != "arguments":
-                self._is_open = event.kind == "name"
+                self._is_open, self.complete = event.kind == "name", event.kind == "end"
             yield event
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ class BlockReader:
         elif isinstance(kind, PythonArguments):
             yield from python_arguments(source)
         else:
-            yield from marked_arguments(source, kind)
+            yield from marked_arguments(source, kind, self._offered.parameters(name))
         yield from source.match(self._tails)
         yield Event("end")
 

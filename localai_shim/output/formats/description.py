@@ -73,7 +73,8 @@ class CallFormat:
         openers: other markers that open a block; models that write no start may write these around it.
         closers: other markers that close one.
         heads: what begins a call before which the start was left away.
-        thought: a block amid the reasoning is one; otherwise it is only mentioned there.
+        thought: a block amid the reasoning is one, and ends that; otherwise it is only mentioned there, unless the
+            answer ends with it.
         also: layouts of calls that the model writes at times, and a newer or an older form has; read, never written.
         names: a pattern of the names that it can write.
         first_index: the first INDEX.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
+from ..arguments import has_schema, json_or_text, typed_value
 from .description import MarkedArguments
 from .source import Event, Reading, Source, UnreadableError
 from .tagged_reading import dumps
@@ -14,8 +16,11 @@ _SCALAR = re.compile(r"[^,{}\[\]]*")
 MAX_DEPTH = 100
 
 
-def marked_arguments(source: Source, kind: MarkedArguments) -> Reading[None]:
+def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str, object]) -> Reading[None]:
     """Emit arguments as one JSON object, up to its brace.
+
+    Args:
+        schema: of the arguments; it decides the types of values that no marks are around.
 
     Raises:
         UnreadableError: something else stands there.
@@ -27,6 +32,8 @@ def marked_arguments(source: Source, kind: MarkedArguments) -> Reading[None]:
             continue
         key = yield from _key(source, kind)
         value = yield from _value(source, kind, 0)
+        if isinstance(value, _Bare):
+            value = value.of(schema, key)
         yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
         written = ", "
         source.forget()
@@ -73,11 +80,17 @@ def _value(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]
     text = source.take(found.end()).strip()
     if not text:
         raise UnreadableError("no value")
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        value = {"None": None, "True": True, "False": False}.get(text, text)
-    return value
+    return _Bare(text)
+
+
+class _Bare(str):
+    """A value without marks."""
+
+    def of(self, schema: Mapping[str, object], key: str) -> object:
+        """What it means: by its schema, or as JSON."""
+        if has_schema(schema, key):
+            return typed_value(str(self), schema, key)
+        return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))
 
 
 def _object(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
@@ -88,7 +101,8 @@ def _object(source: Source, kind: MarkedArguments, depth: int) -> Reading[object
             source.at += 1
             continue
         key = yield from _key(source, kind)
-        made[key] = yield from _value(source, kind, depth + 1)
+        value = yield from _value(source, kind, depth + 1)
+        made[key] = value.of({}, key) if isinstance(value, _Bare) else value
     source.at += 1
     return made
 
@@ -100,6 +114,7 @@ def _array(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]
         if following == ",":
             source.at += 1
             continue
-        made.append((yield from _value(source, kind, depth + 1)))
+        value = yield from _value(source, kind, depth + 1)
+        made.append(value.of({}, "") if isinstance(value, _Bare) else value)
     source.at += 1
     return made

@@ -74,6 +74,7 @@ _ROWS = (
         '    {\n        "tool_name": "NAME",\n        "parameters": ARGUMENTS\n    }',
         start="Action:",
         inside=(" ```json\n[\n", "\n]```"),
+        closers=("```",),
         between=",\n",
     ),
     CallFormat("gigachat3", _OBJECT, start="<|message_sep|>\n\nfunction call<|role_sep|>\n", openers=("function call<|role_sep|>\n", "<|function_call|>")),
@@ -96,6 +97,7 @@ _ROWS = (
         "NAME[ARGS]ARGUMENTS",
         start="[TOOL_CALLS]",
         each=True,
+        thought=False,
         also=("NAME[CALL_ID]ID[ARGS]ARGUMENTS", _OBJECT),
     ),
     CallFormat(
@@ -103,6 +105,7 @@ _ROWS = (
         "NAME[CALL_ID]ID[ARGS]ARGUMENTS",
         start="[TOOL_CALLS]",
         each=True,
+        thought=False,
         also=("NAME[ARGS]ARGUMENTS", _OBJECT),
     ),
     CallFormat(

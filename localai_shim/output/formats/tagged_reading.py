@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import unescape
 
-from ..arguments import json_or_text, schema_at, takes_all_text, takes_text, typed_value
+from ..arguments import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
 from .description import Parameters
 from .json_reading import json_value
 from .layout import Layout, Match, Partial, around, layout
@@ -75,21 +75,19 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
 
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
-    return takes_all_text(schema, key) and (not kind.text_type or type in (None, kind.text_type) or _has(schema, key))
-
-
-def _has(schema: Mapping[str, object], key: str) -> bool:
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and key in properties
+    return takes_all_text(schema, key) and (not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key))
 
 
 def _typed(kind: Parameters, text: str, type: str | None, schema: Mapping[str, object], key: str) -> object:
     if kind.element is not None:
         return _element(text, kind.element, schema, key)
-    if kind.text_type and type is not None and not _has(schema, key):
+    if kind.text_type and type is not None and not has_schema(schema, key):
         return text if type == kind.text_type else json_or_text(text)
     if kind.text_type and type == kind.text_type and takes_text(schema, key, text):
         return text
+    if kind.text_type and type is not None and type != kind.text_type and not takes_all_text(schema, key):
+        value = json_or_text(text)
+        return value if not isinstance(value, str | float) else typed_value(text, schema, key)
     return typed_value(text, schema, key)
 
 
