@@ -104,10 +104,10 @@ _BARE = [
     Case(
         "lfm2",
         "a call that cannot be read, and a good one",
-        "<|tool_call_start|>[plan_trip(city=Marseille is it)]<|tool_call_end|><|tool_call_start|>[ring()]"
+        "<|tool_call_start|>[plan_trip(city={'Marseille': )]<|tool_call_end|><|tool_call_start|>[ring()]"
         "<|tool_call_end|>",
         calls=(("ring", {}),),
-        broken=(("plan_trip", "Marseille is it"),),
+        broken=(("plan_trip", "Marseille"),),
     ),
 ]
 

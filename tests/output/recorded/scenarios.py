@@ -91,11 +91,7 @@ def _others(writer: Writer) -> Iterator[Case]:
         unasked = writer.turn("", "", writer.block([SHORT]))
         yield case("no tools were offered", unasked, content=unasked, tools=())
         return
-    if writer.name in ("functionary_v32", "muse"):
-        # Their recipients may be anything: only a name that was offered makes a call of one.
-        yield case("a function that was not offered", strange, content=None, kept=("moon",))
-    else:
-        yield case("a function that was not offered", strange, STRANGER)
+    yield case("a function that was not offered", strange, STRANGER)
     yield case(
         "no tools were offered", writer.turn("", "", writer.block([SHORT])), content=None, kept=("Marseille",), tools=()
     )
