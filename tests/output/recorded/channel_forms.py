@@ -30,6 +30,20 @@ _HARMONY = [
     ),
     Case(
         "harmony",
+        "the recipient comes first, and the channel is that of thoughts",
+        " to=functions.ring<|channel|>analysis<|message|>{}",
+        calls=(("ring", {}),),
+    ),
+    Case(
+        "harmony",
+        "a header with two channels, of which the last counts",
+        f"<|channel|>commentary to=assistant<|channel|>analysis<|message|>Short.<|end|>{_START}"
+        "<|channel|>final<|message|>Shall I?",
+        reasoning="Short.",
+        content="Shall I?",
+    ),
+    Case(
+        "harmony",
         "no constraint and no space",
         "<|channel|>commentary to=functions.ring<|message|>{}<|call|>",
         calls=(("ring", {}),),

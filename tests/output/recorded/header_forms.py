@@ -182,6 +182,13 @@ _KIMI = [
     ),
     Case(
         "kimi_k2",
+        "the next call or the end of the turn in place of a call's end",
+        "<|tool_call_begin|>functions.ring:0<|tool_call_argument_begin|>{}"
+        '<|tool_call_begin|>functions.plan_trip:1<|tool_call_argument_begin|>{"city": "Marseille"}',
+        calls=(("ring", {}), ("plan_trip", _CITY)),
+    ),
+    Case(
+        "kimi_k2",
         "the second call is cut",
         "<|tool_calls_section_begin|>"
         + _K2.format("ring:0", "{}")

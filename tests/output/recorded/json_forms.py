@@ -189,6 +189,12 @@ _LISTS = [
     ),
     Case(
         "granite3",
+        "a marker that no list follows",
+        "<|tool_call|> Marseille is by the sea.",
+        content="Marseille is by the sea.",
+    ),
+    Case(
+        "granite3",
         "text behind the list",
         '<|tool_call|>[{"name": "ring", "arguments": {}}]\nI have rung.',
         calls=(("ring", {}),),

@@ -126,6 +126,12 @@ _GEMMA = [
     ),
     Case(
         "gemma4",
+        "a name with a dot",
+        "<|tool_call>call:clock.ring{loud:true}<tool_call|>",
+        calls=(("clock.ring", {"loud": True}),),
+    ),
+    Case(
+        "gemma4",
         "two calls in one block",
         '<|tool_call>call:plan_trip{city:<|"|>Marseille<|"|>}call:ring{}<tool_call|>',
         calls=(("plan_trip", _CITY), ("ring", {})),

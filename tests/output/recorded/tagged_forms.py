@@ -86,6 +86,13 @@ _QWEN = [
     ),
     Case(
         "qwen3_coder",
+        "a value that is not what the schema says, beside one that is",
+        "<tool_call>\n<function=plan_trip>\n<parameter=nights>\nsome\n</parameter>\n<parameter=budget>\n80\n</parameter>\n"
+        "</function>\n</tool_call>",
+        calls=(("plan_trip", {"nights": "some", "budget": 80}),),
+    ),
+    Case(
+        "qwen3_coder",
         "markup of another kind in a value",
         "<tool_call>\n<function=store_note>\n<parameter=title>\n<b>x</b> </tool_call> <function=y>\n</parameter>\n"
         "</function>\n</tool_call>",
@@ -324,6 +331,13 @@ _DSML = [
             reasoning="Three nights.",
             content="I plan it.",
             opened=True,
+        ),
+        Case(
+            family,
+            "the block's opening marker is left away",
+            "Gladly.\n" + _invoke("plan_trip", ("city", True, "Marseille")),
+            calls=(("plan_trip", _CITY),),
+            content="Gladly.",
         ),
         Case(
             family,
