@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from tests.output.recorded.bare_forms import BARE_FORMS
 from tests.output.recorded.case import Case
 from tests.output.recorded.channel_forms import CHANNEL_FORMS
 from tests.output.recorded.header_forms import HEADER_FORMS
@@ -17,6 +18,7 @@ from tests.output.recorded.writers import WRITERS
 
 CASES: list[Case] = [
     *(case for writer in WRITERS.values() for case in scenarios(writer)),
+    *BARE_FORMS,
     *JSON_FORMS,
     *HEADER_FORMS,
     *TAGGED_FORMS,

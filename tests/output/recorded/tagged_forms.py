@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.output.recorded.case import Case
-from tests.output.recorded.writers import M3
+from tests.output.recorded.spelling import M3
 
 _CITY = {"city": "Marseille"}
 
