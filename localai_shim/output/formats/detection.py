@@ -88,6 +88,7 @@ HARMONY = Channels(
     begins=("to=functions.",),
     thought="<|channel|>analysis<|message|>",
     content="<|channel|>final<|message|>",
+    preamble="<|channel|>commentary<|message|>",
     following="<|end|><|start|>assistant",
 )
 MUSE = Channels(
@@ -99,11 +100,21 @@ MUSE = Channels(
     initial=True,
     thought=" to=self<|message|>",
     content=" to=user<|message|>",
+    preamble=" to=user<|message|>",
+    call=" to=NAME<|message|>",
     following="<|eom|><|start|>assistant",
     named=False,
 )
 FUNCTIONARY = Channels(
-    opens=(">>>",), closes="\n", ends=(), thinks=r"(?!)", calls=r"^(?!all\b)(\S+)", initial=True, content="all\n"
+    opens=(">>>",),
+    closes="\n",
+    ends=(),
+    thinks=r"(?!)",
+    calls=r"^(?!all\b)(\S+)",
+    initial=True,
+    content="all\n",
+    preamble="all\n",
+    following=">>>",
 )
 CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
