@@ -73,7 +73,7 @@ CALL_SIGNS = (
     Sign("hermes", ("<tool_call>",)),
     Sign("pythonic", ("[func_name1(",)),
     Sign("pythonic", ("<|header_start|>", "[func_name")),
-    Sign("llama4_json", ("<|header_start|>", '"parameters"')),
+    Sign("llama3_json", ("<|header_start|>", '"parameters"')),
     Sign("llama3_json", ('"parameters"', "<|start_header_id|>")),
     Sign("xlam", ('"name"', '"arguments"', "tool_calls", "[{")),
 )
@@ -111,6 +111,7 @@ FUNCTIONARY = Channels(
     ends=(),
     thinks=r"(?!)",
     calls=r"^(?!all\b)(\S+)",
+    headers=r"[\w.-]+\s*",
     initial=True,
     content="all\n",
     preamble="all\n",
@@ -155,6 +156,7 @@ THOUGHTS = (
 STRUCTURAL = (
     "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|open|>response<|sep|>",
     "<|close|>response<|sep|>", "<|close|>message<|sep|>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "<|CHATBOT_TOKEN|>",
+    "<|END_OF_TURN_TOKEN|>", "<|content|>", "<|begin|>assistant", "<answer>", "</answer>", "<response>", "</response>",
 )  # fmt: skip
 """Markers that say nothing, where a template or a vocabulary has them."""
 
