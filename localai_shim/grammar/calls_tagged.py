@@ -96,7 +96,7 @@ class _Tags:
         begin = first.pop() if first and isinstance(first[-1], str) else ""
         end = last.pop(0) if last and isinstance(last[0], str) else ""
         key = self._rules.terminal(f"{literal(str(begin))} (/{_KEY}/{other_than(names)}) {literal(str(end))}")
-        return " ".join([*(f"<[{i}]>" for i in first), key, *(_piece(part) for part in last)])
+        return " ".join([*map(_piece, first), key, *map(_piece, last)])
 
     def end(self, name: str) -> str:
         """What stands behind a value."""
@@ -175,7 +175,11 @@ class _Tags:
         plain = text(schema, [containing("<", "&"), *excluded], lenient=lenient)
         marked = text(schema, [containing(_CDATA[1]), *excluded], lenient=lenient)
         yield "string", rules.until(plain, end)
-        yield "string", f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1] + end)}"
+        # llguidance panics where a lexeme with a complement, which nothing can make longer, is before a special token.
+        yield (
+            "string",
+            f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1][:-1])} {rules.marker(_CDATA[1][-1] + end)}",
+        )
 
     def _constants(self, branch: Branch, schema: object, name: str, end: str) -> Iterator[tuple[str, str]]:
         """Constants as text. Those that this format cannot write are left out, unless all are."""

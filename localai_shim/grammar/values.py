@@ -16,9 +16,9 @@ from typing import Protocol
 from ..output.formats.tagged_reading import dumps
 from ..output.references import resolve
 from . import GrammarError, TooComplexError
-from .compile import check, json_expression, lark
+from .compile import check, json_expression, json_schema, lark
 from .lark_rules import LarkRules, other_than, times
-from .raw_text import containing, without
+from .raw_text import containing, shown, without
 from .schema import Schema, array_at, object_at, size_at
 from .vocabulary import literal
 
@@ -99,6 +99,8 @@ class JsonStyle:
             free = [{"type": "string", "pattern": without(_told_at_once(self.markers[0]))}]
             return json_expression({"type": "string", **kept, "allOf": free}, lenient=lenient)
         if not self.markers or "format" in kept:  # no format allows a marker
+            if kept:
+                check(json_schema({"type": "string", **kept}, lenient=lenient), f"No text satisfies {shown(kept)}")
             return json_expression({"type": "string", **kept}, lenient=lenient)
         low, high = size_at(schema, "minLength") or 0, size_at(schema, "maxLength")
         characters = f"/(?:{_CHARACTER}){times(low, high)}/"
