@@ -17,9 +17,9 @@ from ..output.formats.layout import around, layout
 from . import GrammarError
 from .lark_rules import LarkRules, other_than, times
 from .raw_text import containing, regex, text
-from .schema import Schema, array_at, object_at, size_at
+from .schema import Schema, array_at, object_at
 from .tool import Call
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, type_of
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts, type_of
 from .vocabulary import literal
 
 _CDATA = ("<![CDATA[", "]]>")
@@ -211,8 +211,9 @@ class _Tags:
         """An expression of an object or an array that is written as elements."""
         schema, rules = branch.schema, self._rules
         if branch.type == "array":
+            low, high = item_counts(schema)
             one = self._element("item", schema["items"], mark)
-            return rules.rule(f"({one}){times(size_at(schema, 'minItems') or 0, size_at(schema, 'maxItems'))}")
+            return rules.rule('""' if high == 0 else f"({one}){times(low, high)}")
         required = array_at(schema, "required")
         parts = []
         for name, member in self.values.properties(schema):

@@ -248,9 +248,7 @@ class ValueGrammar:
         return list({**listed, **unlisted}.items())
 
     def _array(self, schema: Schema) -> str:
-        low, high = size_at(schema, "minItems") or 0, size_at(schema, "maxItems")
-        if high is not None and low > high:
-            raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than maxItems ({high})")
+        low, high = item_counts(schema)
         first = array_at(schema, "prefixItems")[:high]
         items = [(self.value(item), n < low) for n, item in enumerate(first)]
         others = schema.get("items", True)
@@ -360,6 +358,14 @@ class _Telltale:
 
     types: set[str] = field(default_factory=set[str])
     constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+
+
+def item_counts(schema: Schema) -> tuple[int, int | None]:
+    """The least and the most items of an array."""
+    low, high = size_at(schema, "minItems") or 0, size_at(schema, "maxItems")
+    if high is not None and low > high:
+        raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than maxItems ({high})")
+    return low, high
 
 
 def _told_at_once(marker: str) -> str:
