@@ -147,7 +147,8 @@ class BlockReader:
         source = self._source
         begins = source.at
         try:
-            return (yield from self._one())
+            if (yield from self._one()):
+                return True
         except UnreadableError:
             if self._is_open:
                 end = yield from source.until(*self._tail)
