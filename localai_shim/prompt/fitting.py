@@ -126,7 +126,8 @@ _PARALLEL = [
         [_CALLED, _VALUE, _OTHER, _SECOND],
     )
 ]
-_TEXT_BESIDE = [_Trial([_user, {**_one_call, "content": _ANSWER}, _results[0], _last, _next], [_ANSWER, _VALUE, _LAST])]
+_TEXT_BESIDE = [_Trial([_user, {**_one_call, "content": _ANSWER}, _results[0]], [_ANSWER, _VALUE])]
+_TEXT_BEFORE = [_Trial([*_TEXT_BESIDE[0].messages, _last, _next], [_ANSWER, _VALUE, _LAST])]
 _ALL_BESIDE = [_Trial([_user, {**_one_call, "content": _ANSWER, "reasoning_content": _LAST}, _results[0]], [_VALUE])]
 _BROKEN = [_Trial([_user, _calls(_call(_ID, _CALLED, _MALFORMED)), _results[0]], [_CALLED, _VALUE])]
 _NESTED = _Trial(
@@ -285,10 +286,11 @@ class _Search:
         if not self._form.calls:
             return
         self._choose(_PARALLEL, [{}, {"one_call": True}])
-        self._choose(_TEXT_BESIDE, [{}, {"text_apart": True}])
+        if self._cost(self._form, _TEXT_BESIDE) > 0:
+            self._choose(_TEXT_BEFORE, [{}, {"text_apart": True}])
         self._choose(_ALL_BESIDE, [{}, {"text_as_reasoning": True}])
         self._choose(_BROKEN, [{}, {"wraps": True}])
-        self._choose([_NESTED], [{}, {"texts": True}], _python_among_text)
+        self._choose([_NESTED], [{}, {"values": "json"}, {"values": "python"}], _misencoded_values)
 
     def _find_results(self) -> None:
         self._choose(_RESULT_SHOWN, [{}, {"results": "parts"}, {"results": "user"}])
@@ -331,11 +333,15 @@ class _Search:
 
 
 def _misencoded(rendered: str) -> float:
-    """Arguments that stand there as JSON of JSON, or as Python writes a dict."""
-    return 0.5 if f'\\"{_KEY}' in rendered or f"'{_KEY}'" in rendered else 0
+    """Arguments that stand there as JSON of JSON, or as Python writes a dict; results that name another id."""
+    numbered = f"functions.{_CALLED}:0" in rendered and _ID in rendered
+    return 0.5 if numbered or f'\\"{_KEY}' in rendered or f"'{_KEY}'" in rendered else 0
 
 
-def _python_among_text(rendered: str) -> float:
-    """A nested value as Python writes it, in a format where strings stand without quotes."""
+def _misencoded_values(rendered: str) -> float:
+    """Values in a format where strings stand without quotes: in a call in Python, or nested ones as Python has them."""
+    if f"{_PARAMETER}={_VALUE}" in rendered:
+        return 0.5
+    is_python = f"{_KEY}={{" in rendered
     quoted = any(f"{quote}{_VALUE}" in rendered for quote in "'\"")
-    return 0.5 if f"'{_INNER}'" in rendered and not quoted else 0
+    return 0.5 if f"'{_INNER}'" in rendered and not quoted and not is_python else 0

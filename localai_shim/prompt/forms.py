@@ -44,7 +44,7 @@ class Form:
         text_apart: text beside calls has to stand in a message of its own.
         text_as_reasoning: no text beside reasoning and calls.
         wraps: malformed arguments come within an object.
-        texts: the values of arguments have to be strings.
+        values: the values of arguments have to be strings, in which stands JSON or Python.
     """
 
     empty: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Form:
     text_apart: bool = False
     text_as_reasoning: bool = False
     wraps: bool = False
-    texts: bool = False
+    values: Literal["any", "json", "python"] = "any"
 
     def fit(self, messages: Sequence[Message], write: WriteCalls) -> list[Message]:
         """The conversation in this form.
@@ -125,7 +125,8 @@ class Form:
             out = history.one_call_each(out)
         for wanted, change in (
             (self.wraps, history.wrapped),
-            (self.texts, history.with_values_as_text),
+            (self.values == "json", history.with_json_values),
+            (self.values == "python", history.with_python_values),
             (self.arguments == "string", history.as_text),
         ):
             if wanted:

@@ -107,11 +107,14 @@ def wrapped(arguments: Any) -> Any:
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
-def with_values_as_text(arguments: Any) -> Any:
+def with_json_values(arguments: Any) -> Any:
     """Arguments whose values are strings; those that are none as JSON."""
-    if isinstance(arguments, str):
-        return arguments
-    return {key: as_text(value) for key, value in arguments.items()}
+    return _with_values(arguments, as_text)
+
+
+def with_python_values(arguments: Any) -> Any:
+    """Arguments whose values are strings, which hold what they were in Python."""
+    return _with_values(arguments, repr)
 
 
 def with_blank_content(messages: list[Message], blank: str | None) -> list[Message]:
@@ -139,6 +142,10 @@ def text_as_reasoning(messages: list[Message]) -> list[Message]:
 
 
 # ---------------------------------------------------------------------------------------------------------------
+
+
+def _with_values(arguments: Any, write: Callable[[Any], str]) -> Any:
+    return arguments if isinstance(arguments, str) else {key: write(value) for key, value in arguments.items()}
 
 
 def _has_both(message: Message) -> bool:
