@@ -225,7 +225,8 @@ def _start(source: Source) -> Engine[Servable]:
         served = _described[model] = _describe(model)
         # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         if "generate" in model.tasks:
-            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+            _ = served.grammars.vocabulary.tokenizer
+            served.tokenizer.prepare()
         return model
 
     return Engine(start, source.options, name=source.name, load_draft=draft or None)

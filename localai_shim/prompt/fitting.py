@@ -23,6 +23,26 @@ class Render(Protocol):
     def __call__(self, messages: list[Message], variables: dict[str, object], tools: list[Json] | None) -> str: ...
 
 
+class RenderedText:
+    """What a template made, before it is tokenised. It is passed as `restore`.
+
+    Args:
+        restore: changes the text; None: nothing does.
+    """
+
+    def __init__(self, restore: Callable[[str], str] | None) -> None:
+        self._restore, self.text = restore, ""
+
+    def __call__(self, text: str) -> str:
+        self.text = text
+        return text if self._restore is None else self._restore(text)
+
+    def holds(self, messages: Sequence[Message]) -> bool:
+        """All that these messages say stands there."""
+        contents = [message["content"] for message in messages]
+        return all(content.strip() in self.text for content in contents if isinstance(content, str))
+
+
 # Words that no template has, so that it is plain where they come from.
 _SYSTEM, _LATER = "zqsystem", "zqlater"
 _USER, _NEXT = "zquser", "zqnext"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from ..types import Json
 from . import history, roles, shown
@@ -95,8 +95,17 @@ class Form:
             results="user",
         )
 
-    def variables(self, tools: list[Json] | None) -> tuple[dict[str, object], list[Json] | None]:
-        """What the template reads of tools beside `tools`, and what it gets as such."""
+    def variables(
+        self, tools: list[Json] | None, *, simple: bool = False
+    ) -> tuple[dict[str, object], list[Json] | None]:
+        """What the template reads of tools beside `tools`, and what it gets as such.
+
+        Args:
+            simple: their parameters are described by what templates surely know.
+        """
+        if tools:
+            change = _simplified if simple else _described if self.describes else None
+            tools = [*map(change, tools)] if change else tools
         out: dict[str, object] = {name: [] for name in self.empty if name != "tools"}
         if self.tools_in == "functions":
             given = [tool["function"] for tool in tools or ()]
@@ -106,7 +115,7 @@ class Form:
             out["xml_tools"] = [tool["function"] for tool in tools]
         if self.tools_in != "tools" or not tools:
             return out, [] if "tools" in self.empty else None
-        return out, [_described(tool) for tool in tools] if self.describes else tools
+        return out, tools
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -168,11 +177,33 @@ def _result_of_parts(message: Message) -> Message:
 
 def _described(tool: Json) -> Json:
     """A tool each of whose properties has a description."""
+    return _with_properties(
+        tool, lambda schema: {"description": "", **schema} if isinstance(schema, dict) else {"description": ""}
+    )
+
+
+def _simplified(tool: Json) -> Json:
+    """A tool whose properties have one type each."""
+    return _with_properties(tool, _simple)
+
+
+def _with_properties(tool: Json, change: Callable[[object], Json]) -> Json:
     function = tool["function"]
     parameters = function["parameters"]
-    properties = {
-        name: {"description": "", **schema} if isinstance(schema, dict) else schema
-        for name, schema in parameters["properties"].items()
-    }
-    made: dict[str, Any] = {**function, "parameters": {**parameters, "properties": properties}}
-    return {**tool, "function": made}
+    properties = {name: change(schema) for name, schema in parameters["properties"].items()}
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": properties}}}
+
+
+def _simple(schema: object) -> Json:
+    """A schema's type, description, values and items: of several types the first that is not null."""
+    given: Json = schema if isinstance(schema, dict) else {}
+    options = [given, *(option for name in ("anyOf", "oneOf", "allOf") for option in given.get(name) or ())]
+    types = [option.get("type") for option in options if isinstance(option, dict)]
+    flat = [kind for found in types for kind in (found if isinstance(found, list) else [found])]
+    kind = next((kind for kind in flat if isinstance(kind, str) and kind != "null"), "object")
+    out: Json = {"type": kind, "description": str(given.get("description") or given.get("title") or "")}
+    if kind == "array":
+        out["items"] = _simple(given.get("items"))
+    elif kind == "object":
+        out["additionalProperties"] = {"type": "string"}
+    return out | {name: given[name] for name in ("enum", "properties") if name in given}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from ..types import common_length
 from . import history, shown
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
-from .fitting import Fitting
+from .fitting import Fitting, RenderedText
 from .history import Message
 from .parts import media_parts, unreadable
 from .roles import HEAD
@@ -249,9 +249,20 @@ class ChatTokenizer:
     def fitting(self) -> Fitting:
         """How the template takes conversations: found by rendering some, once for each template in the process."""
         program = getattr(self._tokenizer, "_chat_template", None)
-        template = program or repr(getattr(self._tokenizer, "chat_template", None))
-        key = (type(self._model), bool(self._model.media_kinds), template)
-        return Fitting(lambda *of: self._rendered_text(self._fitted(of[0]), *of[1:]), key)
+        source = repr(getattr(self._tokenizer, "chat_template", None)).encode()
+        key = type(self._model), bool(self._model.media_kinds), program or hashlib.sha256(source).digest()
+
+        def render(messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
+            return self._rendered_text(self._fitted(messages), variables, tools)
+
+        return Fitting(render, key)
+
+    def prepare(self) -> None:
+        """Find out now what the first conversation would wait for: some tenths of a second."""
+        _ = self.control_tokens
+        if self._tokenizer.has_chat_template:
+            with contextlib.suppress(ImportError):  # which a conversation is told
+                _ = self.fitting.without_tools, self.fitting.with_tools
 
     def knows(self, variable: str) -> bool:
         """Whether the chat template reads this variable, as far as can be found out."""
@@ -320,28 +331,32 @@ class ChatTokenizer:
             caller = CallerText(self.control_tokens)
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)
-        form, write = self.fitting.form(tools), self._write
+        form = self.fitting.form(tools)
         if tools and not self.fitting.shows_tools:
             messages, tools = shown.with_tools(messages, tools), None
-        if not self.fitting.shows_tools:
-            write = shown.write_calls
-        first: Exception | None = None
+        write = self._write if form.calls or self.fitting.shows_tools else shown.write_calls
         media = [part.media for part in media_parts(messages)]
-        for attempt in (form, form.plainest):
-            fitted = self._fitted(attempt.fit(messages, write))
-            read, given = attempt.variables(tools)
-            seen = _Seen(None if caller is None else caller.restore)
+        first: Exception | None = None
+        for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
+            seen = RenderedText(None if caller is None else caller.restore)
             restore = seen if caller is not None or attempt is not form else None
             try:
+                read, given = attempt.variables(tools, simple=simple)
                 ids = self._model.apply_chat_template(
-                    fitted, read | variables, given, generation_prompt, restore, media
+                    self._fitted(attempt.fit(messages, write)),
+                    read | variables,
+                    given,
+                    generation_prompt,
+                    restore,
+                    media,
                 )
-                if attempt is form or seen.holds(messages):
-                    return ids if caller is None else caller.clean(ids, media)
             except (PanicError, ImportError):  # none of the messages' doing
                 raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
+                continue
+            if attempt is form or seen.holds(messages):
+                return ids if caller is None else caller.clean(ids, media)
         raise BadRequest(
             f"This model's chat template does not accept these messages: {first}",
             param="messages",
@@ -417,42 +432,11 @@ class ChatTokenizer:
 
     def _rendered_text(self, messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
         """What the template makes of made-up messages; it is not tokenised."""
-        seen = _Seen(lambda text: "")
+        seen = RenderedText(lambda text: "")
         self._model.apply_chat_template(messages, variables, tools, True, seen)
         return seen.text
 
     def _written(self, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
         """Calls between the markers that mlx-lm knows of the model, or in the plain form."""
         start, end = self._markers("tool_call")
-        if not start:
-            return shown.write_calls(calls)
-        return "\n".join(f"{start}{_write(name, arguments, start)}{end}" for name, arguments in calls)
-
-
-class _Seen:
-    """A text that a template made, before it is tokenised.
-
-    Args:
-        restore: changes it; None: nothing does.
-    """
-
-    def __init__(self, restore: Callable[[str], str] | None) -> None:
-        self._restore, self.text = restore, ""
-
-    def __call__(self, text: str) -> str:
-        self.text = text
-        return text if self._restore is None else self._restore(text)
-
-    def holds(self, messages: Sequence[Message]) -> bool:
-        """All that these messages say stands there."""
-        contents = [message["content"] for message in messages]
-        return all(content.strip() in self.text for content in contents if isinstance(content, str))
-
-
-_PYTHONIC = "<|tool_call_start|>"  # LFM2 writes calls in Python: [name(key='value')]
-
-
-def _write(name: str, arguments: Mapping[str, object], start: str) -> str:
-    if start == _PYTHONIC:
-        return f"[{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        return shown.write_between(calls, start, end) if start else shown.write_calls(calls)
