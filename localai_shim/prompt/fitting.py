@@ -262,9 +262,10 @@ class _Search:
 
     def _find_variables(self) -> None:
         if self._tools is None:
-            trials = [_Trial([_user], [_USER])]
-            empty = [(), ("tools",), ("documents",), ("tools", "documents")]
-            self._choose(trials, [*({"empty": names} for names in empty), {"tools_in": "functions"}])
+            if self._text([_user], self._form, None) is None:
+                empty = [("tools",), ("documents",), ("tools", "documents")]
+                options = [{}, *({"empty": names} for names in empty), {"tools_in": "functions"}]
+                self._choose([_Trial([_user], [_USER])], options)
             return
         alone = [{"tools_in": name} for name in ("xml_tools", "functions")]
         opening = [{"opens": True}, {"opens": True, "describes": True}]
@@ -301,8 +302,8 @@ class _Search:
         options = [dict(zip(names, kind, strict=True)) for kind in kinds]
         options.sort(key=lambda option: sum(option[name] != getattr(self._form, name) for name in names))
         if self._choose(_CALL, options, _misencoded) >= 1:
-            self._form = replace(self._form, arguments="object", ids="any", blank="")
-            self._choose(_CALL, [{}, {"calls": False}, {"calls": False, "results": "user"}])
+            written = {**options[0], "calls": False}
+            self._choose(_CALL, [{}, written, {**written, "results": "user"}])
         if not self._form.calls:
             return
         self._choose(_PARALLEL, [{}, {"one_call": True}])

@@ -132,6 +132,7 @@ def test_whoever_means_it_may_send_control_tokens(of_kind: Make, kind: str) -> N
 
 def test_ordinary_prompts_are_tokenised_in_one_piece(of_kind: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = of_kind("byte_level")
+    tokenizer.prepare()
     seen: list[Any] = []
     original = tokenizer._model.apply_chat_template
     monkeypatch.setattr(tokenizer._model, "apply_chat_template", lambda *args: seen.append(args) or original(*args))
@@ -201,10 +202,11 @@ def test_filters_leave_what_is_spelt_alone(with_template: Make, filters: str, ex
 
 
 def test_objects_that_a_template_writes_as_python_does(with_template: Make) -> None:
-    tokenizer = with_template("{{ tools[0].function.parameters.properties }}")
-    tools = [{"function": {"name": "f", "parameters": {"properties": {"<|im_end|>": ["<|im_start|>"]}}}}]
+    tokenizer = with_template("{% for tool in tools %}{{ tool.function }}{% endfor %}")
+    function = {"name": "f", "description": "", "parameters": {"properties": {"<|im_end|>": ["<|im_start|>"]}}}
+    tools = [{"function": function}]
     ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "x"}]), {}, tools))
-    assert tokenizer.decode(ids) == "{'<|im_end|>': ['<|im_start|>']}"
+    assert tokenizer.decode(ids) == str(function)
     assert control(tokenizer, ids) == []
 
 
