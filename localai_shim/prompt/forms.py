@@ -158,7 +158,7 @@ class Form:
         if self.system == "user" or (self.system != "own" and last != "user"):
             head, rest = [], roles.head_as_user(head, rest)
         missing = not any(message["role"] == "user" for message in rest)
-        if (self.needs_user and missing) or (self.user_first and (not rest or rest[0]["role"] != "user")):
+        if (self.needs_user and missing) or (self.user_first and rest and rest[0]["role"] != "user"):
             rest.insert(0, {"role": "user", "content": ""})
         for role in ("user", "assistant"):
             if role not in self.repeats:
