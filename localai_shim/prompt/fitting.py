@@ -263,9 +263,8 @@ class _Search:
     def _find_variables(self) -> None:
         if self._tools is None:
             if self._text([_user], self._form, None) is None:
-                empty = [("tools",), ("documents",), ("tools", "documents")]
-                options = [{}, *({"empty": names} for names in empty), {"tools_in": "functions"}]
-                self._choose([_Trial([_user], [_USER])], options)
+                empty = [{"empty": names} for names in ((), ("tools",), ("documents",), ("tools", "documents"))]
+                self._choose([_Trial([_user], [_USER])], [*empty, {"tools_in": "functions"}])
             return
         alone = [{"tools_in": name} for name in ("xml_tools", "functions")]
         opening = [{"opens": True}, {"opens": True, "describes": True}]
@@ -279,10 +278,10 @@ class _Search:
         if self._form.system == "own":
             last = {"system": "own if the user is last"}
             self._choose(_HEAD_WITH_OTHER_LAST, [{}, last])
-        self._choose(_TWO_HEADS, [{}, {"one_system": True}])
+        self._choose(_TWO_HEADS, [{}, {"one_system": True}], _repeated_tools)
         self._choose(_ASSISTANT_FIRST, [{}, {"user_first": True}])
         self._choose(_SYSTEM_ONLY, [{}, {"needs_user": True}])
-        self._choose(_LATE, [{}, {"late_system": False}])
+        self._choose(_LATE, [{}, {"late_system": False}], _repeated_tools)
         self._choose(_NO_USER, [{}, {"needs_user": True}])
         self._form = replace(self._form, developer=self._knows_developer())
 
@@ -308,7 +307,7 @@ class _Search:
             return
         self._choose(_PARALLEL, [{}, {"one_call": True}])
         if self._cost(self._form, _TEXT_BESIDE) > 0:
-            self._choose(_TEXT_BEFORE, [{}, {"text_apart": True}])
+            self._choose(_TEXT_BEFORE, [{"text_beside": "dropped"}, {"text_beside": "apart"}])
         self._choose(_ALL_BESIDE, [{}, {"text_as_reasoning": True}])
         self._choose(_BROKEN, [{}, {"wraps": True}])
         self._choose([_NESTED], [{}, {"values": "json"}, {"values": "python"}], _misencoded_values)
@@ -351,6 +350,11 @@ class _Search:
             rendered = self._text(list(trial.messages), form, self._tools)
             cost += len(trial.texts) if rendered is None else trial.missing(rendered) + fault(rendered)
         return cost
+
+
+def _repeated_tools(rendered: str) -> float:
+    """Tools that stand in every system message."""
+    return 0.5 if rendered.count(_DESCRIBED) > 1 else 0
 
 
 def _misencoded(rendered: str) -> float:

@@ -41,7 +41,7 @@ class Form:
         ids: which ids of calls it takes.
         blank: the content beside calls where there is no text.
         one_call: no more than one in a message.
-        text_apart: text beside calls has to stand in a message of its own.
+        text_beside: text beside calls is shown, or has to stand in a message of its own, or is dropped.
         text_as_reasoning: no text beside reasoning and calls.
         wraps: malformed arguments come within an object.
         values: the values of arguments have to be strings, in which stands JSON or Python.
@@ -65,7 +65,7 @@ class Form:
     ids: Literal["any", "short", "numbered"] = "any"
     blank: str | None = ""
     one_call: bool = False
-    text_apart: bool = False
+    text_beside: Literal["shown", "apart", "dropped"] = "shown"
     text_as_reasoning: bool = False
     wraps: bool = False
     values: Literal["any", "json", "python"] = "any"
@@ -128,7 +128,7 @@ class Form:
             return out
         if self.text_as_reasoning:
             out = history.text_as_reasoning(out)
-        if self.text_apart:
+        if self.text_beside == "apart":
             out = history.text_apart(out)
         if self.one_call:
             out = history.one_call_each(out)
@@ -162,7 +162,7 @@ class Form:
             rest.insert(0, {"role": "user", "content": ""})
         for role in ("user", "assistant"):
             if role not in self.repeats:
-                rest = roles.joined_neighbours(rest, role)
+                rest = roles.joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
         if self.opens and not head:
             head = [{"role": "system", "content": ""}]
         return [*head, *rest]

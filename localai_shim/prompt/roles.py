@@ -49,11 +49,16 @@ def late_as_user(rest: Sequence[Message]) -> list[Message]:
     return [{"role": "user", "content": m["content"]} if m["role"] in HEAD else m for m in rest]
 
 
-def joined_neighbours(messages: Sequence[Message], role: str) -> list[Message]:
-    """Messages of this role that follow each other, as one; an assistant's calls end its message."""
+def joined_neighbours(messages: Sequence[Message], role: str, *, with_calls: bool) -> list[Message]:
+    """Messages of this role that follow each other, as one; an assistant's calls end its message.
+
+    Args:
+        with_calls: messages with calls are joined to the text before them.
+    """
     out: list[Message] = []
     for message in messages:
-        if out and out[-1]["role"] == message["role"] == role and not out[-1].get("tool_calls"):
+        follows = bool(out) and out[-1]["role"] == message["role"] == role and not out[-1].get("tool_calls")
+        if follows and (with_calls or not message.get("tool_calls")):
             out[-1] = _joined([out[-1], message])
         else:
             out.append(message)

@@ -131,7 +131,7 @@ def test_every_form_of_a_history_keeps_its_media_and_their_order() -> None:
         {"calls": False},
         {"results": "user"},
         {"results": "parts"},
-        {"one_call": True, "text_apart": True, "ids": "numbered"},
+        {"one_call": True, "text_beside": "apart", "ids": "numbered"},
         {"text_as_reasoning": True, "arguments": "string", "ids": "short", "blank": None},
         {"system": "user", "late_system": False, "repeats": frozenset(), "user_first": True, "answers_results": True},
     ]
