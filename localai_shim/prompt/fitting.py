@@ -128,8 +128,12 @@ _HEAD_WITH_OTHER_LAST = [
 ]
 _TWO_HEADS = [_Trial([_system, _later, _user], [_SYSTEM, _LATER], ordered=True)]
 _SYSTEM_ONLY = [_Trial([_system], [_SYSTEM])]
-_NO_USER = [_Trial([_system, *_turn], [_SYSTEM])]
-_ASSISTANT_FIRST = [_Trial([_answer, _user], [_ANSWER, _USER]), _Trial([_system, _answer, _user], [_ANSWER, _USER])]
+_NO_USER = [_Trial([_system, *_turn], [_SYSTEM, _CALLED, _VALUE, _RESULT])]
+_ASSISTANT_FIRST = [
+    _Trial([_answer, _user], [_ANSWER, _USER]),
+    _Trial([_system, _answer, _user], [_ANSWER, _USER]),
+]
+_CALL_FIRST = [_Trial([_system, *_turn, _user], [_CALLED, _VALUE, _RESULT, _USER])]
 _REPEATS = {
     "user": [_Trial([_user, _next], [_USER, _NEXT]), _Trial([_user, _answer, _user, _next], [_USER, _NEXT])],
     "assistant": [_Trial([_user, _answer, _last, _next], [_ANSWER, _LAST, _NEXT])],
@@ -282,7 +286,6 @@ class _Search:
         self._choose(_ASSISTANT_FIRST, [{}, {"user_first": True}])
         self._choose(_SYSTEM_ONLY, [{}, {"needs_user": True}])
         self._choose(_LATE, [{}, {"late_system": False}], _repeated_tools)
-        self._choose(_NO_USER, [{}, {"needs_user": True}])
         self._form = replace(self._form, developer=self._knows_developer())
 
     def _knows_developer(self) -> bool:
@@ -316,6 +319,8 @@ class _Search:
         self._choose(_RESULT_SHOWN, [{}, {"results": "parts"}, {"results": "user"}])
         if self._form.results != "user":
             self._choose(_USER_AFTER_RESULT, [{}, {"answers_results": True}, {"results": "user"}])
+        self._choose(_CALL_FIRST, [{}, {"user_first": True}])
+        self._choose(_NO_USER, [{}, {"needs_user": True}])
 
     def _choose(
         self,
@@ -348,7 +353,11 @@ class _Search:
         cost: float = 0
         for trial in trials:
             rendered = self._text(list(trial.messages), form, self._tools)
-            cost += len(trial.texts) if rendered is None else trial.missing(rendered) + fault(rendered)
+            if rendered is None:
+                cost += len(trial.texts) + (self._tools is not None)
+                continue
+            hidden = self._tools is not None and _DESCRIBED not in rendered
+            cost += trial.missing(rendered) + hidden + fault(rendered)
         return cost
 
 
