@@ -210,6 +210,15 @@ def test_objects_that_a_template_writes_as_python_does(with_template: Make) -> N
     assert control(tokenizer, ids) == []
 
 
+def test_tools_and_calls_that_are_told_in_words_stay_text_too(with_template: Make) -> None:
+    tokenizer = with_template("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+    said = dict.fromkeys(PLACES[5:], INJECTED)
+    messages, tools = conversation(**said)
+    ids = tokenizer.render(Conversation(messages, {}, tools))
+    assert control(tokenizer, ids) == ["<|im_end|>"] * len(messages)
+    assert tokenizer.decode(ids).count(INJECTED.replace("\n", "\\n")) == 6, "four of the tool, two of the call"
+
+
 def test_an_answer_that_tells_of_a_marker_stays_whole(of_kind: Make) -> None:
     answer = "It closes its thoughts with </think>, see?"
     messages = template_messages([{"role": "user", "content": "x"}, {"role": "assistant", "content": answer}])

@@ -163,6 +163,15 @@ def test_a_role_of_the_developer_is_one_that_a_template_treats_as_no_other(make:
         assert "Be kind." in render(make(template), [says("developer", "Be kind."), USER])
 
 
+def test_an_answer_that_is_begun_goes_on_whatever_comes_before(make: Make) -> None:
+    messages = [SYSTEM, USER, says("user", "In Oslo?"), says("assistant", "The weather in")]
+    tokenizer = make(kinds.STRICT)
+    begun = Conversation(template_messages(messages), {"continue_final_message": True})
+    assert tokenizer.decode(tokenizer.render(begun, generation_prompt=False)) == (
+        "<user>Be brief.\n\nWeather?\n\nIn Oslo?</><assistant>The weather in"
+    )
+
+
 # -- tools --------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +259,12 @@ def test_a_template_may_append_to_lists_and_take_from_them(make: Make) -> None:
         '<user>Weather?</><assistant><call>functions.f0:0{}<call>functions.f1:1{"a": 1}</>'
         "<tool>functions.f0:0=R0x</><tool>functions.f1:1=R1x</>"
     )
+
+
+@pytest.mark.parametrize("changed", ["messages.clear()", "messages[0].update(role='x')", "messages.__class__"])
+def test_a_template_may_do_nothing_else_that_the_sandbox_refuses(make: Make, changed: str) -> None:
+    with pytest.raises(BadRequest, match="unsafe"):
+        render(make("{{ " + changed + ".x }}{{ messages[0].content }}"), [USER])
 
 
 def test_ids_hold_the_name_where_a_template_shows_it_nowhere_else(make: Make) -> None:
