@@ -203,8 +203,12 @@ def test_filters_leave_what_is_spelt_alone(with_template: Make, filters: str, ex
 
 def test_objects_that_a_template_writes_as_python_does(with_template: Make) -> None:
     tokenizer = with_template("{% for tool in tools %}{{ tool.function }}{% endfor %}")
-    function = {"name": "f", "description": "", "parameters": {"properties": {"<|im_end|>": ["<|im_start|>"]}}}
-    tools = [{"function": function}]
+    function: dict[str, Any] = {
+        "name": "f",
+        "description": "",
+        "parameters": {"properties": {"<|im_end|>": ["<|im_start|>"]}},
+    }
+    tools: list[dict[str, Any]] = [{"function": function}]
     ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "x"}]), {}, tools))
     assert tokenizer.decode(ids) == str(function)
     assert control(tokenizer, ids) == []
