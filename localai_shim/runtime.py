@@ -223,9 +223,8 @@ def _start(source: Source) -> Engine[Servable]:
     def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
         served = _described[model] = _describe(model)
-        # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         if "generate" in model.tasks:
-            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+            served.prepare()
         return model
 
     return Engine(start, source.options, name=source.name, load_draft=draft or None)
