@@ -25,6 +25,7 @@ class Markup:
         structural: markers that say nothing and are dropped.
         openers: other texts that open a block of reasoning.
         opened: ends of prompts after which an answer begins with reasoning, besides the marker that opens it.
+        closed: ends of prompts after which it has none, besides the marker that closes it.
     """
 
     think: tuple[str, str] | None = None
@@ -33,6 +34,7 @@ class Markup:
     structural: tuple[str, ...] = ()
     openers: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
     @property
     def thinks(self) -> bool:
@@ -63,4 +65,4 @@ class Markup:
 
     def closed_by(self, prompt_end: str) -> bool:
         """The prompt ends with a block that is closed already: this answer has no reasoning."""
-        return self.think is not None and prompt_end.rstrip().endswith(self.think[1])
+        return self.think is not None and prompt_end.rstrip().endswith((self.think[1], *self.closed))
