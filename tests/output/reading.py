@@ -1,4 +1,4 @@
-"""Reading an answer that comes in given pieces, and reading its calls as upstream does."""
+"""Reading an answer that comes in given pieces."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localai_shim.output.answer import AnswerParser
-from localai_shim.output.channels import ChannelSplitter, Piece
 from localai_shim.output.text import Delta
-from localai_shim.output.tool_calls import InvalidCall, OfferedTools
+from localai_shim.output.tool_calls import InvalidCall
 from localai_shim.types import FinishReason, Token
-from tests.output.families import Call, Family
-from tests.output.recorded import Recorded
+
+Call = tuple[str, dict[str, Any]]
 
 
 class Detokenizer:
@@ -82,53 +80,3 @@ def tokens(pieces: Sequence[str], finish: FinishReason) -> list[Token]:
     if finish == "stop" or not made:
         return [*made, Token(-1, finish_reason=finish, is_eos=True)]
     return [*made[:-1], made[-1]._replace(finish_reason=finish)]
-
-
-def read(answer: Recorded, pieces: Sequence[str], **options: Any) -> Answer:
-    """An answer in these pieces, through the parser."""
-    parser = AnswerParser(Detokenizer(pieces), answer.family.markup, state=answer.state, tools=answer.tools, **options)
-    out = Answer()
-    for token in tokens(pieces, answer.finish):
-        out.add(parser.feed(token))
-    assert parser.calls == len(out.calls)
-    return out
-
-
-def upstream(family: Family, body: str, tools: OfferedTools) -> list[Call]:
-    """The calls of a block as upstream's parser reads them.
-
-    Raises:
-        Exception: what upstream raises.
-    """
-    assert family.markup.tools is not None
-    parsed = family.markup.tools.parse(body, list(tools.functions))
-    out = []
-    for call in parsed if isinstance(parsed, list) else [parsed]:
-        arguments = call.get("arguments", call.get("parameters"))
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        out.append((call.get("name", call.get("tool_name")), arguments or {}))
-    return out
-
-
-def same(call: Call, other: Call) -> bool:
-    """Whether they say the same; a number in text is the number, where the schema wants one."""
-    (name, arguments), (other_name, others) = call, other
-    if name != other_name.strip() or list(arguments) != list(others):
-        return False
-    return all(map(_same, arguments.values(), others.values()))
-
-
-def _same(value: Any, other: Any) -> bool:
-    if value == other:
-        return True
-    try:
-        return isinstance(other, str) and bool(json.loads(other) == value)
-    except ValueError:
-        return False
-
-
-def split(answer: Recorded, pieces: Sequence[str]) -> list[Piece]:
-    """The same through the splitter alone."""
-    splitter = ChannelSplitter(answer.family.markup, state=answer.state, offered=bool(answer.tools.functions))
-    out = [found for piece in pieces for found in splitter.feed(piece)]
-    return out + splitter.finish(cut=answer.finish == "length")

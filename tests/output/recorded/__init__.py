@@ -1,7 +1,4 @@
-"""Answers as models write them, and what they say: `CASES` by family.
-
-`known.py` has those of the formats that upstream's parsers read, by descriptions that tests share with them.
-"""
+"""Answers as models write them, and what they say: `CASES` by family."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from tests.output.recorded.case import Case
 from tests.output.recorded.channel_forms import CHANNEL_FORMS
 from tests.output.recorded.header_forms import HEADER_FORMS
 from tests.output.recorded.json_forms import JSON_FORMS
-from tests.output.recorded.known import CORPUS, TOOLS, Recorded, function
 from tests.output.recorded.python_forms import PYTHON_FORMS
 from tests.output.recorded.scenarios import scenarios
 from tests.output.recorded.tagged_forms import TAGGED_FORMS
@@ -26,4 +22,4 @@ CASES: list[Case] = [
     *CHANNEL_FORMS,
 ]
 
-__all__ = ["CASES", "CORPUS", "TOOLS", "WRITERS", "Case", "Recorded", "function"]
+__all__ = ["CASES", "WRITERS", "Case"]

@@ -6,33 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localai_shim.output.answer import AnswerParser
-from localai_shim.output.markup import REASONING
-from localai_shim.output.tool_calls import OfferedTools
+from localai_shim.output.formats.detection import CHANNELS
+from localai_shim.output.formats.table import FORMATS
+from localai_shim.output.markup import HEADER, REASONING, Markup
+from localai_shim.output.offered import OfferedTools
 from localai_shim.types import FinishReason
-from tests.output.families import FAMILIES
 from tests.output.reading import Answer, Detokenizer, tokens
+from tests.output.recorded.writers import WRITERS
 
-# Families that upstream's parsers read, by the names of these.
-_UPSTREAM = {
-    "hermes": "json_tools",
-    "command_r7b": "cohere2_moe",
-    "cohere2_moe": "cohere2_moe",
-    "mistral": "mistral",
-    "mistral_array": "mistral_array",
-    "kimi_k2": "kimi_k2",
-    "harmony": "harmony",
-    "qwen3_coder": "qwen3_coder",
-    "gemma4": "gemma4",
-    "functiongemma": "function_gemma",
-    "glm": "glm47",
-    "longcat": "longcat",
-    "minicpm5": "minicpm5",
-    "minimax_m2": "minimax_m2",
-    "minimax_m3": "minimax_m3",
-    "muse": "muse_spark",
-    "kimi_k3": "kimi_k3",
-    "lfm2": "pythonic",
+# What stands around an answer's text.
+_AROUND = {
+    "command_r7b": ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "cohere2_moe": ("<|START_TEXT|>", "<|END_TEXT|>"),
+    "hunyuan_a13b": ("<answer>", "</answer>"),
+    "granite3": ("<response>", "</response>"),
+    "apriel": ("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"),
+    "kimi_k3": ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+    "command_r_plus": ("<|CHATBOT_TOKEN|>",),
 }
+_FORMATS = {"cohere2_moe": "command_r7b"}
+
+
+def markup_of(family: str) -> Markup:
+    """The markers of a family's models."""
+    think = WRITERS[family].think
+    return Markup(
+        think=None if think is None else (think[0].strip() or "\0", think[1].strip()),
+        tools=FORMATS[_FORMATS.get(family, family)],
+        channels=CHANNELS.get(family),
+        structural=_AROUND.get(family, ()),
+    )
 
 
 def read(
@@ -47,8 +50,9 @@ def read(
         opened: the prompt ended within the reasoning.
         finish: how the answer ended.
     """
-    markup = FAMILIES[_UPSTREAM[family]].markup
-    state = REASONING if opened else None
+    markup = markup_of(family)
+    initial = HEADER if markup.channels is not None and markup.channels.initial else None
+    state = REASONING if opened else initial
     parser = AnswerParser(Detokenizer(pieces), markup, state=state, tools=OfferedTools(tools))
     out = Answer()
     for token in tokens(pieces, finish):
