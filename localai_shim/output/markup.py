@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .formats.description import CallFormat, Channels
@@ -25,7 +26,8 @@ class Markup:
         structural: markers that say nothing and are dropped.
         openers: other texts that open a block of reasoning.
         opened: ends of prompts after which an answer begins with reasoning, besides the marker that opens it.
-        closed: ends of prompts after which it has none, besides the marker that closes it.
+        closed: texts that begin the answer proper, besides the marker that closes a block of reasoning: a prompt that
+            ends with one has done with it.
     """
 
     think: tuple[str, str] | None = None
@@ -56,13 +58,24 @@ class Markup:
     def state_after(self, prompt_end: str) -> str:
         """The state in which an answer begins, by the end of its prompt.
 
-        Templates open a block, or open and close it, as the last thing that they write.
+        Templates open a block, or open and close it, as the last thing that they write. An answer that goes on with a
+        message that has a header is in what that says.
         """
         end = prompt_end.rstrip()
         if self.think is not None and end.endswith(tuple(text.rstrip() for text in (self.think[0], *self.opened))):
             return REASONING
-        return HEADER if self.channels is not None and self.channels.initial else NORMAL
+        return NORMAL if self.channels is None else _state_in(self.channels, prompt_end)
 
     def closed_by(self, prompt_end: str) -> bool:
         """The prompt ends with a block that is closed already: this answer has no reasoning."""
         return self.think is not None and prompt_end.rstrip().endswith((self.think[1], *self.closed))
+
+
+def _state_in(channels: Channels, prompt_end: str) -> str:
+    """The state in which an answer of messages with headers begins."""
+    opener = max(channels.opens, key=prompt_end.rfind, default="")
+    _, opened, message = prompt_end.rpartition(opener) if opener else ("", "", "")
+    header, closed, body = message.partition(channels.closes)
+    if opened and closed and not any(end in body for end in channels.ends):
+        return REASONING if re.search(channels.thinks, header) else NORMAL
+    return HEADER if channels.initial else NORMAL

@@ -235,8 +235,10 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
 
 
 def _open_end(tokens: list[int], model: ServedModel) -> str:
-    """The end of a prompt whose last message is continued: the marker that opened its reasoning, if it ends there."""
+    """The end of a prompt whose last message is continued: what says whether it ends amid reasoning."""
     text = model.tokenizer.decode(tokens)
+    if model.markup.channels is not None:
+        return text
     think = model.markup.think
     if think is not None and text.rfind(think[0]) > text.rfind(think[1]):
         return think[0]

@@ -123,6 +123,8 @@ CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
 
 
+STRUCTURAL = {"command_r_plus": ("<|CHATBOT_TOKEN|>",)}
+"""Markers that say nothing, of call formats whose models write no reasoning."""
 UPSTREAM: Mapping[str, str] = {
     "json_tools": "hermes",
     "pythonic": "lfm2",
@@ -204,7 +206,7 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
 
 def _markup(tools: CallFormat | None, channels: Channels | None, thought: Thought | None) -> Markup:
     if thought is None:
-        return Markup(tools=tools, channels=channels)
+        return Markup(tools=tools, channels=channels, structural=STRUCTURAL.get(tools.name if tools else "", ()))
     return Markup(
         think=(thought.start, thought.end),
         tools=tools,

@@ -14,7 +14,7 @@ class Thought:
         start, end: around a block.
         openers: other texts that open one.
         opened: ends of prompts after which an answer begins with reasoning, besides `start`.
-        closed: ends of prompts after which it has none, besides `end`.
+        closed: texts that begin the answer proper, besides `end`: none follows where a prompt ends with one.
         structural: what the model writes around its answer, which says nothing.
         signs: what a template of this family has; `end` where nothing else is needed.
         tokens: by these tokens the family is known, too.
@@ -41,6 +41,7 @@ THOUGHTS = (
         "cohere",
         "<|START_THINKING|>",
         "<|END_THINKING|>",
+        closed=("<|START_RESPONSE|>", "<|START_TEXT|>"),
         structural=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     ),
     Thought("apertus", "<|inner_prefix|>", "<|inner_suffix|>"),
