@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from .formats.description import CallFormat, Channels
 
@@ -28,6 +29,8 @@ class Markup:
         opened: ends of prompts after which an answer begins with reasoning, besides the marker that opens it.
         closed: texts that begin the answer proper, besides the marker that closes a block of reasoning: a prompt that
             ends with one has done with it.
+        taught: the model has learnt to write calls in this way; otherwise it is asked to where tools are offered, and
+            text that looks like a call is text elsewhere.
     """
 
     think: tuple[str, str] | None = None
@@ -37,6 +40,7 @@ class Markup:
     openers: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    taught: bool = True
 
     @property
     def thinks(self) -> bool:
@@ -49,6 +53,14 @@ class Markup:
         if self.think is not None:
             return self.think[1]
         return self.channels.ends[0] if self.channels is not None and self.thinks else None
+
+    def of_request(self, *, offered: bool) -> Markup:
+        """The markup that an answer may have.
+
+        Args:
+            offered: the model was shown tools.
+        """
+        return self if offered or self.taught else _without_calls(self)
 
     @property
     def plain(self) -> bool:
@@ -69,6 +81,11 @@ class Markup:
     def closed_by(self, prompt_end: str) -> bool:
         """The prompt ends with a block that is closed already: this answer has no reasoning."""
         return self.think is not None and prompt_end.rstrip().endswith((self.think[1], *self.closed))
+
+
+@cache
+def _without_calls(markup: Markup) -> Markup:
+    return replace(markup, tools=None)
 
 
 def _state_in(channels: Channels, prompt_end: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .history import Message
 from .parts import media_parts, unreadable
+from .thinking_switch import ThinkingSwitch, find_thinking_switch
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
@@ -266,11 +267,19 @@ class ChatTokenizer:
         return self._accepted[variable, value]
 
     def _renders(self, variables: dict[str, object]) -> bool:
+        return self._prompt_of([{"role": "user", "content": _OTHER}], variables) is not None
+
+    @cached_property
+    def thinking_switch(self) -> ThinkingSwitch | None:
+        """How the chat template is told whether the model is to think; None: it cannot be."""
+        return find_thinking_switch(self._prompt_of, self.knows) if self._tokenizer.has_chat_template else None
+
+    def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:
+        """The text of a prompt; None where the template refuses it."""
         try:
-            self._apply(Conversation([{"role": "user", "content": _OTHER}], variables))
+            return self.decode(self._apply(Conversation(messages, dict(variables))))
         except BadRequest:
-            return False
-        return True
+            return None
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
         """Refuse template arguments that nothing would read.

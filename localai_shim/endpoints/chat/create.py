@@ -115,7 +115,7 @@ class _Asked:
         generation, variables = self.generation, self.thinking.variables
         if self.continues:
             variables = {**variables, "continue_final_message": True}
-        conversation = Conversation(messages, variables, self.tools.rendered, self.special)
+        conversation = Conversation(self.thinking.messages(messages), variables, self.tools.rendered, self.special)
         whole = model.tokenizer.render(conversation, generation_prompt=self.opens_turn)
         tokens = truncated(whole, self.truncation, model.context_length, generation.limits.max_tokens)
         if tokens is not whole and media_parts(messages):

@@ -145,12 +145,14 @@ class Evidence:
         template: the source of its chat templates; empty for a program.
         tokens: that were added to its vocabulary.
         parser: the tool parser that mlx-lm uses, or that the model's config names.
+        think: what mlx-lm takes for the markers of reasoning.
         render: a prompt with a tool; "" where the template refuses that.
     """
 
     template: str = ""
     tokens: Collection[str] = ()
     parser: str | None = None
+    think: tuple[str, str] | None = None
     render: Callable[[], str] = str
 
     @cached_property
@@ -186,7 +188,10 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
         tool_format: name of its call format, one of `FORMATS` or `UPSTREAM`, or "none"; None: by the evidence.
         reasoning_format: likewise, one of `reasoning_names()` or "none".
     """
-    tools, tools_why = _tools(evidence) if tool_format is None else (named_format(tool_format), "as `tool_format` says")
+    if tool_format is None:
+        tools, tools_why = _tools(evidence)
+    else:
+        tools, tools_why = named_format(tool_format), "as `tool_format` says"
     channels = None if tools is None else CHANNELS.get(tools.name)
     if reasoning_format is not None:
         thought, why = named_thought(reasoning_format), "as `reasoning_format` says"
@@ -196,12 +201,14 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
         thought, why = None, "its messages have headers"
     else:
         thought, why = _thought(evidence)
+    taught = tools is not None or tool_format is not None
     if tools is not None and tools.name == "hunyuan3":
         tools = _with_suffix(tools, _suffix(evidence))
     if thought is not None and thought.name == "hunyuan3":
         thought = _with_suffix(thought, _suffix(evidence))
     name = thought.name if thought is not None else "channels" if channels is not None and channels.thought else NONE
-    return Detected(_markup(tools, channels, thought), name, tools_why, why)
+    markup = _markup(tools, channels, thought)
+    return Detected(markup if taught else replace(markup, tools=PLAIN, taught=False), name, tools_why, why)
 
 
 def _markup(tools: CallFormat | None, channels: Channels | None, thought: Thought | None) -> Markup:
@@ -218,7 +225,7 @@ def _markup(tools: CallFormat | None, channels: Channels | None, thought: Though
     )
 
 
-def _tools(evidence: Evidence) -> tuple[CallFormat, str]:
+def _tools(evidence: Evidence) -> tuple[CallFormat | None, str]:
     for where in ("template", "prompt"):
         if (sign := _sign_in(getattr(evidence, where))) is not None:
             return FORMATS[sign.name], f"its {_WHERE[where]} has {' and '.join(sign.all)}"
@@ -227,7 +234,7 @@ def _tools(evidence: Evidence) -> tuple[CallFormat, str]:
         return FORMATS[name], f"mlx-lm, or its config, names the parser {evidence.parser}"
     if "tools" in evidence.template and (sign := _sign_in(evidence.vocabulary)) is not None:
         return FORMATS[sign.name], f"its vocabulary has {' and '.join(sign.all)}"
-    return PLAIN, "its template shows no sign of any, so it is asked to write this one"
+    return None, "neither its chat template nor its vocabulary has a sign of any: it is asked to write this one"
 
 
 _WHERE = {"template": "chat template", "prompt": "prompt with a tool"}
@@ -246,12 +253,14 @@ def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
         tokens = thought.tokens or (thought.start, thought.end)
         if all(token in evidence.tokens for token in tokens):
             return thought, f"its vocabulary has {' and '.join(tokens)}"
-    if evidence.template:
-        return None, "neither its chat template nor its vocabulary has markers of reasoning"
-    for thought in THOUGHTS:  # of a program, which has no source
-        if not thought.signs and thought.end in evidence.prompt:
-            return thought, f"its prompt with a tool has {thought.end}"
-    return None, "neither its prompts nor its vocabulary have markers of reasoning"
+    if not evidence.template:  # a program has no source
+        for thought in THOUGHTS:
+            if not thought.signs and thought.end in evidence.prompt:
+                return thought, f"its prompt with a tool has {thought.end}"
+    if evidence.think is not None:
+        start, end = evidence.think
+        return Thought("think", start, end), f"its tokenizer names {start} and {end}"
+    return None, "neither its chat template nor its vocabulary has markers of reasoning"
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
