@@ -87,7 +87,7 @@ CALL_SIGNS = (
     Sign("hermes", ("xml_tools",)),
     Sign("pythonic", ("[func_name1(",)),
     Sign("pythonic", ("<|header_start|>", "[func_name")),
-    Sign("llama4_json", ("<|header_start|>", '"parameters"')),
+    Sign("llama3_json", ("<|header_start|>", '"parameters"')),
     Sign("llama3_json", ('"parameters"', "<|start_header_id|>")),
     Sign("xlam", ('"name"', '"arguments"', "tool_calls", "[{")),
 )
@@ -117,13 +117,20 @@ MUSE = Channels(
     named=False,
 )
 FUNCTIONARY = Channels(
-    opens=(">>>",), closes="\n", ends=(), thinks=r"(?!)", calls=r"^(?!all\b)(\S+)", initial=True, content="all\n"
+    opens=(">>>",),
+    closes="\n",
+    ends=(),
+    thinks=r"(?!)",
+    calls=r"^(?!all\b)(\S+)",
+    headers=r"[\w.-]+\s*",
+    initial=True,
+    content="all\n",
 )
 CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
 
 
-STRUCTURAL = {"command_r_plus": ("<|CHATBOT_TOKEN|>",)}
+STRUCTURAL = {"command_r_plus": ("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")}
 """Markers that say nothing, of call formats whose models write no reasoning."""
 UPSTREAM: Mapping[str, str] = {
     "json_tools": "hermes",

@@ -42,7 +42,10 @@ THOUGHTS = (
         "<|START_THINKING|>",
         "<|END_THINKING|>",
         closed=("<|START_RESPONSE|>", "<|START_TEXT|>"),
-        structural=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+        structural=(
+            *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+            *("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        ),
     ),
     Thought("apertus", "<|inner_prefix|>", "<|inner_suffix|>"),
     Thought("gemma4", "<|channel>thought", "<channel|>", openers=("<|channel>",), tokens=("<|channel>", "<channel|>")),
