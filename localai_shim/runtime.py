@@ -221,9 +221,8 @@ def _start(source: Source) -> Engine[Servable]:
     def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
         served = _described[model] = _describe(model, source.options)
-        # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
         if "generate" in model.tasks:
-            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+            served.prepare()
         return model
 
     return Engine(start, source.options, name=source.name, load_draft=draft or None)
@@ -402,10 +401,12 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
     from .output.channels import markers_of
+    from .output.formats.table import PLAIN
+    from .output.formats.writing import write_calls
     from .prompt.template import ChatTokenizer
 
     markup = describe(model.tokenizer, *format_names(options or {}))
-    tokenizer = ChatTokenizer(model.text)
+    tokenizer = ChatTokenizer(model.text, partial(write_calls, markup.tools or PLAIN))
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}

@@ -272,11 +272,17 @@ class _Generation(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """A sandbox whose templates may change lists, as `adapters/templates.py` lets them."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        changes = type(obj) is list and attr in ("append", "extend", "insert", "pop")
+        return changes or super().is_safe_attribute(obj, attr, value)
+
+
 def _environment() -> jinja2.Environment:
     """Jinja with what transformers gives to chat templates."""
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
+    made = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
     made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
     return made
