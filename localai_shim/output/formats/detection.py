@@ -102,6 +102,7 @@ HARMONY = Channels(
     begins=("to=functions.",),
     thought="<|channel|>analysis<|message|>",
     content="<|channel|>final<|message|>",
+    preamble="<|channel|>commentary<|message|>",
     following="<|end|><|start|>assistant",
 )
 MUSE = Channels(
@@ -113,6 +114,8 @@ MUSE = Channels(
     initial=True,
     thought=" to=self<|message|>",
     content=" to=user<|message|>",
+    preamble=" to=user<|message|>",
+    call=" to=NAME<|message|>",
     following="<|eom|><|start|>assistant",
     named=False,
 )
@@ -125,6 +128,8 @@ FUNCTIONARY = Channels(
     headers=r"[\w.-]+\s*",
     initial=True,
     content="all\n",
+    preamble="all\n",
+    following=">>>",
 )
 CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
