@@ -220,7 +220,9 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
         thought = _with_suffix(thought, _suffix(evidence))
     name = thought.name if thought is not None else "channels" if channels is not None and channels.thought else NONE
     markup = _markup(tools, channels, thought)
-    return Detected(markup if taught else replace(markup, tools=PLAIN, taught=False), name, tools_why, why)
+    if not taught and (evidence.template or evidence.prompt):
+        markup = replace(markup, tools=PLAIN, taught=False)
+    return Detected(markup, name, tools_why, why)
 
 
 def _markup(tools: CallFormat | None, channels: Channels | None, thought: Thought | None) -> Markup:
