@@ -56,7 +56,7 @@ MAY = {
         "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
         "sources state telemetry types offload"
     ),
-    "sources": "builtin options types",
+    "sources": "builtin options output types",
     "kept": "endpoints.batches endpoints.responses state",
     "streams": "endpoints engine errors types",
     "endpoints": "errors grammar media output prediction prompt reranking state types vectors",

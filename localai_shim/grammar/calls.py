@@ -1,15 +1,12 @@
-"""Grammars of whole answers that hold tool calls, one per format in which models write them.
+"""Grammars of whole answers that hold tool calls, made of the description of how a family of models writes them.
 
-The formats have the names of the parsers in `mlx_lm.tool_parsers` and `mlx_vlm.tools.parsers`, which read what these
-grammars allow; `mistral_array` is the older form that the `mistral` parser also reads.
+What a grammar allows, the readers in `output/formats` read, as calls of the same functions with the same arguments; the
+text around calls holds nothing that they would take for one.
 
-A custom tool is a function of one string, `input`. Where its grammar is Lark and the format writes arguments as JSON,
-whose escapes such a grammar cannot describe, the text stands as it is behind a header:
+A custom tool is a function of one string, `input`. Where its grammar is Lark and arguments are JSON, whose escapes such a
+grammar cannot describe, the text stands as it is in the place of the arguments; in a call that is an object, behind it:
 
-    json_tools   <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
-    mistral      [TOOL_CALLS]x[ARGS]TEXT
-    kimi_k2      functions.x:0<|tool_call_argument_begin|>TEXT<|tool_call_end|>
-    harmony      <|channel|>commentary to=functions.x <|message|>TEXT
+    <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
 """
 
 from __future__ import annotations
@@ -17,130 +14,93 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
+from ..output.formats.description import CallFormat, Channels, JsonArguments, MarkedArguments, Parameters
+from ..output.formats.layout import around, layout
 from . import GrammarError
-from .calls_gemma import function_gemma_call, gemma4_call
-from .calls_xml import qwen3_coder_call
+from .call_text import begins_as_a_call, free_text, in_message, opening
+from .calls_keyed import marked_arguments, python_arguments
+from .calls_tagged import tagged_arguments
 from .compile import lark
 from .lark_rules import LarkRules
-from .raw_text import ANY, containing
 from .tool import Call, Tool, call_of, json_arguments
 from .vocabulary import Vocabulary
 
-
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """How a format puts calls together.
-
-    Attributes:
-        start, end: what stands around a call, or around all calls of an answer where they are a `section`.
-        call: (call, rules) -> an expression of what stands between the two.
-        between: what stands between two calls.
-        name: what a function's name has to match for upstream's parser to find it.
-        around_text: markers that may stand around an answer that is not a call.
-    """
-
-    start: str
-    end: str
-    call: Callable[[Call, LarkRules], str]
-    between: str = ""
-    section: bool = False
-    name: str = r"[\w-]+"
-    around_text: tuple[str, str] | None = None
-
-    def answer(self, call: str, rules: LarkRules, *, required: bool, parallel: bool) -> str:
-        """An expression of a whole answer, from that of one call."""
-        start, end, between = rules.marker(self.start), rules.marker(self.end), rules.marker(self.between)
-        if required and self.section:
-            return f"{start} {_several(call, between, parallel)} {end}"
-        if required:
-            return _several(rules.rule(f"{start} {call} {end}"), between, parallel)
-        # Markers may be spelt in letters, too; readers that look at text would take that for a call.
-        text = f"({ANY} & ~{containing(self.start)})"
-        begin, plain = rules.until(text, self.start, lazy=True), rules.terminal(text)
-        if self.around_text is not None:
-            opening, closing = self.around_text
-            plain = rules.rule(f"{plain} | {rules.marker(opening)} {rules.until(text, closing)}")
-        if self.section:
-            return f"{plain} | {begin} {_several(call, between, parallel)} {end}"
-        if not parallel:
-            return f"{plain} | {begin} {call} {end}"
-        if not self.end:  # text behind a call would be taken for a part of it
-            return f"{plain} | {begin} {call} ({start} {call})*"
-        return f"({begin} {call} {end})* {plain}"
+_NUMBERS = {"INDEX": "/0|[1-9][0-9]{0,3}/", "ID": "/[a-zA-Z0-9]{9}/"}
+_SAYS_JSON = "<|constrain|>json"  # in headers of arguments
 
 
 def answer_with_calls(
-    format: str,
+    format: CallFormat,
     tools: Sequence[Tool],
     vocabulary: Vocabulary,
     *,
     mode: Literal["auto", "required"],
     parallel: bool,
     follow: bool = False,
+    channels: Channels | None = None,
+    structural: Sequence[str] = (),
 ) -> str:
     """The source of the grammar of an answer.
 
     Args:
-        format: one of `SUPPORTED`.
+        format: how the model writes calls.
         tools: what may be called; at least one.
         vocabulary: markers that are special tokens in it are asked for as such.
         mode: "required": one or more calls and nothing else; every call follows its tool's schema. "auto": free
             text, in which calls may begin; those of strict and custom tools follow their schema or grammar, others
             are any JSON object (any parameters of the tool's, where a format writes parameters one by one).
-        parallel: there may be several calls; otherwise nothing comes after the first. Harmony ends an answer with
-            its first call in any case.
+        parallel: there may be several calls; otherwise nothing comes after the first.
         follow: calls of every tool follow its schema, in mode "auto", too.
+        channels: the messages that its answers are made of; thoughts are part of the grammar then.
+        structural: markers that may stand in free text and say nothing.
 
     Raises:
-        GrammarError: there is no grammar of this format; or a tool cannot be written in it, which the message names.
+        GrammarError: a tool cannot be written in this format, which the message names.
     """
-    if format not in SUPPORTED:
-        raise GrammarError(f"There is no grammar for the tool calls of '{format}'.")
     if not tools:
         raise GrammarError("There are no tools to call.")
     rules = LarkRules(vocabulary)
-    shape = _FORMATS[format]
-    calls = []
+    calls: dict[str, str] = {}
     for tool in tools:
         try:
-            if not re.fullmatch(shape.name, tool.name):
-                raise GrammarError(f"'{format}' cannot write this name: use letters, digits and '_'.")
+            _check_name(tool.name, format, channels)
             call = call_of(tool, required=follow or mode == "required")
-            calls.append(rules.rule(shape.call(call, rules)))
+            calls[tool.name] = rules.rule(_call(call, format, channels, rules))
         except GrammarError as error:
             raise GrammarError(f"Tool '{tool.name}': {error}") from error
-    one = rules.one_of(calls)
-    if format == "harmony":
+    if channels is not None:
+        last = _calls_in_channels(calls, format, channels, rules, parallel)
         if mode == "required":
-            return rules.source(_harmony_start(rules, one, "analysis"))
-        return rules.source(_harmony_start(rules, f"({one} | {_final(rules)})", "analysis", "commentary"))
-    return rules.source(shape.answer(one, rules, required=mode == "required", parallel=parallel))
+            return rules.source(_in_channels(last, channels, rules))
+        text = f"{rules.marker(channels.content)} {rules.terminal(in_message(channels))}"
+        return rules.source(_in_channels(f"({last} | {text})", channels, rules, preambles=True))
+    one = rules.one_of([*calls.values()])
+    if mode == "required":
+        return rules.source(_blocks(one, format, rules, parallel))
+    return rules.source(_among_text(one, [*calls], format, rules, parallel, structural))
 
 
-def no_call(start: str, vocabulary: Vocabulary, *, harmony: bool) -> str:
-    """The source of free text in which no call begins.
-
-    Args:
-        start: what begins a call.
-        vocabulary: special tokens are not text in it.
-        harmony: the text stands in gpt-oss's channels.
-    """
+def no_call(
+    format: CallFormat, channels: Channels | None, vocabulary: Vocabulary, structural: Sequence[str] = ()
+) -> str:
+    """The source of an answer of free text, in which no call begins; see `answer_with_calls`."""
     rules = LarkRules(vocabulary)
-    if harmony:
-        return rules.source(_harmony_start(rules, _final(rules), "analysis", "commentary"))
-    return rules.source(rules.terminal(f"{ANY} & ~{containing(start)}"))
+    if channels is None:
+        text = free_text(format)
+        return rules.source(f"{_passages(text, structural, rules)} {rules.terminal(text)}")
+    last = f"{rules.marker(channels.content)} {rules.terminal(in_message(channels))}"
+    return rules.source(_in_channels(last, channels, rules, preambles=True))
 
 
-def harmony_answer(content: str, vocabulary: Vocabulary) -> str:
-    """The source of a gpt-oss answer whose final message follows another source, after any analysis."""
+def content_in_channels(content: str, channels: Channels, vocabulary: Vocabulary) -> str:
+    """The source of an answer in channels whose text for the user follows another source, after any thoughts."""
     rules = LarkRules(vocabulary)
     name, grammars = _as_part(content)
-    start = _harmony_start(rules, f"{rules.marker('<|channel|>final<|message|>')} @{name}", "analysis")
-    return _with_parts(rules.source(start), grammars)
+    answer = _in_channels(f"{rules.marker(channels.content)} @{name}", channels, rules)
+    return _with_parts(rules.source(answer), grammars)
 
 
 def call_or(calls: str, content: str) -> str:
@@ -149,83 +109,144 @@ def call_or(calls: str, content: str) -> str:
     return _with_parts(lark(f"start: @{first} | @{second}", forced=True), first_grammars | second_grammars)
 
 
-# -- Formats ----------------------------------------------------------------------------------------------------------
+# -- One call ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _JsonCall:
-    """Writes a call whose arguments are JSON.
+def _check_name(name: str, format: CallFormat, channels: Channels | None) -> None:
+    header = around(format.call, "ARGUMENTS")[0] if channels is None or channels.named else channels.call
+    is_told = channels is None or re.search(channels.calls, header.replace("NAME", name)) is not None
+    if not re.fullmatch(format.names, name) or not is_told:
+        raise GrammarError(f"'{format.name}' cannot write this name: use another one, of letters, digits and '_'.")
 
-    Attributes:
-        header: what stands before the arguments; NAME is the function's, INDEX any number.
-        end: what stands behind them.
-        custom: the same two for a custom tool's input that follows a Lark grammar, where they differ.
-        is_item: the call is an item of a JSON array, in which such an input cannot be written.
-    """
 
-    header: str
-    end: str = ""
-    custom: tuple[str, str] | None = None
-    is_item: bool = False
+def _call(call: Call, format: CallFormat, channels: Channels | None, rules: LarkRules) -> str:
+    before, behind = around(opening(format)[1], "ARGUMENTS")
+    for end in channels.ends if channels is not None else ():
+        behind = behind.removesuffix(end)  # it ends the turn, as an end of sequence does
+    kind = format.arguments
+    if isinstance(kind, JsonArguments) and call.lark is not None:
+        before, behind = _around_text(before, behind, format)
+        arguments = rules.embed(call.lark)
+    elif isinstance(kind, JsonArguments):
+        arguments = json_arguments(call)
+    elif isinstance(kind, Parameters):
+        arguments = tagged_arguments(call, format, kind, rules)
+    elif isinstance(kind, MarkedArguments):
+        arguments = marked_arguments(call, format, kind, rules)
+    else:
+        arguments = python_arguments(call, format, rules)
+    return f"{_written(before, call.name, rules)} {arguments} {rules.marker(behind)}"
 
-    def __call__(self, call: Call, rules: LarkRules) -> str:
-        header, end = self.header, self.end
-        if call.lark is None:
-            arguments = json_arguments(call)
-        elif self.is_item:
-            raise GrammarError("Lark grammars are not possible where calls are items of a JSON array.")
+
+def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str]:
+    """What stands around the text of a custom tool that no JSON can hold."""
+    if not format.is_object:
+        return before.replace(_SAYS_JSON, ""), behind
+    if not format.each:
+        raise GrammarError(
+            f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which calls are "
+            "items of a list: use a regular expression."
+        )
+    return before[: before.index("NAME")] + 'NAME"}\n', ""
+
+
+def _written(text: str, name: str, rules: LarkRules) -> str:
+    """An expression of a layout up to its arguments."""
+    made, literal = [], ""
+    for is_hole, part in layout(text).parts:
+        if is_hole and part != "NAME":
+            made += [rules.marker(literal), rules.terminal(_NUMBERS[part])]
+            literal = ""
         else:
-            header, end = self.custom or (header, end)
-            arguments = rules.embed(call.lark)
-        before = [rules.marker(text) for text in header.replace("NAME", call.name).split("INDEX")]
-        index = f" {rules.terminal('/0|[1-9][0-9]{0,3}/')} " if len(before) > 1 else ""
-        return f"{index.join(before)} {arguments} {rules.marker(end)}"
+            literal += name if is_hole else part
+    return " ".join([*made, rules.marker(literal)])
 
 
-_JSON_TOOLS = _JsonCall('\n{"name": "NAME", "arguments": ', "}\n", custom=('\n{"name": "NAME"}\n', "\n"))
-_MISTRAL_ARRAY = _JsonCall('{"name": "NAME", "arguments": ', "}", is_item=True)
-_KIMI_K2 = _JsonCall("<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>", "<|tool_call_end|>")
-_COHERE2_MOE = _JsonCall('    {"tool_call_id": "INDEX", "tool_name": "NAME", "parameters": ', "}", is_item=True)
-_COHERE_TEXT = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
-_HARMONY = _JsonCall(  # whose end is an end of sequence
-    "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
-    custom=("<|channel|>commentary to=functions.NAME <|message|>", ""),
-)
+# -- Blocks -----------------------------------------------------------------------------------------------------------
 
 
-def _final(rules: LarkRules) -> str:
-    return f"{rules.marker('<|channel|>final<|message|>')} {rules.terminal(ANY)}"
+def _blocks(call: str, format: CallFormat, rules: LarkRules, parallel: bool) -> str:
+    """An expression of calls and nothing else."""
+    before, behind = format.inside
+    start, end = rules.marker(opening(format)[0] + before), rules.marker(behind + format.end)
+    if _has_own_blocks(format):
+        return _several(rules.rule(f"{start} {call} {end}"), format.between, rules, parallel)
+    return f"{start} {_several(call, format.between, rules, parallel)} {end}"
 
 
-def _harmony_start(rules: LarkRules, rest: str, *channels: str) -> str:
-    """Messages on these channels, such as analysis or the commentary before a call, and then the rest."""
-    end = "<|end|><|start|>assistant"
-    begin = rules.one_of([rules.marker(f"<|channel|>{channel}<|message|>") for channel in channels])
-    return f"({begin} {rules.until(f'({ANY} & ~{containing(end)})', end)})* {rest}"
+def _among_text(
+    call: str, names: Sequence[str], format: CallFormat, rules: LarkRules, parallel: bool, structural: Sequence[str]
+) -> str:
+    """An expression of text in which calls may begin.
+
+    Where nothing ends a block, text behind one would be taken for a part of it, and so none comes there.
+    """
+    text = free_text(format)
+    passages = _passages(text, structural, rules)
+    plain = f"{passages} {rules.terminal(text)}"
+    start, _ = opening(format)
+    if not start:
+        other = rules.terminal(f"{text} & ~{begins_as_a_call(format, names)}")
+        return f"{_blocks(call, format, rules, parallel)} | {other}"
+    before, behind = format.inside
+    begin = f"{passages} {rules.until(text, start + before, lazy=True)}"
+    end = rules.marker(behind + format.end)
+    if not parallel:
+        return f"{plain} | {begin} {call} {end}"
+    if not _has_own_blocks(format):
+        return f"{plain} | {begin} {_several(call, format.between, rules, True)} {end}"
+    if not format.end:
+        again = rules.marker(format.between + start + before)
+        return f"{plain} | {begin} {call} {end} ({again} {call} {end})*"
+    return f"({begin} {call} {end})* {plain}"
 
 
-_FORMATS = {
-    "json_tools": _Format("<tool_call>", "</tool_call>", _JSON_TOOLS, between="\n"),
-    "qwen3_coder": _Format("<tool_call>", "</tool_call>", qwen3_coder_call, between="\n"),
-    "mistral": _Format("[TOOL_CALLS]", "", _JsonCall("NAME[ARGS]")),
-    "mistral_array": _Format("[TOOL_CALLS][", "]", _MISTRAL_ARRAY, between=", ", section=True),
-    "gemma4": _Format("<|tool_call>", "<tool_call|>", gemma4_call),
-    "function_gemma": _Format("<start_function_call>", "<end_function_call>", function_gemma_call, name=r"\w+"),
-    "kimi_k2": _Format("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", _KIMI_K2, section=True),
-    "cohere2_moe": _Format(
-        "<|START_ACTION|>[\n", "\n]<|END_ACTION|>", _COHERE2_MOE, between=",\n", section=True, around_text=_COHERE_TEXT
-    ),
-    "harmony": _Format("", "", _HARMONY),
-}
-SUPPORTED = frozenset(_FORMATS)
-"""The formats that there are grammars for."""
+def _passages(text: str, structural: Sequence[str], rules: LarkRules) -> str:
+    """An expression of text that ends with a marker that says nothing, any number of times."""
+    named = [marker for marker in structural if any(isinstance(part, int) for part in rules.vocabulary.split(marker))]
+    if not named:
+        return ""
+    return f"({rules.one_of([rules.until(text, marker, lazy=True) for marker in named])})*"
+
+
+def _has_own_blocks(format: CallFormat) -> bool:
+    """Each call has a block of its own, or what begins it."""
+    return format.each or opening(format)[0] != format.start
+
+
+def _several(expression: str, between: str, rules: LarkRules, several: bool) -> str:
+    return f"{expression} ({rules.marker(between)} {expression})*" if several else expression
+
+
+# -- Channels ---------------------------------------------------------------------------------------------------------
+
+
+def _calls_in_channels(
+    calls: dict[str, str], format: CallFormat, channels: Channels, rules: LarkRules, parallel: bool
+) -> str:
+    """An expression of the message that calls, or of several, where the model goes on behind one."""
+    one = rules.one_of([*calls.values()])
+    if channels.named:
+        return _several(one, format.between, rules, parallel and bool(format.between))
+    before, behind = format.inside
+    blocks = []
+    for name, call in calls.items():
+        start = rules.marker(channels.call.replace("NAME", name) + format.start + before)
+        more = f"({rules.marker(format.between)} {one})*" if parallel else ""
+        blocks.append(f"{start} {call} {more} {rules.marker(behind + format.end)}")
+    return rules.one_of(blocks)
+
+
+def _in_channels(last: str, channels: Channels, rules: LarkRules, *, preambles: bool = False) -> str:
+    """An expression of thoughts, and of text before other messages, and then of the last messages."""
+    begins = [text for text in (channels.thought, channels.preamble if preambles else "") if text]
+    if not begins:
+        return last
+    begin = rules.one_of([rules.marker(text) for text in begins])
+    return f"({begin} {rules.until(in_message(channels), channels.following)})* {last}"
 
 
 # -- Parts ------------------------------------------------------------------------------------------------------------
-
-
-def _several(expression: str, between: str, several: bool) -> str:
-    return f"{expression} ({between} {expression})*" if several else expression
 
 
 def _as_part(source: str) -> tuple[str, dict[str, dict[str, object]]]:

@@ -67,12 +67,12 @@ class LarkRules:
         Args:
             text: the body of a terminal; unless lazy, it should not match texts that the marker occurs in.
             end: the marker.
-            lazy: the text ends where the marker first occurs.
+            lazy: the text ends where the marker first occurs; other texts may stand in its place.
         """
-        head = next(self.vocabulary.split(end))
+        head, *others = self.vocabulary.split(end)
         if isinstance(head, int):
             return f"{self.terminal(text)} {self.marker(end)}"
-        if lazy:
+        if lazy and not others:  # a special token ends a text by itself
             name = f"lazy{len(self._bodies)}"
             self._bodies[f"{name}[lazy]"] = f"{self.terminal(text)} {literal(head)}"
         else:

@@ -9,10 +9,11 @@ the keywords for strings, numbers and arrays.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..output.formats.tagged_reading import dumps
 from ..output.references import resolve
 from . import GrammarError, TooComplexError
 from .compile import check, json_expression, lark
@@ -62,6 +63,8 @@ class Style(Protocol):
 
     separator: str
     """Between items and between properties."""
+    words: tuple[str, str, str]
+    """True, false and null."""
 
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
         """An expression of the strings that satisfy a schema."""
@@ -77,42 +80,44 @@ class Style(Protocol):
 
 
 class JsonStyle:
-    """JSON in which no string holds certain markers.
+    """JSON, in which no string holds certain markers.
 
     Args:
-        markers: the first is what the parser looks for; patterns of the schema are only kept free of that.
+        markers: none for JSON that holds anything; the first is the one that ends a value: strings with a pattern are
+            only kept free of that.
     """
 
     separator = ", "
+    words = ("true", "false", "null")
 
     def __init__(self, *markers: str) -> None:
-        self._markers = markers
+        self.markers = markers
 
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
-        if "pattern" in kept:  # llguidance gives up on intersections of many patterns
-            free = [{"type": "string", "pattern": without(self._markers[0])}]
+        if self.markers and "pattern" in kept:  # llguidance gives up on intersections of many patterns
+            free = [{"type": "string", "pattern": without(_told_at_once(self.markers[0]))}]
             return json_expression({"type": "string", **kept, "allOf": free}, lenient=lenient)
-        if "format" in kept:  # no format allows a marker
+        if not self.markers or "format" in kept:  # no format allows a marker
             return json_expression({"type": "string", **kept}, lenient=lenient)
         low, high = size_at(schema, "minLength") or 0, size_at(schema, "maxLength")
         characters = f"/(?:{_CHARACTER}){times(low, high)}/"
         check(lark(f"start: TEXT\nTEXT: {characters}"))
-        return rules.terminal(rf'"\"" ({characters} & ~{containing(*self._markers)}) "\""')
+        return rules.terminal(rf'"\"" ({characters} & ~{containing(*self.markers)}) "\""')
 
     def constant(self, value: object, rules: LarkRules) -> str:
         return literal(self.write(value))
 
     def write(self, value: object) -> str:
         """A value as JSON."""
-        text = json.dumps(value)
-        return text.replace("<", "\\u003c") if any(marker in text for marker in self._markers) else text
+        text = dumps(value)
+        return text.replace("<", "\\u003c") if any(marker in text for marker in self.markers) else text
 
     def key(self, name: str) -> str:
-        return json.dumps(name) + ": "
+        return dumps(name) + ": "
 
     def other_key(self, names: Sequence[str]) -> str:
-        return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{other_than(map(json.dumps, names))}) ": "'
+        return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{other_than(map(dumps, names))}) ": "'
 
 
 class ValueGrammar:
@@ -203,27 +208,35 @@ class ValueGrammar:
             case "integer" | "number":
                 return self.number(branch)
             case "boolean":
-                return '"true" | "false"'
+                return " | ".join(map(literal, self.style.words[:2]))
             case "null":
-                return '"null"'
+                return literal(self.style.words[2])
             case "array":
                 return self._array(branch.schema)
             case _:
                 return self.object_value(branch.schema)
 
     def object_value(self, schema: Schema) -> str:
-        """An expression of an object: its properties in order, then any others."""
+        """An expression of an object."""
+        return f'"{{" {self.members(schema, self.style.key, self.style.other_key)} "}}"'
+
+    def members(self, schema: Schema, key: Callable[[str], str], other_key: Callable[[Sequence[str]], str]) -> str:
+        """An expression of what is in an object: its properties in order, then any others.
+
+        Args:
+            key, other_key: see `Style`.
+        """
         properties, required = self.properties(schema), array_at(schema, "required")
         members = [
-            (self.rules.rule(f"{literal(self.style.key(name))} {self.value(member)}"), name in required)
+            (self.rules.rule(f"{literal(key(name))} {self.value(member)}"), name in required)
             for name, member in properties
         ]
         others = schema.get("additionalProperties", True)
         other = None
         if others is not False:
-            key = self.rules.terminal(self.style.other_key([name for name, _ in properties]))
-            other = self.rules.rule(f"{key} {self.value(others)}")
-        return f'"{{" {self._listed(members, other, 0, None)} "}}"'
+            name = self.rules.terminal(other_key([name for name, _ in properties]))
+            other = self.rules.rule(f"{name} {self.value(others)}")
+        return self._listed(members, other, 0, None)
 
     def properties(self, schema: Schema) -> list[tuple[str, object]]:
         """Names and schemas of an object's properties; those that are only required come last."""
@@ -330,7 +343,7 @@ class ValueGrammar:
     def _telltale(self, option: object) -> _Telltale:
         found = _Telltale()
         for branch in self.branches(option):
-            found.types |= {branch.type} if branch.type else set(map(_type_of, branch.constants))
+            found.types |= {branch.type} if branch.type else set(map(type_of, branch.constants))
             for name in array_at(branch.schema, "required") if branch.type else ():
                 member = object_at(branch.schema, "properties").get(str(name))
                 if isinstance(member, Mapping) and ("const" in member or "enum" in member):
@@ -345,6 +358,12 @@ class _Telltale:
 
     types: set[str] = field(default_factory=set[str])
     constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+
+
+def _told_at_once(marker: str) -> str:
+    """The beginning of a marker, up to where its first character comes again."""
+    again = marker.find(marker[0], 1)
+    return marker if again < 0 else marker[:again]
 
 
 def cannot_write(text: str) -> str:
@@ -363,7 +382,8 @@ def _overlap(a: _Telltale, b: _Telltale) -> bool:
     )
 
 
-def _type_of(value: object) -> str:
+def type_of(value: object) -> str:
+    """JSON Schema's name of a value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -377,4 +397,4 @@ def _type_of(value: object) -> str:
 
 def _is_of(value: object, types: Sequence[str]) -> bool:
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-    return _type_of(value) in types or (is_whole and "integer" in types)
+    return type_of(value) in types or (is_whole and "integer" in types)

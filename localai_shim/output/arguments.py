@@ -15,11 +15,18 @@ MAX_REFERENCE_DEPTH = 16  # references that lead to references
 
 def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
     """An argument may be any text and nothing else, so that it can be passed on while it is written."""
-    properties = parameters.get("properties")
-    if not isinstance(properties, Mapping) or key not in properties:
+    schema = _schema_of(parameters, key)
+    if schema is None:
         return True
-    schema = properties[key]
     return isinstance(schema, Mapping) and schema.get("type") == "string" and not ({"enum", "const"} & schema.keys())
+
+
+def _schema_of(parameters: Mapping[str, object], key: str) -> object:
+    """The schema of an argument, its own or that of all which have none; None where there is none."""
+    properties, others = parameters.get("properties"), parameters.get("additionalProperties")
+    if isinstance(properties, Mapping) and key in properties:
+        return properties[key]
+    return others if isinstance(others, Mapping) and others else None
 
 
 def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object:
@@ -34,8 +41,7 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
     """
     if takes_all_text(parameters, key):
         return text
-    properties = parameters["properties"]
-    schema = properties[key] if isinstance(properties, Mapping) else {}
+    schema = _schema_of(parameters, key)
     is_text, kinds = _takes_text(schema, text, parameters), _kinds(schema, parameters)
     try:
         value: object = json.loads(text)

@@ -53,7 +53,7 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         start, end = markup.think
         opens = [(text, REASONING) for text in (start, *markup.openers)]
         edges[NORMAL] += [*opens, (end, NORMAL)]
-        edges[REASONING] += [(end, NORMAL), *opens]
+        edges[REASONING] += [(end, NORMAL), *opens, *((text, NORMAL) for text in markup.closed)]
     if markup.channels is not None:
         _add_channels(edges, markup.channels)
     tools = markup.tools

@@ -1,7 +1,7 @@
 """Tools, calls and results as plain text, for templates that do not show them.
 
-One form for every such model, which most models have seen: each function a line of JSON, a call as JSON between
-`<tool_call>` markers, a result between `<tool_response>` markers in a message of the user.
+Each function is a line of JSON, a call stands as the model writes calls, which for most is JSON between `<tool_call>`
+markers, and a result between `<tool_response>` markers in a message of the user.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from .roles import HEAD, Content, joined_contents
 WriteCalls = Callable[[Sequence[tuple[str, Mapping[str, object]]]], str]
 """Names and arguments of calls -> the text that a model writes to make them."""
 
+_EXAMPLE = "function_name", {"parameter": "value"}
 _PYTHONIC = "<|tool_call_start|>"
 _TOOLS = """You can call functions. Each of these lines describes one as JSON, with a schema of its parameters:
 {functions}
 
-To call a function, answer with its name and its arguments as JSON between two markers, like this:
-<tool_call>
-{{"name": "function_name", "arguments": {{"parameter": "value"}}}}
-</tool_call>
-Write one such block for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
+To call a function, answer with its name and its arguments, exactly like this:
+{example}
+Write this for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
 Where no function helps, answer in words."""
 
 
-def with_tools(messages: Sequence[Message], tools: Sequence[Json]) -> list[Message]:
-    """The conversation with the tools described at the end of its system message, which may be new."""
+def with_tools(messages: Sequence[Message], tools: Sequence[Json], write: WriteCalls) -> list[Message]:
+    """The conversation with the tools described at the end of its system message, which may be new.
+
+    Args:
+        write: writes calls as the model is to write them.
+    """
     functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-    text = _TOOLS.format(functions=functions)
+    text = _TOOLS.format(functions=functions, example=write([_EXAMPLE]))
     at = next((i for i, message in enumerate(messages) if message["role"] not in HEAD), len(messages))
     if at == 0:
         return [{"role": "system", "content": text}, *messages]

@@ -26,6 +26,7 @@ from .parts import media_parts, unreadable
 from .roles import HEAD
 from .shown import WriteCalls
 from .template_variables import check_variables, read_variables
+from .thinking_switch import ThinkingSwitch, find_thinking_switch
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
@@ -278,11 +279,19 @@ class ChatTokenizer:
         return self._accepted[variable, value]
 
     def _renders(self, variables: dict[str, object]) -> bool:
+        return self._prompt_of([{"role": "user", "content": _OTHER}], variables) is not None
+
+    @cached_property
+    def thinking_switch(self) -> ThinkingSwitch | None:
+        """How the chat template is told whether the model is to think; None: it cannot be."""
+        return find_thinking_switch(self._prompt_of, self.knows) if self._tokenizer.has_chat_template else None
+
+    def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:
+        """The text of a prompt; None where the template refuses it."""
         try:
-            self._apply(Conversation([{"role": "user", "content": _OTHER}], variables))
+            return self.decode(self._apply(Conversation(messages, dict(variables))))
         except BadRequest:
-            return False
-        return True
+            return None
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
         """Refuse template arguments that nothing would read; see `template_variables.check_variables`."""
@@ -333,8 +342,7 @@ class ChatTokenizer:
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
         if tools and not self.fitting.shows_tools:
-            messages, tools = shown.with_tools(messages, tools), None
-        write = self._write if form.calls or self.fitting.shows_tools else shown.write_calls
+            messages, tools = shown.with_tools(messages, tools, self._write), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
@@ -343,7 +351,7 @@ class ChatTokenizer:
             try:
                 read, given = attempt.variables(tools, simple=simple)
                 ids = self._model.apply_chat_template(
-                    self._fitted(attempt.fit(messages, write)),
+                    self._fitted(attempt.fit(messages, self._write)),
                     read | variables,
                     given,
                     generation_prompt,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.calls import call_or, harmony_answer, no_call
+from ...grammar.calls import call_or, content_in_channels, no_call
 from ...grammar.compile import Grammar
-from ...grammar.constraint import NoMarker, RowConstraint
+from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
-from ...output.markup import NORMAL
+from ...output.formats.description import CallFormat
 from ...output.row_text import RowText
 from ...output.text import TextParser
 from ...types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
@@ -52,27 +52,28 @@ class AnswerPlan:
         self._continuing = continuing
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
+        self._markup = model.markup.of_request(offered=tools.rendered is not None)
         self._state = model.markup.state_after(prompt_end)
-        self._call_start = self._forbidden_marker()
+        self._forbidden = self._forbidden_tokens()
         self._grammar = self._compile()
 
     def sampling(self, params: SamplingParams) -> SamplingParams:
-        """The parameters, without the token that begins calls where none may be made."""
-        if len(self._call_start) != 1:
+        """The parameters, without the tokens that begin calls where none may be made."""
+        if not self._forbidden:
             return params
-        return replace(params, logit_bias={**params.logit_bias, self._call_start[0]: -math.inf})
+        return replace(params, logit_bias={**params.logit_bias, **dict.fromkeys(self._forbidden, -math.inf)})
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
         """What reads a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)
-        if self._model.markup.plain:
+        if self._markup.plain:
             return TextParser(
                 detokenizer, limits.stop, min_tokens=limits.min_tokens, with_tokens=with_tokens, rules=rules
             )
         return AnswerParser(
             detokenizer,
-            self._model.markup,
+            self._markup,
             state=self._state,
             tools=self._tools.offered,
             stop=limits.stop,
@@ -83,20 +84,17 @@ class AnswerPlan:
 
     def text(self, limits: Limits) -> RowText:
         """The engine's side of the text."""
-        markup = self._model.markup
-        splitter = ChannelSplitter(markup, state=self._state, offered=bool(self._tools.offered.functions))
+        splitter = ChannelSplitter(self._markup, state=self._state, tools=self._tools.offered)
         return limits.text(self._model, splitter, continuing=self._continuing)
 
     def constraint(self, text: Callable[[], RowText]) -> GrammarConstraint | None:
         """A choice's grammar constraint; None: it may be any text."""
         grammar = self._grammar
         thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, has_grammar=grammar is not None)
-        if grammar is None and len(self._call_start) > 1:
-            return RowConstraint(NoMarker(self._call_start), thinking, from_start=True)
         if grammar is None and thinking is None:
             return None
         matcher = None if grammar is None else grammar.matcher()
-        return RowConstraint(matcher, thinking, from_start=self._model.markup.harmony)
+        return RowConstraint(matcher, thinking, from_start=self._model.markup.channels is not None)
 
     def requests(self, prompt: Prompt, n: int, generation: Generation, *, param: str) -> list[GenerationRequest]:
         """One request per choice; see `make_requests`."""
@@ -107,12 +105,17 @@ class AnswerPlan:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _forbidden_marker(self) -> list[int]:
-        """The tokens that begin a call, where none may be made; none where calls are allowed."""
-        markup = self._model.markup
-        if not self._tools.forbidden or markup.tools is None or markup.harmony:
+    def _forbidden_tokens(self) -> list[int]:
+        """The tokens that begin calls, where none may be made and each beginning is one token; none otherwise."""
+        markup, encode = self._model.markup, self._model.tokenizer.encode_marker
+        if not self._tools.forbidden or markup.tools is None or markup.channels is not None:
             return []
-        return self._model.tokenizer.encode_marker(markup.tools.start)
+        markers = [encode(marker) for marker in self._beginnings(markup.tools)]
+        return [tokens[0] for tokens in markers] if all(len(tokens) == 1 for tokens in markers) else []
+
+    def _beginnings(self, format: CallFormat) -> Sequence[str]:
+        """What begins a call; nothing that answers are looked through for where none may be made."""
+        return () if format.bare else (*format.starts, *format.heads)
 
     def _compile(self) -> Grammar | None:
         source = self._source()
@@ -126,35 +129,24 @@ class AnswerPlan:
             raise self._format.refused(error) from error
 
     def _source(self) -> str | None:
-        """The grammar of the whole answer; in gpt-oss's format it covers the reasoning, too."""
-        tools, format = self._tools, self._format
+        """The grammar of the whole answer; of an answer in channels it covers the reasoning, too."""
+        tools, format, channels = self._tools, self._format, self._model.markup.channels
         if tools.forced or format is None:
             mode: Mode = "required" if tools.forced else "auto"
             if tools.forbidden:
                 return self._without_calls()
             return tools.grammar(mode) if tools.constrained and tools.grammar is not None else None
-        if self._model.markup.initial != NORMAL:  # the grammar would have to write the header of a message, too
-            raise BadRequest.unsupported_value(
-                format.param,
-                f"'{format.param}' cannot be used with this model: there is no grammar of the headers that it writes.",
-            )
         content = format.source
-        if self._model.markup.harmony:
-            content = harmony_answer(content, self._model.grammars.vocabulary)
-        if not tools.offered.functions:
-            return content
+        if channels is not None:
+            content = content_in_channels(content, channels, self._model.grammars.vocabulary)
         if tools.grammar is None:
-            raise BadRequest.unsupported_value(
-                format.param,
-                f"'{format.param}' cannot be combined with tools that this model may call: there is no grammar of its "
-                "tool-call format.",
-            )
+            return content
         self._model.grammars.compile(format.source)  # so that an error is about the format
         return call_or(tools.grammar("required"), content)
 
     def _without_calls(self) -> str | None:
-        """The grammar of free text in which no call begins; None where a token that is never sampled does."""
+        """The grammar of free text in which no call begins; None where no token that could is ever sampled."""
         markup = self._model.markup
-        if markup.tools is None or (not markup.harmony and (len(self._call_start) == 1 or markup.initial != NORMAL)):
+        if markup.tools is None or self._forbidden or not (markup.channels or self._beginnings(markup.tools)):
             return None
-        return no_call(markup.tools.start, self._model.grammars.vocabulary, harmony=markup.harmony)
+        return no_call(markup.tools, markup.channels, self._model.grammars.vocabulary, markup.structural)

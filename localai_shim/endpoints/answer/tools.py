@@ -9,8 +9,9 @@ from typing import Literal
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.calls import SUPPORTED, answer_with_calls
+from ...grammar.calls import answer_with_calls
 from ...grammar.tool import Tool
+from ...output.formats.description import CallFormat
 from ...output.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
@@ -30,8 +31,8 @@ class ToolPlan:
         legacy: the caller uses `functions`, and gets a `function_call`.
         forced: the answer has to be a call.
         constrained: the calls have to follow the grammar.
-        grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"); None: there
-            is none for this model's format.
+        grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"); None:
+            nothing may be called.
         strict: functions that did not say whether they are strict are.
         namespaces: the name that the model knows -> namespace and name, of tools in namespaces.
     """
@@ -91,17 +92,14 @@ def _plan(
         return ToolPlan(legacy=legacy)
     rendered = {tool.name: tool.template() for tool in tools}
     namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
+    field = "functions" if legacy else "tools"
     plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces)
     if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
-        shown = model.markup.tools is not None and model.tokenizer.knows("tools")
-        return replace(plan, rendered=plan.rendered if shown else None, forbidden=shown)
+        return replace(plan, forbidden=True)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
-    making = _making(model, "functions" if legacy else "tools", parallel=not single)
+    making = _Making(_format(model, field), model, field, parallel=not single)
     tools, strict = _decided(tools, choice, making)
-    cause = _why_grammar(tools, choice, parallel)
-    if cause is not None and making is None:
-        raise _impossible(model, *cause)
     allowed = choice.among(tools)
     return replace(
         plan,
@@ -110,69 +108,45 @@ def _plan(
             custom=frozenset(tool.name for tool in allowed if tool.custom is not None),
         ),
         forced=choice.mode == "required",
-        constrained=cause is not None or (single and making is not None),
-        grammar=None if making is None else functools.cache(functools.partial(making.grammar, allowed)),
+        constrained=single or _needs_grammar(tools, choice),
+        grammar=functools.cache(functools.partial(making.grammar, allowed)),
         strict=strict,
     )
 
 
-def _making(model: ServedModel, field: str, *, parallel: bool) -> _Making | None:
-    """How grammars of tools are made; None: there are none of the model's tool-call format."""
-    format = model.markup.tools
-    if format is None:
+def _format(model: ServedModel, field: str) -> CallFormat:
+    if model.markup.tools is None:
         raise BadRequest.unsupported_value(
-            field, f"This model's tool-call format is not known: '{field}' does not work with it."
+            field, f"This model has no chat template, or `tool_format` is 'none': '{field}' does not work with it."
         )
-    name = format.name
-    if name == "mistral" and "[ARGS]" not in (model.tokenizer.template_source or "[ARGS]"):
-        name = "mistral_array"  # its older form
-    return _Making(name, model, field, parallel) if name in SUPPORTED else None
+    return model.markup.tools
 
 
-def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making | None) -> tuple[Sequence[Tool], bool]:
+def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making) -> tuple[Sequence[Tool], bool]:
     """The tools, with `strict` decided where it was not given: for all of these or none, as their grammar allows."""
     if all(tool.strict is not None for tool in tools):
         return tools, True
     strict = [replace(tool, strict=True) if tool.strict is None else tool for tool in tools]
-    if making is not None:
-        try:
-            making.grammar(choice.among(strict), "required" if choice.mode == "required" else "auto")
-            return strict, True
-        except BadRequest:
-            pass
+    try:
+        making.grammar(choice.among(strict), "required" if choice.mode == "required" else "auto")
+        return strict, True
+    except BadRequest:
+        pass
     return [replace(tool, strict=False) if tool.strict is None else tool for tool in tools], False
 
 
-def _why_grammar(tools: Sequence[Tool], choice: ToolChoice, parallel: bool | None) -> tuple[str, str] | None:
-    """The field that needs a grammar, and what it asks for; None if no field does."""
-    if choice.mode == "required":
-        return "tool_choice", "a call that has to be made"
-    if parallel is False:
-        return "parallel_tool_calls", "at most one call"
-    if len(choice.among(tools)) < len(tools):
-        return "tool_choice", "a choice among the tools"
-    for tool in tools:
-        if tool.strict:
-            return f"{tool.path}.strict", "arguments that follow their schema"
-        if tool.custom is not None and tool.custom.kind != "text":
-            return f"{tool.path}.format", "input that follows a grammar"
-    return None
-
-
-def _impossible(model: ServedModel, param: str, what: str) -> BadRequest:
-    assert model.markup.tools is not None
-    return BadRequest.unsupported_value(
-        param,
-        f"'{param}' asks for {what}, which cannot be guaranteed with this model: there is no grammar of its "
-        f"tool-call format ({model.markup.tools.name}).",
-    )
+def _needs_grammar(tools: Sequence[Tool], choice: ToolChoice) -> bool:
+    """Something is asked of the calls that no model keeps by itself."""
+    if choice.mode == "required" or len(choice.among(tools)) < len(tools):
+        return True
+    return any(tool.strict or (tool.custom is not None and tool.custom.kind != "text") for tool in tools)
 
 
 @dataclass(frozen=True, slots=True)
 class _Making:
     """How grammars of tools are made."""
 
-    format: str
+    format: CallFormat
     model: ServedModel
     field: str
     parallel: bool
@@ -195,9 +169,16 @@ class _Making:
         raise BadRequest(f"No grammar can be made of these tools: {failure}", param=self.field) from failure
 
     def _compiled(self, tools: Sequence[Tool], mode: Mode) -> str:
-        grammars = self.model.grammars
+        grammars, markup = self.model.grammars, self.model.markup
         source = answer_with_calls(
-            self.format, tools, grammars.vocabulary, mode=mode, parallel=self.parallel, follow=not self.parallel
+            self.format,
+            tools,
+            grammars.vocabulary,
+            mode=mode,
+            parallel=self.parallel,
+            follow=not self.parallel,
+            channels=markup.channels,
+            structural=markup.structural,
         )
         grammars.compile(source)
         return source

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_TYPES = {"number": 0, "integer": 0, "boolean": 1, "null": 2, "array": 3, "object": 4}
+
+
 @dataclass(frozen=True, slots=True)
 class JsonArguments:
     """Arguments that are a JSON object."""
@@ -17,7 +20,7 @@ class Parameters:
         layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
             VALUE is markup; all other whitespace there is the value's.
         text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
-        types: what TYPE says of other values, by JSON's names; one name for all of them where there is one only.
+        types: what TYPE says of numbers, booleans, null, arrays and objects; one name where that is the same.
         escaped: keys are escaped as in XML.
         cdata: a value may stand in `<![CDATA[...]]>`.
         element: what stands before each tag where objects and arrays are written as nested elements.
@@ -33,6 +36,12 @@ class Parameters:
     element: str | None = None
     also: tuple[str, ...] = ()
     whole: str = ""
+
+    def type_name(self, type: str) -> str:
+        """What the model calls a type, which has JSON's name; empty where it names none."""
+        if type == "string" or not self.types:
+            return self.text_type
+        return self.types[_TYPES[type] if len(self.types) > 1 else 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,9 @@ class Channels:
         initial: an answer begins within a header, which the prompt opened.
         begins: what a header begins with where no marker opens it.
         thought, content: what stands before a thought, and before the text for the user.
+        preamble: what stands before text that further messages follow.
+        call: what stands before a block of calls, with the NAME of its first function, where calls have no header of
+            their own in the format.
         following: what the model writes between two messages.
         named: the header of a call names its function; otherwise the block in the message does.
     """
@@ -145,5 +157,7 @@ class Channels:
     begins: tuple[str, ...] = ()
     thought: str = ""
     content: str = ""
+    preamble: str = ""
+    call: str = ""
     following: str = ""
     named: bool = True

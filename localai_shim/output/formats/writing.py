@@ -44,24 +44,23 @@ def write_arguments(kind: Arguments, arguments: Mapping[str, object]) -> str:
     if isinstance(kind, Parameters):
         return "".join(_parameter(kind, key, value) for key, value in arguments.items())
     if isinstance(kind, MarkedArguments):
-        return ",".join(f"{key}:{_marked(kind, value)}" for key, value in arguments.items())
-    return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+        return ",".join(f"{key}:{marked_value(kind, value)}" for key, value in arguments.items())
+    return ", ".join(f"{key}={python_value(value)}" for key, value in arguments.items())
 
 
 def _parameter(kind: Parameters, key: str, value: object) -> str:
-    types = kind.types if len(kind.types) > 1 else kind.types * 5
-    type = kind.text_type if isinstance(value, str) else _type(value, types)
+    type = kind.type_name(_type(value))
     holes = {"KEY": escape(key) if kind.escaped else key, "VALUE": _value(kind, value), "TYPE": type}
     return layout(kind.layout).write(holes)
 
 
-def _type(value: object, types: Sequence[str]) -> str:
-    """What a model calls the type of a value that is no text: of a number, a boolean, null, an array, an object."""
-    if not types:
-        return ""
-    if isinstance(value, bool) or value is None:
-        return types[2] if value is None else types[1]
-    return types[0] if isinstance(value, int | float) else types[3] if isinstance(value, list | tuple) else types[4]
+def _type(value: object) -> str:
+    """JSON's name of a value's type."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list | tuple) else "object"
 
 
 def _value(kind: Parameters, value: object) -> str:
@@ -78,18 +77,24 @@ def _element(mark: str, key: str, value: object) -> str:
     return f"{mark}<{key}>{inner}{mark}</{key}>"
 
 
-def _marked(kind: MarkedArguments, value: object) -> str:
+def marked_value(kind: MarkedArguments, value: object) -> str:
+    """A value between marks."""
     if isinstance(value, str):
         return f"{kind.quote}{value}{kind.quote}"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{_marked(kind, item)}' for key, item in value.items())}}}"
+        return f"{{{','.join(f'{key}:{marked_value(kind, item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_marked(kind, item) for item in value)}]"
+        return f"[{','.join(marked_value(kind, item) for item in value)}]"
     return _json(value)
 
 
-def _python(value: object) -> str:
-    return repr(list(value) if isinstance(value, tuple) else value)
+def python_value(value: object) -> str:
+    """A Python literal. Its strings are as in JSON, which Python reads alike."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_json(str(key))}: {python_value(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(python_value, value))}]"
+    return _json(value) if isinstance(value, str) else repr(value)
 
 
 def _json(value: object) -> str:
