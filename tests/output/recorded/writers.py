@@ -62,6 +62,12 @@ WRITERS: dict[str, Writer] = {
             markers=("<|python_tag|>",),
             beside=False,
         ),
+        _family(
+            "llama4_json",
+            lambda calls: "; ".join(spelling.json_objects(arguments="parameters")(calls)),
+            markers=("<|python_start|>", "<|python_end|>"),
+            beside=False,
+        ),
         _family("pythonic", spelling.python_calls(), beside=False),
         _family("xlam", spelling.json_list("", ""), think=THINK, beside=False),
         _family(
@@ -92,6 +98,9 @@ WRITERS: dict[str, Writer] = {
         ),
         _family(
             "granite3", spelling.json_list("<|tool_call|>", ""), think=THINK, markers=("<|tool_call|>",), closed=False
+        ),
+        _family(
+            "granite3_text", spelling.json_list("<tool_call>", ""), think=THINK, markers=("<tool_call>",), closed=False
         ),
         _family(
             "granite_20b_fc", spelling.json_each("<function_call> ", ""), markers=("<function_call>",), closed=False
