@@ -86,7 +86,7 @@ def _others(writer: Writer) -> Iterator[Case]:
         return Case(writer.name, name, text, calls=calls, **more)
 
     strange = writer.turn("", "", writer.block([STRANGER]))
-    if writer.name in ("llama3_json", "llama4_json", "pythonic", "xlam", "command_r_plus"):
+    if writer.name in ("llama3_json", "pythonic", "xlam", "command_r_plus"):
         yield case("a function that was not offered", strange, content=strange)
         unasked = writer.turn("", "", writer.block([SHORT]))
         yield case("no tools were offered", unasked, content=unasked, tools=())

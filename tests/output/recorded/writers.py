@@ -62,12 +62,6 @@ WRITERS: dict[str, Writer] = {
             markers=("<|python_tag|>",),
             beside=False,
         ),
-        _family(
-            "llama4_json",
-            lambda calls: "; ".join(spelling.json_objects(arguments="parameters")(calls)),
-            markers=("<|python_start|>", "<|python_end|>"),
-            beside=False,
-        ),
         _family("pythonic", spelling.python_calls(), beside=False),
         _family("xlam", spelling.json_list("", ""), think=THINK, beside=False),
         _family(
