@@ -66,6 +66,7 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         if markup.channels is None or markup.channels.named:
             edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
     edges[NORMAL] += [(marker, NORMAL) for marker in markup.structural]
+    edges[REASONING] += [(marker, NORMAL) for marker in markup.structural if "|" in marker]  # the answer begins
     return {state: tuple(e) for state, e in edges.items()}
 
 
@@ -121,7 +122,7 @@ class ChannelSplitter:
         self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in _PROSE}
         self._held = ""  # may be the beginning of a marker
         self._at = 0  # where in the answer the next piece begins
-        self._header = ""
+        self._opening = self._header = ""
         self._block: _Block | None = None
         self._final = False
         self._space: list[Piece] = []  # may be next to a block
@@ -130,7 +131,8 @@ class ChannelSplitter:
         self.in_reasoning = self.state == REASONING
         self._fresh = self.state != NORMAL  # whitespace would be the first after a marker, which is markup, too
         # An answer of such a model may be a call from its first character on.
-        self._bare = self._offered and markup.tools is not None and markup.tools.bare and markup.channels is None
+        self._is_bare = self._offered and markup.tools is not None and markup.tools.bare and markup.channels is None
+        self._bare = self._is_bare
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now."""
@@ -212,7 +214,9 @@ class ChannelSplitter:
         assert tools is not None
         stops = [] if self._markup.think is None else [self._markup.think[1]]
         stops += [] if channels is None else [*channels.ends, *channels.opens]
-        is_sure = bool(header) or bool(marker and not tools.bare and self.state != REASONING)
+        is_word = marker.startswith("```") or marker.endswith(":")
+        is_marked = bool(marker) and not (is_word or tools.bare or (is_head and tools.start))
+        is_sure = bool(header) or (is_marked and self.state != REASONING)
         self._block = _Block(BlockReader(tools, self._tools, stops=stops, marked=is_sure), marker, self.state)
         self.state = TOOL
         if header or is_head:
@@ -288,6 +292,8 @@ class ChannelSplitter:
                 yield self._piece("stray", held)
             else:
                 yield from self._split("")
+        if self.state == HEADER:
+            yield from self._leave_header(decided=True)
 
     def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
@@ -295,26 +301,52 @@ class ChannelSplitter:
             return
         if self.state == HEADER:
             self._header += text
+            return
         yield self._piece(_KINDS.get(self.state, "markup"), text)
 
     def _cross(self, marker: str, target: str) -> Iterator[Piece]:
         """A marker came: leave the state and enter the next."""
-        yield self._piece("markup", marker)
-        header, channels = self._header, self._markup.channels
-        self._header = marker if channels is not None and marker in channels.begins else ""
-        if target == _DECIDE:
-            assert channels is not None
-            recipient = re.search(channels.calls, header)
-            target = REASONING if re.search(channels.thinks, header) else NORMAL
-            if recipient is not None and not channels.named:
-                target = _BODY
-            elif recipient is not None and self._markup.tools is not None:
-                self.in_reasoning = False
-                self.state = NORMAL
-                self._open("", header=_beginning(self._markup.tools, recipient[1]))
+        if self.state == HEADER:
+            header = self._header
+            is_header = yield from self._leave_header(decided=target == _DECIDE)
+            if target == _DECIDE:
+                yield self._piece("markup" if is_header else "content", marker)
+                self._decide(header if is_header else "")
                 return
-        self.state = target
-        self.in_reasoning = target == REASONING
+        if target == HEADER and (channels := self._markup.channels) is not None:
+            begins = marker in channels.begins
+            self._opening, self._header = ("", marker) if begins else (marker, "")
+        else:
+            yield self._piece("markup", marker)
+        self._bare = self._bare or (self.state == REASONING and self._is_bare)
+        self._enter(target)
+
+    def _leave_header(self, *, decided: bool) -> Generator[Piece, None, bool]:
+        """Show a header as markup, or as content where it only looked like one; whether it is one."""
+        channels = self._markup.channels
+        assert channels is not None
+        opening, header, self._opening, self._header = self._opening, self._header, "", ""
+        is_header = not decided or re.fullmatch(channels.headers, header) is not None
+        if opening or header:
+            yield self._piece("markup" if is_header else "content", opening + header)
+        return is_header
+
+    def _decide(self, header: str) -> None:
+        """A header is complete: it says what its message holds."""
+        channels, tools = self._markup.channels, self._markup.tools
+        assert channels is not None
+        recipient = re.search(channels.calls, header)
+        if recipient is None:
+            self._enter(REASONING if re.search(channels.thinks, header) else NORMAL)
+        elif not channels.named:
+            self._enter(_BODY)
+        elif tools is not None:
+            self._enter(NORMAL)
+            self._open("", header=_beginning(tools, recipient[1]))
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self.in_reasoning = state == REASONING
 
     def _piece(self, kind: Kind, text: str) -> Piece:
         start = self._at

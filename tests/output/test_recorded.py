@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.output.recorded import CASES, WRITERS
@@ -47,6 +47,7 @@ def test_an_answer_that_comes_by_characters_says_the_same(case: Case) -> None:
 
 
 @pytest.mark.parametrize("family", sorted({case.family for case in CASES}))
+@settings(deadline=None)
 @given(data=st.data())
 def test_an_answer_in_any_pieces_says_the_same(family: str, data: st.DataObject) -> None:
     case = data.draw(st.sampled_from([case for case in CASES if case.family == family]))

@@ -101,7 +101,7 @@ class BlockReader:
             if (ending := (yield from source.literal(format.ends))) is not None:
                 self.ending = ending
                 break
-            if source.stop.match(source.text, source.at):
+            if (yield from source.stops_here()):
                 break
             if following == "[" and not calls and not listed and self._in_list:
                 listed = True
@@ -128,19 +128,19 @@ class BlockReader:
 
     @property
     def _in_list(self) -> bool:
-        return self._format.is_object or "[" in self._format.inside[0]
+        return self._objects or "[" in self._format.inside[0]
 
     def _looks_like_one(self, following: str) -> bool:
         """What a marker opened begins as a call does, although it cannot be read."""
         if self._only is not None:
             return False
         if self._format.is_object:
-            return following in "{["
+            return re.match(r"\[?\s*\{", self._source.text[self._source.at :]) is not None
         is_hole, first = layout(self._format.call).parts[0]
         if is_hole:
             found = _NAME.match(self._source.text, self._source.at)
             return found is not None and found.group() in self._offered.names
-        return self._source.text.startswith(first.split()[0], self._source.at)
+        return self._source.text.startswith(first.rstrip(), self._source.at)
 
     def _call(self) -> Reading[bool]:
         """Read a call; False where none can be read."""

@@ -127,6 +127,7 @@ class Channels:
         ends: what ends a message.
         thinks: a pattern found in headers of thoughts.
         calls: a pattern found in headers of calls; its group is the function's name where the header has it.
+        headers: a pattern of whole headers; what only looks like one is text.
         initial: an answer begins within a header, which the prompt opened.
         begins: what a header begins with where no marker opens it.
         thought, content: what stands before a thought, and before the text for the user.
@@ -139,6 +140,7 @@ class Channels:
     ends: tuple[str, ...]
     thinks: str
     calls: str
+    headers: str = r"(?s:.*)"
     initial: bool = False
     begins: tuple[str, ...] = ()
     thought: str = ""

@@ -73,7 +73,7 @@ CALL_SIGNS = (
     Sign("hermes", ("<tool_call>",)),
     Sign("pythonic", ("[func_name1(",)),
     Sign("pythonic", ("<|header_start|>", "[func_name")),
-    Sign("llama4_json", ("<|header_start|>", '"parameters"')),
+    Sign("llama3_json", ("<|header_start|>", '"parameters"')),
     Sign("llama3_json", ('"parameters"', "<|start_header_id|>")),
     Sign("xlam", ('"name"', '"arguments"', "tool_calls", "[{")),
 )
@@ -103,7 +103,14 @@ MUSE = Channels(
     named=False,
 )
 FUNCTIONARY = Channels(
-    opens=(">>>",), closes="\n", ends=(), thinks=r"(?!)", calls=r"^(?!all\b)(\S+)", initial=True, content="all\n"
+    opens=(">>>",),
+    closes="\n",
+    ends=(),
+    thinks=r"(?!)",
+    calls=r"^(?!all\b)(\S+)",
+    headers=r"[\w.-]+\s*",
+    initial=True,
+    content="all\n",
 )
 CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
@@ -144,6 +151,7 @@ THOUGHTS = (
 STRUCTURAL = (
     "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|open|>response<|sep|>",
     "<|close|>response<|sep|>", "<|close|>message<|sep|>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "<|CHATBOT_TOKEN|>",
+    "<|END_OF_TURN_TOKEN|>", "<|content|>", "<|begin|>assistant", "<answer>", "</answer>", "<response>", "</response>",
 )  # fmt: skip
 """Markers that say nothing, where a template or a vocabulary has them."""
 

@@ -122,6 +122,16 @@ class Source:
                 return found
             yield None
 
+    def stops_here(self) -> Reading[bool]:
+        """A stop or the end of the text is the next that comes, behind whitespace; nothing is read."""
+        while True:
+            rest = self.text[skip_space(self.text, self.at) :]
+            if self.stop.match(rest):
+                return True
+            if self.ended or not any(stop.startswith(rest) for stop in self.stops):
+                return not rest
+            yield None
+
     def until(self, *texts: str) -> Reading[int]:
         """The place where one of these or a stop begins, or the end of the text; nothing is read."""
         pattern = re.compile("|".join(filter(None, (*map(re.escape, texts), self.stop.pattern))))

@@ -40,9 +40,12 @@ def _glm(name: str, prefix: str = "", suffix: str = "") -> CallFormat:
 _ROWS = (
     # -- Objects and lists of them ------------------------------------------------------------------------------------
     CallFormat("hermes", _OBJECT, start="<tool_call>", end="</tool_call>", inside=_BLOCK, between="\n", each=True, thought=False),
-    CallFormat("llama3_json", _LLAMA_OBJECT, between="; ", openers=("<|python_tag|>",), closers=("<|eom_id|>",)),
     CallFormat(
-        "llama4_json", _LLAMA_OBJECT, between="; ", openers=("<|python_start|>",), closers=("<|python_end|>",)
+        "llama3_json",
+        _LLAMA_OBJECT,
+        between="; ",
+        openers=("<|python_tag|>", "<|python_start|>"),
+        closers=("<|python_end|>", "<|eom_id|>"),
     ),
     CallFormat(
         "xlam",
@@ -77,8 +80,15 @@ _ROWS = (
         closers=("```",),
         between=",\n",
     ),
-    CallFormat("gigachat3", _OBJECT, start="<|message_sep|>\n\nfunction call<|role_sep|>\n", openers=("function call<|role_sep|>\n", "<|function_call|>")),
-    CallFormat("gigachat31", _OBJECT, start="<|function_call|>", openers=("function call<|role_sep|>\n",)),
+    CallFormat(
+        "gigachat3",
+        _OBJECT,
+        start="<|message_sep|>\n\nfunction call<|role_sep|>",
+        inside=("\n", ""),
+        each=True,
+        openers=("function call<|role_sep|>", "<|function_call|>"),
+    ),
+    CallFormat("gigachat31", _OBJECT, start="<|function_call|>", each=True, openers=("function call<|role_sep|>",)),
     CallFormat(
         "apertus",
         '{"NAME": ARGUMENTS}',
@@ -201,7 +211,7 @@ _ROWS = (
         '<function name="NAME">ARGUMENTS</function>',
         Parameters('<param name="KEY">VALUE</param>', cdata=True),
         between="\n",
-        heads=("<function name=", "<function"),
+        heads=("<function name=",),
     ),
     CallFormat(
         "minimax_m2",

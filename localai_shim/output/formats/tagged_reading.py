@@ -48,7 +48,7 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
                 yield from source.match([layout(whole[1])])
                 written = ""
                 continue
-            if (yield from source.peek()) and source.stop.match(source.text, source.at) is None:
+            if not (yield from source.stops_here()):
                 raise UnreadableError("neither a parameter nor the end of the call")
             if written:
                 yield Event("arguments", "{}" if written == "{" else "}")

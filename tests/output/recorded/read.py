@@ -23,7 +23,8 @@ _AROUND = {
     "granite3": ("<response>", "</response>"),
     "apriel": ("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"),
     "kimi_k3": ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
-    "command_r_plus": ("<|CHATBOT_TOKEN|>",),
+    "command_r_plus": ("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+    "solar_open": ("<|content|>", "<|begin|>assistant"),
 }
 _FORMATS = {"cohere2_moe": "command_r7b"}
 
