@@ -176,6 +176,9 @@ class ChannelSplitter:
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
+                before = len(text) - len(text.lstrip())
+                yield from self._emit(text[:before])
+                text = text[before:]
                 self._open("")
                 continue
             edges = self._edges[self.state]
