@@ -239,7 +239,7 @@ class ChannelSplitter:
         events, block.events = [*block.events, *events], []
         if block.outer == REASONING and not self._counts(block):
             block.events = events
-            return (yield from self._reject(block)) if reader.done and reader.rest.strip() else ""
+            return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:

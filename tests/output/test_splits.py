@@ -1,4 +1,4 @@
-"""What is read of an answer does not depend on how its text was cut into tokens: ends of answers, pieces of channels."""
+"""What is read of an answer does not depend on how its text was cut into tokens: ends, and pieces of channels."""
 
 from __future__ import annotations
 

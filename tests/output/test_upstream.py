@@ -27,7 +27,9 @@ def written(family: str, calls: Sequence[Call]) -> Case:
 
 
 @pytest.mark.parametrize("family", PARSERS)
-@pytest.mark.parametrize("calls", [[TRIP], [SHORT, RING, TRIP], [TRICKY], [NESTED]], ids=["one", "three", "odd", "deep"])
+@pytest.mark.parametrize(
+    "calls", [[TRIP], [SHORT, RING, TRIP], [TRICKY], [NESTED]], ids=["one", "three", "odd", "deep"]
+)
 def test_calls_are_those_that_upstream_reads(family: str, calls: list[Call]) -> None:
     if calls == [NESTED] and not WRITERS[family].nests:
         return
