@@ -176,6 +176,9 @@ class ChannelSplitter:
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
+                before = len(text) - len(text.lstrip())
+                yield from self._emit(text[:before])
+                text = text[before:]
                 self._open("")
                 continue
             edges = self._edges[self.state]
@@ -236,7 +239,7 @@ class ChannelSplitter:
         events, block.events = [*block.events, *events], []
         if block.outer == REASONING and not self._counts(block):
             block.events = events
-            return (yield from self._reject(block)) if reader.done and reader.rest.strip() else ""
+            return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:
