@@ -414,7 +414,8 @@ def _describe(model: LoadedModel) -> ServedModel:
         tokenizer.token_bytes,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
-        added=added,
+        # Words and letters that were added are text as any other, and so are Gemma's runs of spaces.
+        added={i: text for i, text in added.items() if i in tokenizer.special_ids or text[:1] in ("<", "[")},
         encode=tokenizer.encode_marker,
     )
     return ServedModel(

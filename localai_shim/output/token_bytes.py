@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
+
+_WORD = re.compile("\u2581[A-Za-z]+")
 
 
 @lru_cache(maxsize=1)
@@ -27,11 +30,22 @@ class TokenBytes:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
+        self._added = {int(i) for i in getattr(tokenizer, "added_tokens_decoder", ())}
         self.kind = _decoder_kind(tokenizer)
         """How token strings are written: byte_level, sentencepiece or other."""
         self._bytes: dict[int, bytes] = {}
         self.texts: dict[int, str | None] = {}
         """What `whole` has found so far."""
+
+    @cached_property
+    def strips_space(self) -> bool:
+        """The tokenizer drops the space that a text begins with, since it puts one before every text that it reads."""
+        if self.kind != "sentencepiece":
+            return False
+        tokenizer = self._tokenizer
+        words = (i for i in range(len(tokenizer)) if _WORD.fullmatch(str(tokenizer.convert_ids_to_tokens(i))))
+        word = next(words, None)
+        return word is not None and not str(tokenizer.decode([word])).startswith(" ")
 
     def __call__(self, token_id: int) -> bytes:
         known = self._bytes.get(token_id)
@@ -78,6 +92,8 @@ class TokenBytes:
         if token_id in self._special:
             return str(token).encode()
         if self.kind == "byte_level":
+            if token_id in self._added:  # DeepSeek's `õ` is no byte of GPT-2's alphabet
+                return str(token).encode()
             alphabet = byte_of_char()
             if all(c in alphabet for c in token):
                 return bytes(alphabet[c] for c in token)

@@ -24,6 +24,7 @@ from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .history import Message
 from .parts import media_parts, unreadable
+from .within import encode_within
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
@@ -178,9 +179,15 @@ class ChatTokenizer:
         text.encode()
         return self._model.encode(text)
 
-    def encode_marker(self, text: str) -> list[int]:
-        """A piece of markup such as `</think>` as it stands within an output: no beginning-of-sequence token."""
+    def encode_bare(self, text: str) -> list[int]:
+        """A text's tokens alone: no beginning-of-sequence token."""
         return self._model.encode(text, add_special_tokens=False)
+
+    def encode_marker(self, text: str) -> list[int]:
+        """A text such as `</think>` as it stands within an output: see `encode_within`."""
+        if self.token_bytes.kind == "byte_level":
+            return self.encode_bare(text)
+        return encode_within(self.encode_bare, text)
 
     @panics_are_errors
     def decode(self, ids: Sequence[int]) -> str:
@@ -191,11 +198,12 @@ class ChatTokenizer:
         """A fresh streaming detokenizer.
 
         Args:
-            continuing: the text goes on where a prompt ended. mlx-lm's detokenizers drop the space that a text
-                begins with, so they are shown a letter first.
+            continuing: the text goes on where a prompt ended, and keeps the space that it begins with. mlx-lm's
+                detokenizers drop that, so they are shown a letter first.
         """
-        if self.token_bytes.kind == "byte_level":
-            return ByteDetokenizer(self.token_bytes)
+        if self.token_bytes.kind != "other":
+            strips = not continuing and self.token_bytes.strips_space
+            return ByteDetokenizer(self.token_bytes, strips_space=strips)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
             for token_id in self._letter:
@@ -210,7 +218,7 @@ class ChatTokenizer:
 
     @cached_property
     def _letter(self) -> list[int]:
-        return self.encode_marker("a")
+        return self.encode_bare("a")
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -387,7 +395,7 @@ class ChatTokenizer:
         return ControlTokens(
             read_control_tokens(tokenizer, self.template_source),
             self.template_source,
-            self.encode_marker,
+            self.encode_bare,
             lambda token_id: str(tokenizer.convert_ids_to_tokens(token_id)),
             lambda token: self.vocabulary.get(token),
         )

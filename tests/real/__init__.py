@@ -1,0 +1,1 @@
+"""Tests with parts of real models, which `make test-templates` brings; see `tests/real/conftest.py`."""
