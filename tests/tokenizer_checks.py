@@ -128,7 +128,7 @@ class Subject:
 
 
 def make_subject(folder: Path, size: int | None = None) -> Subject:
-    """A random model beside the tokenizer in a folder.
+    """A random model beside the tokenizer in a folder, which gets `TEMPLATE`.
 
     Args:
         size: the model's vocabulary, which may be larger than the tokenizer's.
@@ -136,6 +136,8 @@ def make_subject(folder: Path, size: int | None = None) -> Subject:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
     config = {
         **CONFIGS["llama"],
         "num_hidden_layers": 1,
@@ -170,8 +172,8 @@ def texts_come_back_whole(subject: Subject) -> None:
         ids = subject.ids(text)
         pieces = deltas(subject, ids)
         whole = subject.wrapper.decode(ids)
-        if subject.inexact:
-            assert "".join(pieces) == whole, text
+        if subject.inexact or (whole != text and whole.lstrip() == text.lstrip()):
+            assert "".join(pieces) == whole, text  # some tokenizers put no space before one, and still drop it
         else:
             assert "".join(pieces) == text, text
         if "\ufffd" not in whole:
@@ -188,7 +190,8 @@ def texts_continue_prompts(subject: Subject) -> None:
             head = "".join(deltas(subject, ids[:at]))
             if head.endswith("\ufffd"):
                 continue
-            assert head + "".join(deltas(subject, ids[at:], continuing=True)) == text, (text, at)
+            whole = head + "".join(deltas(subject, ids[at:], continuing=True))
+            assert whole in (text, subject.wrapper.decode(ids)), (text, at)
 
 
 def cut_characters_are_replaced_once_they_cannot_end(subject: Subject) -> None:
@@ -265,12 +268,13 @@ def logprobs_spell_the_content(subject: Subject) -> None:
 
 def spelled_answers_begin_where_the_content_does(subject: Subject) -> None:
     """The space that sentencepiece puts before an answer's first word is not in its first token's bytes either."""
-    for word in ("Hello", " Hello"):
-        first = subject.ids(word)[0]
-        choice = subject.ask(logprobs=True, top_logprobs=1, max_tokens=1, logit_bias={str(first): 100}).choices[0]
-        (token,) = choice.logprobs.content
-        assert bytes(token.bytes).decode(errors="replace") == choice.message.content == token.token
-        assert token.top_logprobs
+    spelling = subject.chat.token_bytes
+    for pattern in (rb"[a-z]+", rb" [a-z]+"):
+        wanted = next(i for i in range(subject.chat.vocabulary_size) if re.fullmatch(pattern, spelling(i)))
+        choice = subject.ask(logprobs=True, top_logprobs=1, max_tokens=2, logit_bias={str(wanted): 100}).choices[0]
+        first, second = choice.logprobs.content
+        assert bytes(first.bytes + second.bytes).decode() == choice.message.content == first.token + second.token
+        assert bytes(second.bytes) == spelling(wanted)
 
 
 def stop_strings_end_answers(subject: Subject) -> None:
@@ -308,7 +312,9 @@ def completions_echo_prompts(subject: Subject) -> None:
         assert found.text_offset == sorted(found.text_offset)
         for token, offset in zip(found.tokens, found.text_offset, strict=True):
             if offset and not token.startswith("bytes:"):
-                assert made.text[offset:].startswith(token) or token in subject.wrapper.all_special_tokens, (
+                assert (
+                    made.text[offset:].lstrip("\ufffd").startswith(token) or token in subject.wrapper.all_special_tokens
+                ), (
                     token,
                     offset,
                 )
@@ -352,13 +358,10 @@ def grammars_hold(subject: Subject) -> None:
 
 def grammars_spell_what_they_force(subject: Subject) -> None:
     """The tokens that a grammar leaves no choice about are those of the text, wherever it stands."""
-    grammar = Grammar(regex("one two three"), subject.vocabulary)
-    forced = grammar.matcher().forced()
-    assert (
-        forced
-        and subject.chat.token_bytes.joined(forced) == b"one two three"[: len(subject.chat.token_bytes.joined(forced))]
-    )
-    matcher = grammar.matcher()
+    grammar = Grammar(json_schema(SCHEMA), subject.vocabulary)
+    forced, matcher = grammar.matcher().forced(), grammar.matcher()
+    spelled = subject.chat.token_bytes.joined(forced)
+    assert spelled and b'{"kind": "'.startswith(spelled)
     for token_id in forced:
         matcher.accept(token_id)
 
