@@ -399,7 +399,7 @@ class Runtime:
 
 def _describe(model: LoadedModel) -> ServedModel:
     import_modules(*_DESCRIBING)
-    from .adapters.markup import added_tokens, describe
+    from .adapters.markup import added_tokens, describe, grammar_tokens
     from .endpoints.served import ServedModel
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
@@ -414,8 +414,7 @@ def _describe(model: LoadedModel) -> ServedModel:
         tokenizer.token_bytes,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
-        # Words and letters that were added are text as any other, and so are Gemma's runs of spaces.
-        added={i: text for i, text in added.items() if i in tokenizer.special_ids or text[:1] in ("<", "[")},
+        added=grammar_tokens(model.tokenizer, tokenizer.special_ids),
         encode=tokenizer.encode_marker,
     )
     return ServedModel(

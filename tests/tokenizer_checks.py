@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from localai_shim import LocalOpenAI
+from localai_shim.adapters.markup import grammar_tokens
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.grammar.compile import Grammar, json_schema, regex
 from localai_shim.grammar.vocabulary import Vocabulary
@@ -93,9 +94,8 @@ class Subject:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The tokenizer as grammars see it."""
-        added = {i: str(token) for i, token in self.wrapper.added_tokens_decoder.items()}
-        eos = [self.wrapper.eos_token_id]
-        chat = self.chat
+        chat, eos = self.chat, [self.wrapper.eos_token_id]
+        added = grammar_tokens(self.wrapper, chat.special_ids)
         return Vocabulary(chat.token_bytes, chat.vocabulary_size, eos, added, chat.encode_marker)
 
     @cached_property
@@ -245,6 +245,8 @@ def greedy_as_mlx_lm(subject: Subject) -> None:
             if token_id not in subject.chat.special_ids:
                 detokenizer.add_token(token_id)
         detokenizer.finalize()
+        if subject.chat.token_bytes.kind == "byte_level" and set(expected) & set(tokenizer.added_tokens_decoder):
+            continue  # it takes DeepSeek's `õ` for a byte
         # mlx-lm drops the space that a text begins with.
         assert made.choices[0].message.content.removeprefix(" ") == detokenizer.text.removeprefix(" ")
 

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +77,15 @@ def describe(tokenizer: TokenizerWrapper) -> Markup:
 def added_tokens(tokenizer: TokenizerWrapper) -> dict[int, str]:
     """Tokens that were added to the trained vocabulary, markers and ends of sequence among them, by id."""
     return {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items()}
+
+
+def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict[int, str]:
+    """Of the `added_tokens` those that a grammar names, and that its free text never holds, by id.
+
+    Words, letters and runs of spaces were added as text; `special` are those that are flagged.
+    """
+    added = added_tokens(tokenizer)
+    return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
 
 
 def tool_format_name(tokenizer: TokenizerWrapper) -> str | None:

@@ -31,7 +31,7 @@ class Kind:
         bos: texts begin with the beginning-of-sequence token.
         whole_words: a word that is a token is that token, whatever the merges make of it.
         prepends: a space is put before every text.
-        strips: control tokens take the whitespace behind them.
+        strips: control tokens that the models were tuned with take the whitespace behind them.
     """
 
     splits: Callable[[], Any] | None
@@ -152,8 +152,9 @@ def save(name: str, target: Path, template: str | None) -> int:
     texts = [text for text in texts if not _PADDING.fullmatch(text)]
     tokenizer = Tokenizer(_model(kind, found, texts))
     _wrap(tokenizer, kind, plain=found["model"] == "gpt2")
+    eos_id = int(found["eos_token_id"])
     added = [
-        AddedToken(text, special=types[i] == CONTROL, normalized=False, rstrip=kind.strips and types[i] == CONTROL)
+        AddedToken(text, special=types[i] == CONTROL, normalized=False, rstrip=kind.strips and i > eos_id)
         for i, text in enumerate(texts)
         if types[i] in (CONTROL, USER_DEFINED)
     ]
