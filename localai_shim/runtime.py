@@ -411,7 +411,7 @@ def _describe(model: LoadedModel) -> ServedModel:
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
     vocabulary = Vocabulary(
-        tokenizer.token_bytes,
+        tokenizer.token_bytes.convert,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
         added=grammar_tokens(model.tokenizer, tokenizer.special_ids),
