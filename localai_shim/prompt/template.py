@@ -198,27 +198,19 @@ class ChatTokenizer:
         """A fresh streaming detokenizer.
 
         Args:
-            continuing: the text goes on where a prompt ended, and keeps the space that it begins with. mlx-lm's
-                detokenizers drop that, so they are shown a letter first.
+            continuing: the text goes on where a prompt ended, and keeps the space that it begins with.
         """
         if self.token_bytes.kind != "other":
-            strips = not continuing and self.token_bytes.strips_space
-            return ByteDetokenizer(self.token_bytes, strips_space=strips)
+            return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
-            for token_id in self._letter:
-                detokenizer.add_token(token_id)
-            _ = detokenizer.last_segment
+            detokenizer.pass_over(self.encode_bare("a"))
         return detokenizer
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
         return read_special_ids(self._tokenizer)
-
-    @cached_property
-    def _letter(self) -> list[int]:
-        return self.encode_bare("a")
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -377,7 +369,7 @@ class ChatTokenizer:
         It may begin in the middle of a word or of a character.
         """
         last = ids[-PROMPT_END_TOKENS:]
-        if self.token_bytes.kind == "byte_level":  # a tenth of the time that the tokenizer takes
+        if self.token_bytes.kind != "other":  # a tenth of the time that the tokenizer takes
             return self.token_bytes.joined(last).decode(errors="replace")
         return self.decode(last)
 

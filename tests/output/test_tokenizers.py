@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +53,53 @@ def inexact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("check", OF_ANY, ids=lambda check: check.__name__)
 def test_tokenizers_that_lose_text_are_served_as_well(inexact: Subject, check: Callable[[Subject], None]) -> None:
     check(inexact)
+
+
+def test_a_beginning_of_sequence_is_none_of_a_prompts_text(tmp_path: Path) -> None:
+    """Offsets count from what was sent, whether it is repeated or not."""
+    from tokenizers import Tokenizer, processors
+
+    kinds.prepending(tmp_path, kinds.Added(["<s>", "<|im_end|>"], []))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    begin = ("<s>", tokenizer.token_to_id("<s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[begin])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    subject = make_subject(tmp_path)
+    assert subject.chat.encode("x")[0] == begin[1]
+    try:
+        tokenizer_checks.completions_echo_prompts(subject)
+    finally:
+        subject.close()
+
+
+def test_ids_beyond_a_tokenizers_are_no_text(tmp_path: Path) -> None:
+    """Models' vocabularies are filled up; mlx-lm's detokenizer of this kind fails for such an id."""
+    kinds.prepending(tmp_path, kinds.END)
+    subject = Subject(tmp_path)
+    ids = subject.ids("one two")
+    assert "".join(tokenizer_checks.deltas(subject, [2_000, *ids, 2_001, *ids])) == "one two one two"
+
+
+def test_an_added_letter_is_text_whatever_byte_it_would_stand_for(tmp_path: Path) -> None:
+    """DeepSeek's vocabularies have letters of GPT-2's alphabet beside those tokens that stand for their bytes."""
+    kinds.byte_level(tmp_path, kinds.Added(["<|im_end|>"], ["õ", "<b>"]))
+    subject = Subject(tmp_path)
+    ids = subject.ids("põe")
+    assert "".join(tokenizer_checks.deltas(subject, ids)) == "põe"
+    named = subject.vocabulary.special.values()
+    assert "õ" not in named and "<b>" in named, "grammars name markup, and hold letters in any text"
+
+
+def test_banned_words_are_those_of_an_answer(tmp_path: Path) -> None:
+    """A word at the beginning of a text and behind a space, without one more space before each."""
+    kinds.prepending(tmp_path, kinds.END)
+    subject = make_subject(tmp_path)
+    try:
+        spelling = subject.chat.token_bytes
+        token_id = next(i for i in range(subject.chat.vocabulary_size) if re.fullmatch(rb" [a-z]{3,}", spelling(i)))
+        word, bias = spelling.text(token_id).strip(), {str(token_id): 100}
+        free = subject.said(logit_bias=bias, max_tokens=4)
+        banned = subject.said(logit_bias=bias, max_tokens=4, extra_body={"bad_words": [word]})
+    finally:
+        subject.close()
+    assert free == " ".join([word] * 4) and word not in banned
