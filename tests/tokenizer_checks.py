@@ -135,9 +135,8 @@ def make_subject(folder: Path, size: int | None = None) -> Subject:
     """
     from transformers import PreTrainedTokenizerFast
 
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(folder)
     config = {
         **CONFIGS["llama"],
         "num_hidden_layers": 1,

@@ -91,15 +91,15 @@ def test_an_added_letter_is_text_whatever_byte_it_would_stand_for(tmp_path: Path
 
 
 def test_banned_words_are_those_of_an_answer(tmp_path: Path) -> None:
-    """A word at the beginning of a text and behind a space, without one more space before each."""
+    """A word as it stands within a text, where no space is put before it."""
     kinds.prepending(tmp_path, kinds.END)
     subject = make_subject(tmp_path)
     try:
         spelling = subject.chat.token_bytes
-        token_id = next(i for i in range(subject.chat.vocabulary_size) if re.fullmatch(rb" [a-z]{3,}", spelling(i)))
-        word, bias = spelling.text(token_id).strip(), {str(token_id): 100}
+        token_id = next(i for i in range(subject.chat.vocabulary_size) if re.fullmatch(rb"[a-z]{3,}", spelling(i)))
+        word, bias = spelling.text(token_id), {str(token_id): 100}
         free = subject.said(logit_bias=bias, max_tokens=4)
         banned = subject.said(logit_bias=bias, max_tokens=4, extra_body={"bad_words": [word]})
     finally:
         subject.close()
-    assert free == " ".join([word] * 4) and word not in banned
+    assert free == word * 4 and word not in banned

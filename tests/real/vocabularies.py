@@ -6,6 +6,7 @@ text before it merges, of which it has the name alone: that is written down here
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -110,6 +111,9 @@ LEFT_OUT = {
 }
 """The other vocabularies, and why they are none of `KINDS`."""
 
+CLASSES = {"llama-spm": "LlamaTokenizer", "phi-3": "LlamaTokenizer", "gemma-4": "GemmaTokenizer"}
+"""Classes of transformers that the checkpoints name, which make a pre-tokenizer and a decoder of their own."""
+
 UNTESTED = ("aquila", "baichuan", "gpt-neox")
 """Vocabularies beside which no expected tokenisations are published."""
 
@@ -141,8 +145,12 @@ def read(name: str) -> dict[str, Any]:
     return {key.removeprefix("tokenizer.ggml."): value for key, value in metadata.items()}
 
 
-def save(name: str, target: Path, template: str | None) -> int:
-    """Write a vocabulary as the files of a tokenizer. Returns how many ids a model has for it, padding included."""
+def save(name: str, target: Path, template: str | None, *, by_class: bool = False) -> int:
+    """Write a vocabulary as the files of a tokenizer. Returns how many ids a model has for it, padding included.
+
+    Args:
+        by_class: transformers is to load it with the class in `CLASSES`.
+    """
     from tokenizers import AddedToken, Tokenizer, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -168,6 +176,9 @@ def save(name: str, target: Path, template: str | None) -> int:
     fast.chat_template = template
     fast.save_pretrained(target)
     assert len(fast) == len(texts), "every id is the vocabulary's own"
+    if by_class:
+        path = target / "tokenizer_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": CLASSES[name]}))
     return size
 
 
