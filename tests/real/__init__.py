@@ -1,1 +1,0 @@
-"""Tests with parts of real models, which `make test-templates` brings; see `tests/real/conftest.py`."""

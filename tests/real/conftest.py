@@ -1,7 +1,11 @@
-"""Tests with parts of real models are collected where `LLAMA_CPP` names the sources of llama.cpp that have them."""
+"""Where the files of others are that `make test-templates` has fetched. Nothing of this room runs without."""
 
 from __future__ import annotations
 
 import os
 
-collect_ignore_glob = [] if os.environ.get("LLAMA_CPP") else ["test_*.py"]
+import pytest
+
+for name in ("LLAMA_CPP", "VLLM_TEMPLATES"):
+    if name not in os.environ:
+        raise pytest.UsageError(f"{name} is not set: run `make test-templates`, which fetches what these tests read")

@@ -11,7 +11,11 @@ from tests.real.vocabularies import CLASSES, KINDS, LEFT_OUT, UNTESTED
 from tests.tokenizer_checks import CHECKS, TEMPLATE, Subject, make_subject
 
 
-@pytest.fixture(scope="module", params=[*sorted(KINDS), *(f"{name} by class" for name in CLASSES)])
+NAMES = [*sorted(KINDS), *(f"{name} by class" for name in CLASSES)]
+
+
+# All tests of one run one after another, in one process.
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NAMES])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
