@@ -10,7 +10,6 @@ from tests.real import vocabularies
 from tests.real.vocabularies import CLASSES, KINDS, LEFT_OUT, UNTESTED
 from tests.tokenizer_checks import CHECKS, TEMPLATE, Subject, make_subject
 
-
 NAMES = [*sorted(KINDS), *(f"{name} by class" for name in CLASSES)]
 
 
