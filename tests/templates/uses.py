@@ -135,11 +135,12 @@ _HISTORY = (QUESTION, "get_weather", "Oslo", RESULT)
 
 USES = {
     "plain": Use({"messages": [_ASKED]}, (QUESTION,)),
-    "system": Use({"messages": [_said("system", SYSTEM), _ASKED]}, (SYSTEM, QUESTION)),
-    "developer": Use({"messages": [_said("developer", SYSTEM), _ASKED]}, (SYSTEM, QUESTION)),
+    "system": Use({"messages": [_said("system", SYSTEM), _ASKED]}, (QUESTION,), (SYSTEM,)),
+    "developer": Use({"messages": [_said("developer", SYSTEM), _ASKED]}, (QUESTION,), (SYSTEM,)),
     "turns": Use(
         {"messages": [_said("system", SYSTEM), _ASKED, _said("assistant", ANSWER), _said("user", NEXT)]},
-        (SYSTEM, QUESTION, ANSWER, NEXT),
+        (QUESTION, ANSWER, NEXT),
+        (SYSTEM,),
     ),
     "reasoning_history": Use(
         {"messages": [_ASKED, _said("assistant", ANSWER, reasoning_content="It drips."), _said("user", NEXT)]},
