@@ -42,9 +42,7 @@ MOVE = function(
     },
     ["steps", "fast"],
 )
-NOTE = function(
-    "write_note", "Keeps a text.", {"text": {"type": "string", "description": "The words."}}, ["text"]
-)
+NOTE = function("write_note", "Keeps a text.", {"text": {"type": "string", "description": "The words."}}, ["text"])
 """A random model seldom ends a free string."""
 
 SCHEMA: Body = {
