@@ -7,41 +7,18 @@ a call. The prompts are those of a template in the family's form.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from localai_shim.adapters.markup import describe
 from localai_shim.output.markup import REASONING
-from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
+from localai_shim.testing import ScriptedEngine
 from tests.frameworks.kit import PARIS, Weather
-from tests.output.families import FAMILIES, Call
-from tests.templates.families import TEMPLATES
-from tests.templates.models import markers
-
-LOOPS = (
-    "cohere2_moe",
-    "command_r7b",
-    "gemma4",
-    "glm47",
-    "gpt_oss",
-    "kimi_k2",
-    "lfm2",
-    "ling",
-    "longcat",
-    "minicpm5",
-    "minimax_m2",
-    "minimax_m3",
-    "ministral3",
-    "mistral_nemo",
-    "nemotron3",
-    "qwen3_coder",
-)
-"""Families whose calls are written here."""
+from tests.templates.writing import ONE_CALL, WRITTEN, Call, scripted_tokenizer, written
 
 EACH = pytest.mark.parametrize(
-    ("name", "api"), [(name, ("chat_completions", "responses")[i % 2]) for i, name in enumerate(LOOPS)]
+    ("name", "api"), [(name, ("chat_completions", "responses")[i % 2]) for i, name in enumerate(WRITTEN)]
 )
 """Every family with one of the two APIs."""
 
@@ -65,12 +42,9 @@ class Family:
     """
 
     def __init__(self, name: str, fills: str | None = None) -> None:
-        special, plain = markers(TEMPLATES[name])
-        tokenizer = ScriptedTokenizer(
-            think=None, tool_format=None, markers=[*special, *plain], chat_template=TEMPLATES[name]
-        )
+        tokenizer = scripted_tokenizer(name)
         self._markup = describe(tokenizer)  # type: ignore[arg-type]  # it has what is read of a real one
-        self._fills = fills
+        self._name, self._fills = name, fills
         self.engine = ScriptedEngine(self._answer, tokenizer=tokenizer)
         self.ran: list[Call] = []
 
@@ -90,7 +64,7 @@ class Family:
         """The loop went as scripted: what it made, and the text that was streamed."""
         assert isinstance(made, Weather) and made.model_dump() == PARIS
         assert sorted(self.ran, key=repr) == sorted([*ASKED, *ASKED_AGAIN], key=repr)
-        first, second, third = self.engine.prompts
+        first, *_, second, third = self.engine.prompts
         assert QUESTION in first and "get_weather" in first and "add_numbers" in first
         assert NO_PLACE not in first
         assert NO_PLACE in second and "21.5" in second and "Atlantis" in second
@@ -99,14 +73,12 @@ class Family:
             assert json.loads(text) == PARIS
 
     def _answer(self, request: Any, prompt: str, index: int) -> str:
+        turns = [*([each] for each in ASKED), ASKED_AGAIN] if self._name in ONE_CALL else [ASKED, ASKED_AGAIN]
         thought = ""
-        if self._markup.think is not None and self._markup.state_after(prompt) == REASONING:
-            thought = f"Hm.{self._markup.think[1]}"
-        if index < 2:
-            return thought + self._write((ASKED, ASKED_AGAIN)[index])
-        return thought + (self._write([(self._fills, PARIS)]) if self._fills else self._write((), json.dumps(PARIS)))
-
-    def _write(self, calls: Sequence[Call], content: str = "") -> str:
-        assert self._markup.tools is not None
-        family = FAMILIES[self._markup.tools.name]
-        return family.turn(self._markup, "", content, family.block(calls) if calls else "")
+        if self._markup.think_end is not None and self._markup.state_after(prompt) == REASONING:
+            thought = f"Hm.{self._markup.think_end}"
+        if index < len(turns):
+            return thought + written(self._name, turns[index])
+        if self._fills:
+            return thought + written(self._name, [(self._fills, PARIS)])
+        return thought + written(self._name, content=json.dumps(PARIS))

@@ -8,9 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from localai_shim import LocalOpenAI
+from tests.samples import only, sample
 from tests.templates.families import TEMPLATES
 from tests.templates.models import make_model
 from tests.templates.uses import USES, check
+
+FORCED = ("tools_strict", "tools_required", "tools_named")
+"""A grammar is compiled for these, which takes most of the time."""
+QUICK = sample(TEMPLATES, 14, "forced calls")
+CASES = only(
+    [(name, use) for name in TEMPLATES for use in USES if use not in FORCED or name in QUICK],
+    [(name, use) for name in TEMPLATES for use in USES],
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +33,6 @@ def client(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("client", TEMPLATES, indirect=True)
+@pytest.mark.parametrize(("client", "use"), CASES, indirect=["client"])
 def test_a_use(client: LocalOpenAI, use: str) -> None:
     check(client, use)
