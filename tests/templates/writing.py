@@ -32,8 +32,7 @@ _LIKE = {"glm4": "glm47", "smollm3": "hermes"}
 _HEADERS = {"kimi_k3": '<|open|>message role="assistant"<|sep|>'}
 """What an answer stands behind, where the prompt goes on with what an answer without a thought may begin with."""
 
-_ENDS = (
-    *ENDS,
+_MORE_ENDS = (
     "<|call|>",
     "<|calls|>",
     "<|eom_id|>",
@@ -43,7 +42,6 @@ _ENDS = (
     "<SPECIAL_12>",
 )
 """What else ends an answer; an engine stops there."""
-
 
 WRITTEN = tuple(name for name in TEMPLATES if name not in WITHOUT_TOOLS)
 """Families that have a form of their own for calls."""
