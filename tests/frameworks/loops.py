@@ -15,10 +15,11 @@ from localai_shim.adapters.markup import describe
 from localai_shim.output.markup import REASONING
 from localai_shim.testing import ScriptedEngine
 from tests.frameworks.kit import PARIS, Weather
-from tests.templates.writing import ONE_CALL, WRITTEN, Call, scripted_tokenizer, written
+from tests.templates.families import TEMPLATES
+from tests.templates.writing import ONE_CALL, Call, scripted_tokenizer, written
 
 EACH = pytest.mark.parametrize(
-    ("name", "api"), [(name, ("chat_completions", "responses")[i % 2]) for i, name in enumerate(WRITTEN)]
+    ("name", "api"), [(name, ("chat_completions", "responses")[i % 2]) for i, name in enumerate(TEMPLATES)]
 )
 """Every family with one of the two APIs."""
 

@@ -11,8 +11,9 @@ from localai_shim import LocalOpenAI
 from localai_shim.adapters.markup import describe
 from localai_shim.output.markup import REASONING
 from localai_shim.testing import ScriptedEngine
+from tests.templates.families import TEMPLATES
 from tests.templates.uses import collect, function
-from tests.templates.writing import ONE_CALL, WRITTEN, Call, scripted_tokenizer, written
+from tests.templates.writing import ONE_CALL, Call, scripted_tokenizer, written
 
 FIND = function(
     "find_room",
@@ -51,7 +52,7 @@ def ask(name: str, text: str, stream: bool) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_calls(name: str, stream: bool) -> None:
     expected = (FLAT if name in AS_PYTHON else CALLS)[: 1 if name in ONE_CALL else None]
     content, _, calls, finish = ask(name, written(name, expected), stream)
@@ -60,7 +61,7 @@ def test_calls(name: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_an_answer_without_calls(name: str, stream: bool) -> None:
     content, _, calls, finish = ask(name, written(name, content=ANSWER), stream)
     assert (content, calls, finish) == (ANSWER, [], "stop")

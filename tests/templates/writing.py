@@ -26,8 +26,8 @@ ONE_CALL = ("gigachat3", "gigachat31", "gpt_oss", "llama3_json")
 _STRINGS = ("functionary_v32", "phi4_mini")
 """Their templates write arguments as they get them."""
 
-_LIKE = {"glm4": "glm47", "smollm3": "hermes"}
-"""Families that write as another does, whose own template does not show a call."""
+_LIKE = {"glm4": "glm47", "smollm3": "hermes", **dict.fromkeys(WITHOUT_TOOLS, "hermes")}
+"""Families that write as another does: their own template does not show a call."""
 
 _HEADERS = {"kimi_k3": '<|open|>message role="assistant"<|sep|>'}
 """What an answer stands behind, where the prompt goes on with what an answer without a thought may begin with."""
@@ -42,9 +42,6 @@ _MORE_ENDS = (
     "<SPECIAL_12>",
 )
 """What else ends an answer; an engine stops there."""
-
-WRITTEN = tuple(name for name in TEMPLATES if name not in WITHOUT_TOOLS)
-"""Families that have a form of their own for calls."""
 
 
 def scripted_tokenizer(name: str) -> ScriptedTokenizer:
@@ -80,7 +77,7 @@ def written(name: str, calls: Sequence[Call] = (), content: str = "") -> str:
         calls: what it calls.
         content: what it says, where it calls nothing.
     """
-    name = _LIKE.get(name, name)
+    name = _LIKE.get(name, name) if calls else name
     question = {"role": "user", "content": QUESTION}
     answer: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
