@@ -23,7 +23,7 @@ EACH = pytest.mark.parametrize(
 )
 """Every family with one of the two APIs."""
 
-QUESTION = "How is the weather in Atlantis, and what is 19 and 2.5?"
+QUESTION = "How is the weather in the lost city, and what is the sum?"
 NO_PLACE = "There is no such place."
 SKY = "a clear sky"
 ASKED: list[Call] = [("get_weather", {"city": "Atlantis"}), ("add_numbers", {"first": 19, "second": 2.5})]

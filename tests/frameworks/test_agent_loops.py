@@ -23,7 +23,10 @@ class TestOpenAIAgents:
 
     def _agent(self, family: Family) -> Any:
         run_snippet("openai-agents", family.engine)
-        tools = [self.agents.function_tool(each) for each in (family.get_weather, family.add_numbers)]
+        tools = [
+            self.agents.function_tool(each, failure_error_function=lambda _context, error: str(error))
+            for each in (family.get_weather, family.add_numbers)
+        ]
         return self.agents.Agent(name="Assistant", instructions="Be brief.", tools=tools, output_type=Weather)
 
     @EACH
