@@ -14,7 +14,7 @@ from localai_shim.grammar.compile import Grammar
 from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
-from localai_shim.output.formats.description import CallFormat, MarkedArguments, Parameters
+from localai_shim.output.formats.description import MarkedArguments, Parameters
 from localai_shim.output.formats.detection import CHANNELS
 from localai_shim.output.formats.table import FORMATS as ROWS
 from localai_shim.output.formats.writing import write_calls
