@@ -17,7 +17,9 @@ _WRAPPERS = ("arguments", "input")  # of which models make one parameter that ho
 _CDATA = ("<![CDATA[", "]]>")
 
 
-def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schema: Mapping[str, object]) -> Reading[bool]:
+def parameters(
+    source: Source, kind: Parameters, ends: tuple[Layout, ...], schema: Mapping[str, object]
+) -> Reading[bool]:
     """Emit parameters as one JSON object, up to what ends the call.
 
     Args:
@@ -75,7 +77,9 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
 
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
-    return takes_all_text(schema, key) and (not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key))
+    return takes_all_text(schema, key) and (
+        not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key)
+    )
 
 
 def _typed(kind: Parameters, text: str, type: str | None, schema: Mapping[str, object], key: str) -> object:
@@ -182,7 +186,7 @@ class _Value:
         return None
 
     def _ends_at(self, start: int, end: int) -> bool | None:
-        """The value ends there: with its tag, or, where that was left away, with another parameter or the call's end."""
+        """The value ends there: with its tag or, where that was left away, with a parameter or the call's end."""
         source = self._source
         if source.text.startswith(self._tag, start):
             return self._follows(start + len(self._tag), (*self._heads, *self._ends))
