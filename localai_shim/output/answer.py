@@ -148,7 +148,7 @@ class AnswerParser:
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            calls, invalid = self._calls.feed(text, piece.events)
+            calls, invalid = self._calls.feed(text, piece.events, cut=self._cut)
             self._add(delta, calls, invalid)
         elif kind == "close":
             calls, invalid = self._calls.close(text, cut=self._cut)

@@ -196,7 +196,7 @@ class BlockReader:
         source, kind = self._source, self._format.arguments
         if isinstance(kind, Parameters):
             is_whole = yield from parameters(source, kind, self._tails, self._offered.parameters(name))
-            yield Event("end") if is_whole or not source.cut else Event("broken")
+            yield Event("end" if is_whole else "broken")
             return
         if isinstance(kind, JsonArguments):
             if (yield from source.peek()) != "{":

@@ -27,7 +27,7 @@ def parameters(
         schema: of the arguments; it decides the types of values where the model does not say them.
 
     Returns:
-        The call's end was there; otherwise its block, or the text, ends behind a parameter.
+        The call is whole: its end was there, or that of its block or of the turn, and not only that of a text that was cut.
 
     Raises:
         UnreadableError: something else stands there.
@@ -52,9 +52,10 @@ def parameters(
                 continue
             if not (yield from source.stops_here()):
                 raise UnreadableError("neither a parameter nor the end of the call")
-            if written:
+            is_cut = source.cut and not source.rest.strip()  # more parameters would have come
+            if written and not is_cut:
                 yield Event("arguments", "{}" if written == "{" else "}")
-            return False
+            return not is_cut
         holes = found[1].holes
         key = unescape(holes["KEY"]) if kind.escaped else holes["KEY"]
         if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
