@@ -396,7 +396,7 @@ class Runtime:
 
 def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedModel:
     import_modules(*_DESCRIBING)
-    from .adapters.markup import added_tokens, describe
+    from .adapters.markup import added_tokens, describe, grammar_tokens
     from .endpoints.served import ServedModel
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
@@ -411,10 +411,10 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
     vocabulary = Vocabulary(
-        tokenizer.token_bytes,
+        tokenizer.token_bytes.convert,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
-        added=added,
+        added=grammar_tokens(model.tokenizer, tokenizer.special_ids),
         encode=tokenizer.encode_marker,
     )
     return ServedModel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,15 @@ def _prompt(tokenizer: TokenizerWrapper) -> str:
 def added_tokens(tokenizer: TokenizerWrapper) -> dict[int, str]:
     """Tokens that were added to the trained vocabulary, markers and ends of sequence among them, by id."""
     return {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items()}
+
+
+def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict[int, str]:
+    """Of the `added_tokens` those that a grammar names, and that its free text never holds, by id.
+
+    Words, letters and runs of spaces were added as text; `special` are those that are flagged.
+    """
+    added = added_tokens(tokenizer)
+    return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
 
 
 def read_formats(folder: Path) -> Detected | None:

@@ -3,8 +3,8 @@
 What a grammar allows, the readers in `output/formats` read, as calls of the same functions with the same arguments; the
 text around calls holds nothing that they would take for one.
 
-A custom tool is a function of one string, `input`. Where its grammar is Lark and arguments are JSON, whose escapes such a
-grammar cannot describe, the text stands as it is in the place of the arguments; in a call that is an object, behind it:
+A custom tool is a function of one string, `input`. Where its grammar is Lark and arguments are JSON, whose escapes such
+a grammar cannot describe, the text stands as it is in place of the arguments; in a call that is an object, behind it:
 
     <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
 """

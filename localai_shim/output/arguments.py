@@ -48,7 +48,7 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
     except (ValueError, RecursionError):
         return text if is_text else _python_value(text, kinds or frozenset())
     if not is_text:
-        is_whole = isinstance(value, float) and value.is_integer() and kinds == {"integer"}
+        is_whole = isinstance(value, float) and value.is_integer() and kinds == frozenset(["integer"])
         return int(value) if isinstance(value, float) and is_whole else value
     return value if not isinstance(value, str) and kinds is not None and _kind(value) & kinds else text
 

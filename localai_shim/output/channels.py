@@ -389,7 +389,6 @@ class ChannelSplitter:
         yield from (Piece(kind, *piece[1:]) for piece in space)
 
 
-
 def _beginning(tools: CallFormat, name: str) -> str:
     """The beginning of a call of which a message's header has the name."""
     text = next(iter(tools.also), tools.call)

@@ -27,6 +27,7 @@ from .roles import HEAD
 from .shown import WriteCalls
 from .template_variables import check_variables, read_variables
 from .thinking_switch import ThinkingSwitch, find_thinking_switch
+from .within import encode_within
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
@@ -180,9 +181,15 @@ class ChatTokenizer:
         text.encode()
         return self._model.encode(text)
 
-    def encode_marker(self, text: str) -> list[int]:
-        """A piece of markup such as `</think>` as it stands within an output: no beginning-of-sequence token."""
+    def encode_bare(self, text: str) -> list[int]:
+        """A text's tokens alone: no beginning-of-sequence token."""
         return self._model.encode(text, add_special_tokens=False)
+
+    def encode_marker(self, text: str) -> list[int]:
+        """A text such as `</think>` as it stands within an output: see `encode_within`."""
+        if self.token_bytes.kind == "byte_level":
+            return self.encode_bare(text)
+        return encode_within(self.encode_bare, text)
 
     @panics_are_errors
     def decode(self, ids: Sequence[int]) -> str:
@@ -193,26 +200,19 @@ class ChatTokenizer:
         """A fresh streaming detokenizer.
 
         Args:
-            continuing: the text goes on where a prompt ended. mlx-lm's detokenizers drop the space that a text
-                begins with, so they are shown a letter first.
+            continuing: the text goes on where a prompt ended, and keeps the space that it begins with.
         """
-        if self.token_bytes.kind == "byte_level":
-            return ByteDetokenizer(self.token_bytes)
+        if self.token_bytes.kind != "other":
+            return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
-            for token_id in self._letter:
-                detokenizer.add_token(token_id)
-            _ = detokenizer.last_segment
+            detokenizer.pass_over(self.encode_bare("a"))
         return detokenizer
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
         return read_special_ids(self._tokenizer)
-
-    @cached_property
-    def _letter(self) -> list[int]:
-        return self.encode_marker("a")
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -382,7 +382,7 @@ class ChatTokenizer:
         It may begin in the middle of a word or of a character.
         """
         last = ids[-PROMPT_END_TOKENS:]
-        if self.token_bytes.kind == "byte_level":  # a tenth of the time that the tokenizer takes
+        if self.token_bytes.kind != "other":  # a tenth of the time that the tokenizer takes
             return self.token_bytes.joined(last).decode(errors="replace")
         return self.decode(last)
 
@@ -393,7 +393,7 @@ class ChatTokenizer:
         return ControlTokens(
             read_control_tokens(tokenizer, self.template_source),
             self.template_source,
-            self.encode_marker,
+            self.encode_bare,
             lambda token_id: str(tokenizer.convert_ids_to_tokens(token_id)),
             lambda token: self.vocabulary.get(token),
         )

@@ -232,6 +232,7 @@ class ScriptedTokenizer:
             messages=messages,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
+            bos_token=self.bos_token or "",
             eos_token=self.eos_token,
             **variables,
         )

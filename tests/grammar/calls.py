@@ -14,7 +14,7 @@ from localai_shim.grammar.compile import Grammar
 from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
-from localai_shim.output.formats.description import CallFormat, MarkedArguments, Parameters
+from localai_shim.output.formats.description import MarkedArguments, Parameters
 from localai_shim.output.formats.detection import CHANNELS
 from localai_shim.output.formats.table import FORMATS as ROWS
 from localai_shim.output.formats.writing import write_calls
@@ -125,9 +125,7 @@ def compiled(
 ) -> tuple[Grammar, Vocabulary]:
     """The grammar of an answer in a format."""
     vocabulary = vocabulary_for(name, special=special)
-    source = answer_with_calls(
-        ROWS[name], tools, vocabulary, mode=mode, parallel=parallel, channels=CHANNELS.get(name)
-    )
+    source = answer_with_calls(ROWS[name], tools, vocabulary, mode=mode, parallel=parallel, channels=CHANNELS.get(name))
     return Grammar(source, vocabulary), vocabulary
 
 

@@ -49,7 +49,8 @@ class AnswerPlan:
         *,
         continuing: bool = False,
     ) -> None:
-        self._continuing = continuing
+        # A grammar's text is all that the tokens say, a space at its beginning included.
+        self._continuing = continuing or (format is not None and not tools.forced)
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
         self._markup = model.markup.of_request(offered=tools.rendered is not None)

@@ -49,9 +49,7 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(
-        self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True
-    ) -> None:
+    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
@@ -198,7 +196,7 @@ class BlockReader:
         source, kind = self._source, self._format.arguments
         if isinstance(kind, Parameters):
             is_whole = yield from parameters(source, kind, self._tails, self._offered.parameters(name))
-            yield Event("end") if is_whole or not source.cut else Event("broken")
+            yield Event("end" if is_whole else "broken")
             return
         if isinstance(kind, JsonArguments):
             if (yield from source.peek()) != "{":

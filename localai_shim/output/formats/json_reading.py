@@ -159,8 +159,8 @@ def _close(source: Source, depth: int) -> Reading[None]:
 
 
 def _accept(name: str, only: Collection[str] | None) -> None:
-    if only is not None and name not in only:
-        raise NoCallError("a function that was not offered")
+    if not name or (only is not None and name not in only):
+        raise NoCallError("no function that was offered")
 
 
 def _normal(arguments: str | None) -> str:

@@ -18,8 +18,8 @@ T = TypeVar("T")
 class Event(NamedTuple):
     """A step of reading a block.
 
-    `name`: a call of this function begins. `arguments`: more of its arguments' JSON. `end`: it is complete. `broken`: it
-    ends here, and is not; with what was written behind what came as its arguments. `text`: what belongs to no call.
+    `name`: a call of this function begins. `arguments`: more of its arguments' JSON. `end`: it is complete. `broken`:
+    it ends here, and is not; with what was written behind what came as its arguments. `text`: what belongs to no call.
     """
 
     kind: Literal["name", "arguments", "end", "broken", "text"]
