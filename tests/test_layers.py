@@ -53,10 +53,10 @@ MAY = {
         "state types"
     ),
     "runtime": (
-        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
-        "sources state telemetry types offload"
+        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output "
+        "output.formats prompt sources state telemetry types offload"
     ),
-    "sources": "builtin options output types",
+    "sources": "builtin options output.formats types",
     "kept": "endpoints.batches endpoints.responses state",
     "streams": "endpoints engine errors types",
     "endpoints": "errors grammar media output prediction prompt reranking state types vectors",
@@ -71,7 +71,7 @@ MAY = {
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "deadline media options output panics types vectors workers",
+    "adapters": "deadline media options output output.formats panics types vectors workers",
     "prompt": "deadline errors media output panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
@@ -81,7 +81,7 @@ MAY = {
     "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
     "grammar": "output types",
     "__main__": "cli",
-    "cli": "adapters client content engine lines options output prompt sdk sources stats types",  # runs bare models, too
+    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # also bare
     "output": "panics types",
     "options": "media types",
     "state": "types",

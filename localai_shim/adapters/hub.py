@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..types import ModelLoadError
 from .files import read_json
-from .markup import read_markup
+from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
 
@@ -62,9 +62,9 @@ def describe(name: str, folder: str) -> LocalModel:
         problem = f"no: {len(missing)} of its files are missing"
     elif not weights:
         problem = "no: it has no weights as safetensors"
-    markup = read_markup(path)
-    calls = "" if markup is None or markup.markup.tools is None else markup.markup.tools.name
-    reasoning = "" if markup is None else markup.reasoning
+    found = read_formats(path)
+    calls = "" if found is None or found.tools is None else found.tools.name
+    reasoning = "" if found is None else found.reasoning
     return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,13 +40,23 @@ def describe(
         tokenizer: mlx-lm's `TokenizerWrapper`.
         tool_format, reasoning_format: names that the caller gave; None: they are found out.
     """
-    return find_markup(tokenizer, tool_format, reasoning_format).markup
+    return markup_of(find_formats(tokenizer, tool_format, reasoning_format))
 
 
-def find_markup(
+def markup_of(found: Detected) -> Markup:
+    """The markers of a model whose formats are known."""
+    thought = found.thought
+    made = Markup(tools=found.tools, taught=found.taught, channels=found.channels, structural=found.structural)
+    if thought is None:
+        return made
+    think = thought.start, thought.end
+    return replace(made, think=think, openers=thought.openers, opened=thought.opened, closed=thought.closed)
+
+
+def find_formats(
     tokenizer: TokenizerWrapper, tool_format: str | None = None, reasoning_format: str | None = None
 ) -> Detected:
-    """The markers of a model, and why; see `describe`."""
+    """How a model writes calls and reasoning, and why that is known; see `describe`."""
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
     evidence = Evidence(
         template=_template_text(tokenizer),
@@ -104,7 +115,7 @@ def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict
     return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
 
 
-def read_markup(folder: Path) -> Detected | None:
+def read_formats(folder: Path) -> Detected | None:
     """The same by a checkpoint's files alone; None where it has no chat template."""
     config = read_json(folder / "tokenizer_config.json")
     templates = [path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.jinja")]

@@ -96,24 +96,22 @@ def describe_model(
     folder = fetch(resolve_path(model), None)
     from mlx_lm.utils import load_tokenizer
 
-    from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_markup
+    from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..adapters.text import TextTokenizer
     from ..output.formats.table import PLAIN
     from ..output.formats.writing import write_calls
     from ..prompt.template import ChatTokenizer, Conversation
 
     wrapped = load_tokenizer(folder, {"trust_remote_code": trusts})
-    found = find_markup(wrapped, tool_format, reasoning_format)
-    markup = found.markup
-    tools = markup.tools or PLAIN
-    tokenizer = ChatTokenizer(TextTokenizer(wrapped, True), partial(write_calls, tools))
+    found = find_formats(wrapped, tool_format, reasoning_format)
+    tokenizer = ChatTokenizer(TextTokenizer(wrapped, True), partial(write_calls, found.tools or PLAIN))
     yield "model", str(folder)
-    yield "calls", f"{markup.tools.name if markup.tools else 'none'}: {found.tools_why}"
-    yield "reasoning", f"{found.reasoning}: {found.reasoning_why}"
+    yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
+    yield "reasoning", f"{found.reasoning}: {found.thought_why}"
     if not wrapped.has_chat_template:
         yield "template", NO_TEMPLATE
         return
-    yield "thinking", _switch(tokenizer, thinks=markup.thinks)
+    yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
     yield "template", _shown(tokenizer.fitting)
     question = Conversation([{"role": "user", "content": SAMPLE_QUESTION}], tools=[SAMPLE_TOOL])
     yield "prompt", f"with a tool:\n{tokenizer.decode(tokenizer.render(question))}"

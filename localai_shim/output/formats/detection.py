@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from typing import TypeVar, cast
 
-from ..markup import Markup
 from .description import CallFormat, Channels
 from .table import FORMATS, PLAIN
 from .thoughts import THOUGHTS, Thought
@@ -180,21 +179,40 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The markers of a model, and why.
+    """How a model writes calls and reasoning, and why that is known.
 
     Attributes:
-        reasoning: the name of the reasoning format; "channels" for messages with headers, "none" for none.
-        tools_why, reasoning_why: by what they were found.
+        tools: its call format; None: calls are not read.
+        taught: it has learnt that one; otherwise it is asked to write it.
+        channels: the messages of its answers.
+        thought: how it writes its reasoning, but for channels.
+        tools_why, thought_why: by what these were found.
     """
 
-    markup: Markup
-    reasoning: str
+    tools: CallFormat | None
+    taught: bool
+    channels: Channels | None
+    thought: Thought | None
     tools_why: str
-    reasoning_why: str
+    thought_why: str
+
+    @property
+    def reasoning(self) -> str:
+        """The name of the reasoning format."""
+        if self.thought is not None:
+            return self.thought.name
+        return "channels" if self.channels is not None and self.channels.thought else NONE
+
+    @property
+    def structural(self) -> tuple[str, ...]:
+        """Markers that say nothing."""
+        if self.thought is not None:
+            return self.thought.structural
+        return STRUCTURAL.get(self.tools.name, ()) if self.tools is not None else ()
 
 
 def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format: str | None = None) -> Detected:
-    """Find out which markers a model writes.
+    """Find out how a model writes calls and reasoning.
 
     Args:
         tool_format: name of its call format, one of `FORMATS` or `UPSTREAM`, or "none"; None: by the evidence.
@@ -206,37 +224,21 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
         tools, tools_why = named_format(tool_format), "as `tool_format` says"
     channels = None if tools is None else CHANNELS.get(tools.name)
     if reasoning_format is not None:
-        thought, why = named_thought(reasoning_format), "as `reasoning_format` says"
+        thought, thought_why = named_thought(reasoning_format), "as `reasoning_format` says"
         if channels is not None:
             channels = replace(channels, thinks=r"(?!)", thought="")
     elif channels is not None:
-        thought, why = None, "its messages have headers"
+        thought, thought_why = None, "its messages have headers"
     else:
-        thought, why = _thought(evidence)
+        thought, thought_why = _thought(evidence)
     taught = tools is not None or tool_format is not None
+    if not taught and (evidence.template or evidence.prompt):
+        tools = PLAIN
     if tools is not None and tools.name == "hunyuan3":
         tools = _with_suffix(tools, _suffix(evidence))
     if thought is not None and thought.name == "hunyuan3":
         thought = _with_suffix(thought, _suffix(evidence))
-    name = thought.name if thought is not None else "channels" if channels is not None and channels.thought else NONE
-    markup = _markup(tools, channels, thought)
-    if not taught and (evidence.template or evidence.prompt):
-        markup = replace(markup, tools=PLAIN, taught=False)
-    return Detected(markup, name, tools_why, why)
-
-
-def _markup(tools: CallFormat | None, channels: Channels | None, thought: Thought | None) -> Markup:
-    if thought is None:
-        return Markup(tools=tools, channels=channels, structural=STRUCTURAL.get(tools.name if tools else "", ()))
-    return Markup(
-        think=(thought.start, thought.end),
-        tools=tools,
-        channels=channels,
-        structural=thought.structural,
-        openers=thought.openers,
-        opened=thought.opened,
-        closed=thought.closed,
-    )
+    return Detected(tools, taught, channels, thought, tools_why, thought_why)
 
 
 def _tools(evidence: Evidence) -> tuple[CallFormat | None, str]:
