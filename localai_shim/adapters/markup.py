@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..output.formats.detection import Detected, Evidence, detect
 from ..output.markup import Markup
 from ..types import Json
+from .files import read_json
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-_QUESTION = "What is the weather in Paris?"
-_TOOL: Json = {
+SAMPLE_QUESTION = "What is the weather in Paris?"
+SAMPLE_TOOL: Json = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -75,12 +77,12 @@ def _prompt(tokenizer: TokenizerWrapper) -> str:
     """A question and a tool, as the chat template writes them; "" where it refuses that."""
     if not tokenizer.has_chat_template:
         return ""
-    messages = [{"role": "system", "content": ""}, {"role": "user", "content": _QUESTION}]
+    messages = [{"role": "system", "content": ""}, {"role": "user", "content": SAMPLE_QUESTION}]
     for start in (1, 0):  # mlx-lm's programs list tools in the system message
         try:
             return str(
                 tokenizer.apply_chat_template(
-                    messages[start:], tools=[_TOOL], tokenize=False, add_generation_prompt=True
+                    messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
                 )
             )
         except Exception:  # templates raise what they like
@@ -100,3 +102,21 @@ def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict
     """
     added = added_tokens(tokenizer)
     return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
+
+
+def read_markup(folder: Path) -> Detected | None:
+    """The same by a checkpoint's files alone; None where it has no chat template."""
+    config = read_json(folder / "tokenizer_config.json")
+    templates = [path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.jinja")]
+    given = config.get("chat_template")
+    if isinstance(given, list):
+        templates += [str(entry.get("template")) for entry in given if isinstance(entry, dict)]
+    elif isinstance(given, str):
+        templates.append(given)
+    if not templates:
+        return None
+    decoder = config.get("added_tokens_decoder")
+    added = [*decoder.values()] if decoder else read_json(folder / "tokenizer.json").get("added_tokens") or []
+    tokens = frozenset(str(token.get("content")) for token in added if isinstance(token, dict))
+    parser = config.get("tool_parser_type")
+    return detect(Evidence("\n".join(templates), tokens, parser if isinstance(parser, str) else None))

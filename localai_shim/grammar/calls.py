@@ -4,7 +4,7 @@ What a grammar allows, the readers in `output/formats` read, as calls of the sam
 text around calls holds nothing that they would take for one.
 
 A custom tool is a function of one string, `input`. Where its grammar is Lark and arguments are JSON, whose escapes such
-a grammar cannot describe, the text stands as it is in the place of the arguments; in a call that is an object, behind it:
+a grammar cannot describe, the text stands as it is in place of the arguments; in a call that is an object, behind it:
 
     <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
 """

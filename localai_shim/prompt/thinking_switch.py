@@ -11,16 +11,15 @@ Render = Callable[[list[Message], Mapping[str, object]], str | None]
 """The prompt of a conversation with these variables; None where the template refuses it."""
 
 _WORD = "\N{MIDDLE DOT}"  # a question, behind which prompts of a model that thinks and of one that does not differ
+_SWITCHES = ("enable_thinking", "thinking", "reasoning")
+"""Variables that are true or false."""
 _WAYS: tuple[tuple[str, object, object], ...] = (
-    ("enable_thinking", True, False),
-    ("thinking", True, False),
     ("thinking_mode", "enabled", "disabled"),
-    ("reasoning", True, False),
     ("reasoning_effort", "high", "no_think"),
     ("reasoning_effort", "high", "minimal"),
     ("thinking_budget", -1, 0),
 )
-"""Variables with what means that the model is to think, and that it is not."""
+"""Other variables, with what means that the model is to think, and that it is not."""
 _WORDS = ("/think", "/no_think")
 """What means that in the system message."""
 EFFORT_VARIABLES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
@@ -71,22 +70,26 @@ def find_thinking_switch(render: Render, knows: Callable[[str], bool]) -> Thinki
     Args:
         knows: the template may read this variable.
     """
+    question: Message = {"role": "user", "content": _WORD}
+    switches = [
+        name
+        for name in _SWITCHES
+        if knows(name) and _differ(*(render([question], {name: value}) for value in (True, False)))
+    ]
+    if switches:
+        return ThinkingSwitch(dict.fromkeys(switches, True), dict.fromkeys(switches, False))
     for name, on, off in _WAYS:
-        if knows(name):
-            first, other = (render([{"role": "user", "content": _WORD}], {name: value}) for value in (on, off))
-            if first is not None and other is not None and _differ(first, other, whole=isinstance(on, bool)):
-                return ThinkingSwitch({name: on}, {name: off})
-    told = (render([{"role": "system", "content": word}, {"role": "user", "content": _WORD}], {}) for word in _WORDS)
-    first, other = told
-    if first is not None and other is not None and _differ(first, other):
-        return ThinkingSwitch(words=_WORDS)
-    return None
+        if knows(name) and _differ(*(_behind(render([question], {name: value})) for value in (on, off))):
+            return ThinkingSwitch({name: on}, {name: off})
+    told = (_behind(render([{"role": "system", "content": word}, question], {})) for word in _WORDS)
+    return ThinkingSwitch(words=_WORDS) if _differ(*told) else None
 
 
-def _differ(prompt: str, other: str, *, whole: bool = False) -> bool:
-    """Two prompts ask for different answers.
+def _differ(prompt: str | None, other: str | None) -> bool:
+    """Two prompts that the template makes are not the same."""
+    return prompt is not None and other is not None and prompt != other
 
-    Args:
-        whole: any difference counts; otherwise those behind the question do, as in front of it an effort may stand.
-    """
-    return prompt != other if whole else prompt.rpartition(_WORD)[2] != other.rpartition(_WORD)[2]
+
+def _behind(prompt: str | None) -> str | None:
+    """What stands behind the question: in front of it may stand an effort."""
+    return None if prompt is None else prompt.rpartition(_WORD)[2]
