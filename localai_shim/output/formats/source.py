@@ -47,12 +47,14 @@ class Source:
         ended: no more text comes.
         cut: it ended before the model ended it.
         stops: markers at which a call that cannot be read is over.
+        begins: the place of what a reader may go back to.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.text = ""
         self.at = 0
         self.ended = self.cut = False
+        self.begins: int | None = None
         self.stops = tuple(stops)
         self.stop = re.compile("|".join(re.escape(stop) for stop in sorted(stops, key=len, reverse=True)) or r"(?!)")
 
@@ -60,6 +62,11 @@ class Source:
     def rest(self) -> str:
         """What was not read yet."""
         return self.text[self.at :]
+
+    @property
+    def unread(self) -> str:
+        """What was not read for good."""
+        return self.rest if self.begins is None else self.text[self.begins :]
 
     def forget(self) -> None:
         """Drop what was read; places in the text that somebody holds are void."""
