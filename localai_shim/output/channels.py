@@ -250,7 +250,7 @@ class ChannelSplitter:
         block.unread = rest
         body = taken.removesuffix(reader.ending) if reader.done else taken
         if body or events:
-            yield self._piece("call", body)._replace(events=events)
+            yield self._piece("call", body, events)
         if not reader.done:
             return ""
         yield self._piece("close", reader.ending if taken.endswith(reader.ending) else "")
@@ -351,10 +351,10 @@ class ChannelSplitter:
         self.state = state
         self.in_reasoning = state == REASONING
 
-    def _piece(self, kind: Kind, text: str) -> Piece:
+    def _piece(self, kind: Kind, text: str, events: Sequence[Event] = ()) -> Piece:
         start = self._at
         self._at = start + len(text)
-        return Piece(kind, text, start, self._at)
+        return Piece(kind, text, start, self._at, events)
 
     def _trimmed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Make whitespace next to blocks part of the markup; hold it back until it is known to be."""

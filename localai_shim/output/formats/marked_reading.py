@@ -57,7 +57,9 @@ def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
 
 def _string(source: Source, quote: str) -> Reading[str]:
     """The text up to a mark, which is read."""
-    while (end := source.text.find(quote, source.at)) < 0:
+    scanned = source.at
+    while (end := source.text.find(quote, scanned)) < 0:
+        scanned = source.held((quote,))
         yield from source.more()
     text = source.take(end)
     source.at += len(quote)
