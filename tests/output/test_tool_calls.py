@@ -258,7 +258,7 @@ def test_what_stands_behind_a_call_without_an_end_marker_is_not_lost(step: int) 
 
 
 def test_calls_of_several_blocks_are_numbered_in_one_row_broken_ones_included() -> None:
-    good, bad = ('{"name": "ring", "arguments": {%s}' % inner for inner in ("}", '"x": }'))
+    good, bad = ('{"name": "ring", "arguments": {' + inner + "}" for inner in ("}", '"x": }'))
     text = "".join(f"<tool_call>{body}</tool_call>" for body in (good, bad, good))
     case = Case("hermes", "", text)
     parser = parser_of(case, list(text))

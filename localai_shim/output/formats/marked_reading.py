@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 
-from ..arguments import has_schema, json_or_text, typed_value
 from .description import MarkedArguments
 from .source import Event, Reading, Source, UnreadableError
 from .tagged_reading import dumps
+from .values import has_schema, json_or_text, typed_value
 
 _KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
 _SCALAR = re.compile(r"[^,{}\[\]]*")
