@@ -81,7 +81,7 @@ MAY = {
     "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
     "grammar": "output types",
     "__main__": "cli",
-    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # runs models, also bare
+    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # runs bare models, too
     "output": "panics types",
     "options": "media types",
     "state": "types",
