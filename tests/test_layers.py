@@ -75,8 +75,8 @@ MAY = {
     "prompt": "deadline errors media output panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
-        "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime sdk "
-        "stats stock testing.cassettes transport types vectors"
+        "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime "
+        "sdk stats stock testing.cassettes transport types vectors"
     ),  # it patches clients
     "testing.cassettes": "call client endpoints endpoints.responses errors output.formats reranking sdk testing types",
     "grammar": "output output.formats types",

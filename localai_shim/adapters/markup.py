@@ -89,7 +89,7 @@ def _prompt(tokenizer: TokenizerWrapper) -> str:
     if not tokenizer.has_chat_template:
         return ""
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": SAMPLE_QUESTION}]
-    for start in (1, 0):  # mlx-lm's programs list tools in the system message
+    for start in (0, 1):  # mlx-lm's programs list tools in the system message, which others refuse
         try:
             return str(
                 tokenizer.apply_chat_template(

@@ -330,6 +330,17 @@ def load_text_model(
     return load_as(lambda path: TextModel, path_or_id, options, name, progress)
 
 
+def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
+    """A checkpoint's tokenizer and chat template alone.
+
+    Args:
+        trusts: run Python code that the folder brings.
+    """
+    from mlx_lm.utils import load_tokenizer
+
+    return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
+
+
 def _quantised(options: LoadOptions) -> Quantised | None:
     """How rows keep the keys and values of full attention layers; None: as they are."""
     bits = options.get("kv_bits")

@@ -94,21 +94,19 @@ def describe_model(
 
     require_backend()
     folder = fetch(resolve_path(model), None)
-    from mlx_lm.utils import load_tokenizer
-
     from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
-    from ..adapters.text import TextTokenizer
+    from ..adapters.text import load_text_tokenizer
     from ..output.formats.table import PLAIN
     from ..output.formats.writing import write_calls
     from ..prompt.template import ChatTokenizer, Conversation
 
-    wrapped = load_tokenizer(folder, {"trust_remote_code": trusts})
-    found = find_formats(wrapped, tool_format, reasoning_format)
-    tokenizer = ChatTokenizer(TextTokenizer(wrapped, True), partial(write_calls, found.tools or PLAIN))
+    loaded = load_text_tokenizer(folder, trusts=trusts)
+    found = find_formats(loaded.tokenizer, tool_format, reasoning_format)
+    tokenizer = ChatTokenizer(loaded, partial(write_calls, found.tools or PLAIN))
     yield "model", str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"
-    if not wrapped.has_chat_template:
+    if not loaded.tokenizer.has_chat_template:
         yield "template", NO_TEMPLATE
         return
     yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)

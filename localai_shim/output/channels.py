@@ -161,7 +161,8 @@ class ChannelSplitter:
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """What was held back, when no more text comes. `cut`: the answer was ended before the model ended it."""
         out = list(self._trimmed(self._end(cut)))
-        kind: Kind = "markup" if self._fresh or self._called or self.state != NORMAL else "content"
+        is_markup = self._fresh or self._called or self.state != NORMAL or (cut and self._markup.structural)
+        kind: Kind = "markup" if is_markup else "content"
         out += [Piece(kind, *space[1:]) for space in self._space]
         self._space = []
         return out
@@ -292,11 +293,15 @@ class ChannelSplitter:
                 yield from self._split(rest)
             elif cut and self.state == NORMAL and len(held) > 1 and held not in dict(self._edges[NORMAL]):
                 self._held = ""
-                yield self._piece("stray", held)
+                yield self._piece("markup" if self._wraps(held) else "stray", held)
             else:
                 yield from self._split("")
         if self.state == HEADER:
             yield from self._leave_header(decided=True)
+
+    def _wraps(self, held: str) -> bool:
+        """The beginning of a marker around the answer, of which whole tokens have come."""
+        return "|>" in held and any(marker.startswith(held) for marker in self._markup.structural)
 
     def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
@@ -366,7 +371,8 @@ class ChannelSplitter:
                 self._fresh = self._fresh or kind != "stray"
                 yield piece
                 continue
-            holds = kind == "reasoning" or self._offered  # whitespace, which a block may follow
+            # Whitespace, which a block or a marker may follow.
+            holds = kind == "reasoning" or self._offered or bool(self._markup.structural)
             if not holds and not self._fresh:
                 yield piece
                 continue

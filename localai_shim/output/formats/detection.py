@@ -143,6 +143,7 @@ UPSTREAM: Mapping[str, str] = {
     "glm47": "glm",
     "laguna": "glm",
     "muse_spark": "muse",
+    "atem": "muse",
     "cohere2_moe": "command_r7b",
 }
 """What mlx-lm and mlx-vlm call a format, where they call it otherwise."""
@@ -332,8 +333,10 @@ _Row = TypeVar("_Row", CallFormat, Thought)
 
 def _suffix(evidence: Evidence) -> str:
     """The suffix of a model's markers."""
-    found = re.search(r"</?(?:think|tool_sep|tool_call)(:[\w.-]+)?>", f"{evidence.prompt}\n{evidence.vocabulary}")
-    return _SUFFIX if found is None else found[1] or ""
+    for text in (evidence.prompt, evidence.vocabulary):
+        if found := re.findall(r"</?(?:think|tool_sep|tool_call)((?::[\w.-]+)?)>", text):
+            return str(max(found, key=len))
+    return _SUFFIX
 
 
 @cache
