@@ -266,8 +266,8 @@ def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
         if all(sign in evidence.template for sign in signs):
             return thought, f"its chat template has {' and '.join(signs)}"
     for thought in THOUGHTS:
-        tokens = thought.tokens or (thought.start, thought.end)
-        if all(token in evidence.tokens for token in tokens):
+        tokens = thought.tokens or (() if thought.signs else (thought.start, thought.end))
+        if tokens and all(token in evidence.tokens for token in tokens):
             return thought, f"its vocabulary has {' and '.join(tokens)}"
     if not evidence.template:  # a program has no source
         for thought in THOUGHTS:

@@ -9,6 +9,7 @@ from localai_shim.output.formats.detection import (
     CHANNELS,
     UPSTREAM,
     Evidence,
+    Sign,
     detect,
     named_format,
     named_thought,
@@ -16,7 +17,7 @@ from localai_shim.output.formats.detection import (
     tool_names,
 )
 from localai_shim.output.formats.table import FORMATS, PLAIN
-from localai_shim.output.formats.thoughts import THOUGHTS
+from localai_shim.output.formats.thoughts import THOUGHTS, Thought
 from localai_shim.output.formats.writing import write_calls
 
 CALL = write_calls(PLAIN, [("f", {"a": "x"})])
@@ -54,7 +55,7 @@ def test_a_template_that_writes_calls_in_a_familys_form_is_of_that_family(name: 
 
 
 @pytest.mark.parametrize("sign", CALL_SIGNS, ids=lambda sign: " ".join(sign.all))
-def test_each_sign_is_of_a_family_that_there_is_and_can_be_seen(sign: object) -> None:
+def test_each_sign_is_of_a_family_that_there_is_and_can_be_seen(sign: Sign) -> None:
     names, texts = [one.name for one in CALL_SIGNS], [one.all for one in CALL_SIGNS]
     at = next(i for i, one in enumerate(CALL_SIGNS) if one is sign)
     assert names[at] in FORMATS
@@ -127,9 +128,8 @@ def test_a_model_without_a_template_has_no_calls() -> None:
 # -- reasoning ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("thought", THOUGHTS, ids=lambda thought: thought.name)
-def test_reasoning_is_told_by_a_template_that_writes_it(thought: object) -> None:
-    [row] = [one for one in THOUGHTS if one is thought]
+@pytest.mark.parametrize("row", THOUGHTS, ids=lambda row: row.name)
+def test_reasoning_is_told_by_a_template_that_writes_it(row: Thought) -> None:
     found = detect(template(f"{row.start}...{row.end} {' '.join(row.structural)} {' '.join(row.signs)}"))
     assert found.thought is not None
     assert (found.thought.start, found.thought.end) == (row.start, row.end)
