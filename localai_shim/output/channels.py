@@ -237,9 +237,8 @@ class ChannelSplitter:
         reader = block.reader
         if reader.rejected:
             return (yield from self._reject(block))
-        events, block.events = [*block.events, *events], []
+        block.events += events
         if block.outer == REASONING and not self._counts(block):
-            block.events = events
             return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
         if not (reader.begun or reader.done):
             return ""
@@ -250,7 +249,8 @@ class ChannelSplitter:
         taken = block.unread[: len(block.unread) - len(rest)]
         block.unread = rest
         body = taken.removesuffix(reader.ending) if reader.done else taken
-        if body or events:
+        if body or block.events:
+            events, block.events = block.events, []
             yield self._piece("call", body, events)
         if not reader.done:
             return ""
@@ -366,7 +366,8 @@ class ChannelSplitter:
         for piece in pieces:
             kind, text, start, end, _ = piece
             if kind not in ("content", "reasoning"):
-                yield from self._release("markup")
+                if self._space:
+                    yield from self._release("markup")
                 self._called = self._called or kind == "open"
                 self._fresh = self._fresh or kind != "stray"
                 yield piece

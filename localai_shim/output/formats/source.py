@@ -73,7 +73,7 @@ class Source:
     @property
     def unread(self) -> str:
         """What was not read for good."""
-        return self.rest if self.begins is None else self.text[self.begins :]
+        return self.text[self.at if self.begins is None else self.begins :]
 
     def forget(self) -> None:
         """Drop what was read; places in the text that somebody holds are void."""
