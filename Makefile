@@ -12,18 +12,22 @@ EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 WORKERS ?= 2
 TOGETHER := -m pytest -n $(WORKERS) --dist worksteal -m 'not timed and not exhaustive'
 # Only files that have such tests: collecting all takes longer than running these.
-TIMED := $(shell grep -rl --include='test_*.py' 'mark\.timed' tests)
+TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real 'mark\.timed' tests)
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-openai2: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-openai2: export MKL_NUM_THREADS = 1
+test test-exhaustive test-openai2 test-templates: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-openai2 test-templates: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-openai2: export PYTHONDONTWRITEBYTECODE =
+test test-exhaustive test-openai2 test-templates: export PYTHONDONTWRITEBYTECODE =
+
+# What others publish of the models that people run: chat templates and vocabularies.
+LLAMA_CPP := $(abspath $(VENV))/llama-cpp
+VLLM := $(abspath $(VENV))/vllm
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all lint bench figures docs clean
+.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all test-templates lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -42,6 +46,11 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 
 test-all: test test-exhaustive
 
+# Real chat templates and vocabularies, which are fetched once; all tests of one run one after another.
+test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
+	LLAMA_CPP=$(LLAMA_CPP)/vendor/llama.cpp VLLM_TEMPLATES=$(VLLM)/examples \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/real
+
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output grammar prompt adapters testing/test_tokenizer.py testing/test_replies.py \
 	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
@@ -58,7 +67,7 @@ test-openai2: $(VENV)-openai2/.dev
 AROUND := $(VENV)-frameworks
 EACH_TIME := openai3 openai2
 WEEKLY := litellm dspy llama_index crewai smolagents autogen haystack semantic_kernel agno lm_eval genai
-FILES_openai3 := openai_agents langchain pydantic_ai transport
+FILES_openai3 := openai_agents langchain pydantic_ai agent_loops transport
 FILES_openai2 := instructor
 FILES_genai := engine_spans_genai
 FILES_litellm := litellm transport
@@ -135,6 +144,17 @@ $(SUITE): $(VENV)/.dev
 	mkdir -p $@.part
 	$(BIN)/python -m pip download -q --no-deps --no-binary :all: jsonschema==4.26.0 -d $@.part
 	tar -xzf $@.part/jsonschema-*.tar.gz -C $@.part --strip-components=1
+	mv $@.part $@
+
+$(LLAMA_CPP): $(VENV)/.dev
+	rm -rf $@ $@.part
+	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $@.part \
+		'vendor/llama.cpp/models/templates/*.jinja' 'vendor/llama.cpp/models/ggml-vocab-*'
+	mv $@.part $@
+
+$(VLLM): $(VENV)/.dev
+	rm -rf $@ $@.part
+	$(BIN)/python tests/real/sdist.py vllm 0.33.0 $@.part 'examples/*.jinja'
 	mv $@.part $@
 
 # Needs nothing of the package, so that `make docs` alone is quick.

@@ -15,6 +15,8 @@ from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
+FormatName = str | Mapping[str, str]
+"""Of one model, or by the names in `models`."""
 KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
@@ -62,6 +64,17 @@ class LoadOptions(TypedDict, total=False):
     ]
     text_only: Annotated[
         bool, Option("Load the language model alone of a checkpoint that also reads images, video or audio.", False)
+    ]
+    tool_format: Annotated[
+        FormatName | None,
+        Option(
+            "How the model writes tool calls, such as `'hermes'` or `'llama3_json'`, or `'none'`; with `models`, by "
+            "name if they differ. Absent: as its chat template shows."
+        ),
+    ]
+    reasoning_format: Annotated[
+        FormatName | None,
+        Option("How it writes its reasoning, such as `'think'`; `'none'` leaves all in the content. Absent: likewise."),
     ]
 
 

@@ -17,6 +17,7 @@ from .media import NO_SOURCES, Contents, MediaRules
 from .offload import are_imported, import_modules, importing
 from .options import (
     KEEP_ALIVE_SECONDS,
+    LoadOptions,
     LocalOptions,
     ModelPath,
     check_number,
@@ -24,7 +25,7 @@ from .options import (
     model_options,
     set_switch_interval,
 )
-from .sources import Source, resolve_path
+from .sources import Source, format_names, make_sources
 from .telemetry.logs import follow_environment
 from .types import EngineClosedError, EngineError, EngineLike, LoadedModel, ModelLoadError
 
@@ -74,10 +75,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         raise ValueError("`models` is empty: pass at least one name and path")
     importing(require_backend)
     try:
-        if (draft := options.get("draft_model")) is not None:
-            options["draft_model"] = resolve_path(draft)
-        paths = models or {"": model}
-        sources = {name: Source(resolve_path(path), options, progress) for name, path in paths.items()}
+        sources = make_sources(models or {"": model}, options, progress)
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
     runtime = _with_store(
@@ -222,10 +220,9 @@ def _start(source: Source) -> Engine[Servable]:
 
     def start() -> Servable:
         model = load_model(source.path, source.options, source.name, source.progress)
-        served = _described[model] = _describe(model)
-        # For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
+        served = _described[model] = _describe(model, source.options)
         if "generate" in model.tasks:
-            _ = served.grammars.vocabulary.tokenizer, served.tokenizer.control_tokens
+            served.prepare()
         return model
 
     return Engine(start, source.options, name=source.name, load_draft=draft or None)
@@ -397,24 +394,27 @@ class Runtime:
             _release_all(self._engines, self._keep_alive, self._state, wait=True)
 
 
-def _describe(model: LoadedModel) -> ServedModel:
+def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedModel:
     import_modules(*_DESCRIBING)
-    from .adapters.markup import added_tokens, describe
+    from .adapters.markup import added_tokens, describe, grammar_tokens
     from .endpoints.served import ServedModel
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
     from .output.channels import markers_of
+    from .output.formats.table import PLAIN
+    from .output.formats.writing import write_calls
     from .prompt.template import ChatTokenizer
 
-    tokenizer, markup = ChatTokenizer(model.text), describe(model.tokenizer)
+    markup = describe(model.tokenizer, *format_names(options or {}))
+    tokenizer = ChatTokenizer(model.text, partial(write_calls, markup.tools or PLAIN))
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
     vocabulary = Vocabulary(
-        tokenizer.token_bytes,
+        tokenizer.token_bytes.convert,
         size=tokenizer.vocabulary_size,
         eos_token_ids=model.eos_token_ids,
-        added=added,
+        added=grammar_tokens(model.tokenizer, tokenizer.special_ids),
         encode=tokenizer.encode_marker,
     )
     return ServedModel(

@@ -53,10 +53,10 @@ MAY = {
         "state types"
     ),
     "runtime": (
-        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output prompt "
-        "sources state telemetry types offload"
+        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output "
+        "output.formats prompt sources state telemetry types offload"
     ),
-    "sources": "builtin options types",
+    "sources": "builtin options output.formats types",
     "kept": "endpoints.batches endpoints.responses state",
     "streams": "endpoints engine errors types",
     "endpoints": "errors grammar media output prediction prompt reranking state types vectors",
@@ -66,23 +66,24 @@ MAY = {
     ),
     "endpoints.batches": "endpoints errors state types",
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
-    "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
+    "endpoints.answer": "endpoints endpoints.items errors grammar output output.formats prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
-    "adapters": "deadline media options output panics types vectors workers",
+    "adapters": "deadline media options output output.formats panics types vectors workers",
     "prompt": "deadline errors media output panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
-        "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
-        "testing.cassettes transport types vectors"
+        "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime "
+        "sdk stats stock testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
-    "grammar": "output types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors output.formats reranking sdk testing types",
+    "grammar": "output output.formats types",
     "__main__": "cli",
-    "cli": "adapters client content engine lines options sdk sources stats types",  # runs models, also bare
-    "output": "panics types",
+    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # also bare
+    "output": "output.formats panics types",
+    "output.formats": "",
     "options": "media types",
     "state": "types",
     "errors": "types",

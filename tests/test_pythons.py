@@ -8,11 +8,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+WEEKLY: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text(encoding="utf-8"))
 
 SAID = [found[1] for each in PROJECT["classifiers"] if (found := re.fullmatch(r".*:: (3\.\d+)", each))]
 
@@ -28,13 +30,24 @@ def test_the_contributing_page_names_them() -> None:
     assert f"Python {SAID[0]} to {SAID[-1]}" in page
 
 
-def test_each_command_of_the_workflow_is_there() -> None:
-    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
-    targets = {found for command in commands for found in re.findall(r"make (\S+)", command)}
+def commands(workflow: dict[str, Any]) -> list[str]:
+    return [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize(
+    ("workflow", "expected"),
+    [(WORKFLOW, {"demo", "test"}), (WEEKLY, {"test-frameworks-all", "test-templates"})],
+    ids=["ci", "weekly"],
+)
+def test_each_command_of_the_workflow_is_there(workflow: dict[str, Any], expected: set[str]) -> None:
+    targets = {found for command in commands(workflow) for found in re.findall(r"make (\S+)", command)}
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {"demo", "test"} == targets
+    assert targets == expected
     assert all(re.search(rf"^{target}\b[^=]*:", makefile, re.MULTILINE) for target in targets)
-    assert ".ci/run" in commands
+
+
+def test_the_workflow_runs_all_that_has_to_hold() -> None:
+    assert ".ci/run" in commands(WORKFLOW)
 
 
 def test_the_newest_python_here_is_one_that_can_make_environments() -> None:

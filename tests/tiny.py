@@ -165,15 +165,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 def make_model(folder: Path, kind: str, *, seed: int = 0, template: str | None = TEMPLATE, **changes: Any) -> Path:
     """Save a random model of a kind in CONFIGS, with its tokenizer. Returns the folder."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
     config = {**CONFIGS[kind], **changes}
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder, template=template, vocabulary=config["vocab_size"])
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-    config["eos_token_id"] = ids["<|im_end|>"]
+    return make_weights(folder, {**config, "eos_token_id": ids["<|im_end|>"]}, seed=seed)
+
+
+def make_weights(folder: Path, config: dict[str, Any], *, seed: int = 0) -> Path:
+    """Save a random model with this config beside its tokenizer. Returns the folder."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
     (folder / "config.json").write_text(json.dumps(config))
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     mx.random.seed(seed)

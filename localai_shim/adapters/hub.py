@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..types import ModelLoadError
 from .files import read_json
+from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
 
@@ -21,6 +22,10 @@ class LocalModel:
     """The config's `model_type`, and what it reads beside text."""
     bytes: int
     """Of its weights' files."""
+    calls: str
+    """How it writes tool calls; empty where it has no chat template."""
+    reasoning: str
+    """How it writes its reasoning; likewise."""
     problem: str = ""
     """Why it cannot be loaded; empty where nothing speaks against it."""
 
@@ -57,7 +62,10 @@ def describe(name: str, folder: str) -> LocalModel:
         problem = f"no: {len(missing)} of its files are missing"
     elif not weights:
         problem = "no: it has no weights as safetensors"
-    return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), problem)
+    found = read_formats(path)
+    calls = "" if found is None or found.tools is None else found.tools.name
+    reasoning = "" if found is None else found.reasoning
+    return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:

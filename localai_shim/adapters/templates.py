@@ -1,14 +1,15 @@
-"""Chat templates whose loops and calls end when nobody waits for the prompt any more.
+"""Chat templates whose loops and calls end when nobody waits for the prompt any more, and which may append to lists.
 
 Templates come with checkpoints. The sandbox that transformers runs them in bounds a range to 100,000 numbers, which two
-loops, one in the other, make ten thousand million.
+loops, one in the other, make ten thousand million. It refuses what changes a list, which Kimi K2's template does to one
+of its own; here a template may change lists, which are its own or its conversation's.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..deadline import check
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("localai_shim")
 _FILTER = "localai_shim_checked"
+_CHANGES = ("append", "extend", "insert", "pop")
 _lock = threading.Lock()
 
 
@@ -75,8 +77,23 @@ def _rework(compiled: Any, source: str) -> None:
         check()
         return call(*args, **kwargs)
 
+    _allow_lists(environment)
     # A filter that gets the context is not run by the compiler, over loops' constants.
     environment.filters[_FILTER] = jinja2.pass_context(lambda _, items: _Checked(items))
     made = environment.template_class.from_code(environment, environment.compile(tree), compiled.globals)
     environment.call = checked_call
     compiled.root_render_func, compiled.blocks = made.root_render_func, made.blocks
+
+
+def _allow_lists(environment: Any) -> None:
+    """Let a template change lists, and write what a filter gives piece by piece as JSON."""
+    is_safe, to_json = environment.is_safe_attribute, environment.filters["tojson"]
+
+    def is_safe_attribute(obj: Any, attribute: str, value: Any) -> bool:
+        return (type(obj) is list and attribute in _CHANGES) or bool(is_safe(obj, attribute, value))
+
+    def listed_to_json(value: Any, *args: Any, **kwargs: Any) -> Any:
+        return to_json(list(value) if isinstance(value, Generator) else value, *args, **kwargs)
+
+    environment.is_safe_attribute = is_safe_attribute
+    environment.filters["tojson"] = listed_to_json

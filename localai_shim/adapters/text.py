@@ -119,21 +119,31 @@ def render(
     """
     program = tokenizer._chat_template is not None
     if not program:
-        limit_template(tokenizer._tokenizer, tools or None)
+        limit_template(tokenizer._tokenizer, tools)
     if "enable_thinking" not in variables and not program:
         tokenizer = tokenizer._tokenizer
     if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
         aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
         known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
         variables = {**aliases, **known}
-    if tools:
+    if tools is not None:
         variables = {**variables, "tools": tools}
-        if program and messages[0]["role"] != "system":  # where it lists tools
+        if program and tools and messages[0]["role"] != "system":  # where it lists tools
             messages = [{"role": "system", "content": ""}, *messages]
-    text: str = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
-    )
+    how = {"add_generation_prompt": add_generation_prompt, **variables}
+    if not program and any(message.get("content", "") is None for message in messages):
+        return _render_nulls(tokenizer, messages, how)
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, **how)
     return text
+
+
+def _render_nulls(tokenizer: Any, messages: list[Json], how: Json) -> str:
+    """The text of a conversation whose template tells a content that is null from none: transformers drops nulls."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    source = tokenizer.get_chat_template(tools=how.get("tools"))
+    [text], _ = render_jinja_template([messages], chat_template=source, **{**tokenizer.special_tokens_map, **how})
+    return str(text)
 
 
 class TextModel:
@@ -318,6 +328,17 @@ def load_text_model(
 ) -> TextModel:
     """As `loading.load_model`, always through mlx-lm's own loader."""
     return load_as(lambda path: TextModel, path_or_id, options, name, progress)
+
+
+def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
+    """A checkpoint's tokenizer and chat template alone.
+
+    Args:
+        trusts: run Python code that the folder brings.
+    """
+    from mlx_lm.utils import load_tokenizer
+
+    return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
 
 
 def _quantised(options: LoadOptions) -> Quantised | None:

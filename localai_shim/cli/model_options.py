@@ -29,7 +29,9 @@ def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
 
 
 def _metavar(name: str, kind: type) -> str:
-    return "N" if kind is int else "SECONDS" if kind is float else "PATH" if name.endswith(("path", "dir")) else "HOW"
+    if kind is int or kind is float:
+        return "N" if kind is int else "SECONDS"
+    return "PATH" if name.endswith(("path", "dir")) else "NAME" if name.endswith("format") else "HOW"
 
 
 def given_options(arguments: argparse.Namespace) -> LocalOptions:

@@ -1,29 +1,50 @@
-"""List the models on this machine: those in the hub's cache, and the small one in the package."""
+"""List the models on this machine: those in the hub's cache, and the small one in the package.
+
+With a model: how it writes tool calls and reasoning, what its chat template shows, and a prompt.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..stats import show_bytes
-from .show import make_console, print_table
+from .show import make_console, print_table, write
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..adapters.hub import LocalModel
+    from ..prompt.fitting import Fitting
+    from ..prompt.template import ChatTokenizer
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
+NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither conversations nor tools"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # it has none
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a folder or a hub id, whose chat template is shown")
+    parser.add_argument("--tool-format", metavar="NAME", help="instead of what is found")
+    parser.add_argument("--reasoning-format", metavar="NAME", help="likewise")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run Python code that the model's folder brings"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table."""
-    del arguments
-    print_models(make_console(), find_models())
+    """Print the table, or what is known of one model."""
+    console = make_console()
+    if arguments.model is None:
+        print_models(console, find_models())
+        return 0
+    for subject, text in describe_model(
+        arguments.model, arguments.tool_format, arguments.reasoning_format, trusts=arguments.trust_remote_code
+    ):
+        write(console, f"{subject:11}", "bold")
+        write(console, f"{text}\n")
     return 0
 
 
@@ -43,8 +64,11 @@ def print_models(console: Console, found: list[LocalModel]) -> None:
     from ..engine.memory import default_limit
 
     limit = default_limit()
-    rows = [(model.name, model.kind, show_bytes(model.bytes), _fits(model, limit)) for model in found]
-    print_table(console, ("model", "type", ">weights", "fits"), rows)
+    rows = [
+        (model.name, model.kind, model.calls, model.reasoning, show_bytes(model.bytes), _fits(model, limit))
+        for model in found
+    ]
+    print_table(console, ("model", "type", "calls", "reasoning", ">weights", "fits"), rows)
 
 
 def _fits(model: LocalModel, limit: int) -> str:
@@ -53,3 +77,75 @@ def _fits(model: LocalModel, limit: int) -> str:
     if RUNNING_SHARE * model.bytes <= limit:
         return "yes"
     return f"no: MLX may use {show_bytes(limit)}"
+
+
+def describe_model(
+    model: str, tool_format: str | None = None, reasoning_format: str | None = None, *, trusts: bool = False
+) -> Iterator[tuple[str, str]]:
+    """What is found out of a model's tokenizer and chat template, and why: subjects and texts.
+
+    Raises:
+        ModelLoadError: there is no such model.
+        ValueError: there is no such format.
+    """
+    from ..adapters.backend import require_backend
+    from ..adapters.hub import fetch
+    from ..sources import resolve_path
+
+    require_backend()
+    folder = fetch(resolve_path(model), None)
+    from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
+    from ..adapters.text import load_text_tokenizer
+    from ..output.formats.table import PLAIN
+    from ..output.formats.writing import write_calls
+    from ..prompt.template import ChatTokenizer, Conversation
+
+    loaded = load_text_tokenizer(folder, trusts=trusts)
+    found = find_formats(loaded.tokenizer, tool_format, reasoning_format)
+    tokenizer = ChatTokenizer(loaded, partial(write_calls, found.tools or PLAIN))
+    yield "model", str(folder)
+    yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
+    yield "reasoning", f"{found.reasoning}: {found.thought_why}"
+    if not loaded.tokenizer.has_chat_template:
+        yield "template", NO_TEMPLATE
+        return
+    yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
+    yield "template", _shown(tokenizer.fitting)
+    question = Conversation([{"role": "user", "content": SAMPLE_QUESTION}], tools=[SAMPLE_TOOL])
+    yield "prompt", f"with a tool:\n{tokenizer.decode(tokenizer.render(question))}"
+
+
+def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
+    """What turns the reasoning on and off."""
+    from ..prompt.thinking_switch import EFFORT_VARIABLES
+
+    switch = tokenizer.thinking_switch
+    if switch is None and not thinks:
+        return "none"
+    if switch is None:
+        text = "the template has no switch, a budget of tokens turns it off"
+    else:
+        both = [*(switch.words or ()), *(f"{name}={on!r} or {switch.off[name]!r}" for name, on in switch.on.items())]
+        text = f"turned on and off by {' or '.join(both)}"
+    efforts = [name for name in EFFORT_VARIABLES if any(tokenizer.takes(name, effort) for effort in ("low", "high"))]
+    return f"{text}; its effort by {efforts[0]}" if efforts else text
+
+
+def _shown(fitting: Fitting) -> str:
+    """What the template shows, and what is changed for it."""
+    shows = {"tools": fitting.shows_tools, "calls": fitting.shows_calls, "results": fitting.shows_results}
+    form = fitting.with_tools or fitting.without_tools
+    changed = [
+        f"{field.name}={getattr(form, field.name)!r}"
+        for field in dataclasses.fields(form)
+        if field.name != "developer" and getattr(form, field.name) != field.default
+    ]
+    lacking = [name for name, shown in shows.items() if not shown]
+    text = f"shows {_listed([name for name, shown in shows.items() if shown])}"
+    if lacking:
+        text += f"; {_listed(lacking)} are written as text"
+    return f"{text}; its form: {', '.join(changed) or 'as OpenAI has it'}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "neither tools, calls nor results"

@@ -47,6 +47,14 @@ class ServedModel:
     readings: Readings = field(default_factory=Readings)
     """What was read of the last requests, for all clients."""
 
+    def prepare(self) -> None:
+        """Find out what the first request would wait for.
+
+        For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
+        """
+        _ = self.grammars.vocabulary.tokenizer
+        self.tokenizer.prepare()
+
     def media_reader(self, *, truncates: bool = False) -> ReadPart:
         """Reader of one request's media; with `truncates` turns that do not fit are left out after that."""
         if not self.tokenizer.media_kinds:

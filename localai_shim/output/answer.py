@@ -9,9 +9,9 @@ from ..types import Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
-from .stop import ALL_TEXT, StopMatcher, TokenRules
-from .text import Delta, release_tokens, text_alone
 from .offered import OfferedTools
+from .stop import ALL_TEXT, StopMatcher, TokenRules
+from .text import Delta, release_tokens, text_alone, text_stripped
 from .tool_calls import CallDelta, CallParser, InvalidCall
 
 
@@ -46,6 +46,7 @@ class AnswerParser:
     ) -> None:
         tools = tools or OfferedTools()
         self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
+        self._stripped = text_stripped(detokenizer)
         self._splitter = ChannelSplitter(markup, state=state, tools=tools)
         self._calls = CallParser(markup.tools, tools)
         self._matcher = StopMatcher(stop, include=rules.include_stop)
@@ -107,7 +108,7 @@ class AnswerParser:
             self._detokenizer.finalize()
             text += self._detokenizer.last_segment
         if self._tokens is not None and not (hides and self._rules.is_end(token)):
-            self._tokens.add(token, len(text))
+            self._tokens.add(token, len(text), self._stripped())
         delta = Delta(finish_reason=token.finish_reason)
         for piece in self._splitter.feed(text):
             self._take(piece, delta)
@@ -147,7 +148,7 @@ class AnswerParser:
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            calls, invalid = self._calls.feed(text, piece.events)
+            calls, invalid = self._calls.feed(text, piece.events, cut=self._cut)
             self._add(delta, calls, invalid)
         elif kind == "close":
             calls, invalid = self._calls.close(text, cut=self._cut)
@@ -170,8 +171,8 @@ class _ContentTokens:
         self._content = 0  # characters of content that were placed
         self.released = 0  # characters of content that were given out
 
-    def add(self, token: Token, length: int) -> None:
-        self._unplaced.append((token, self._length, self._length + length))
+    def add(self, token: Token, length: int, stripped: int) -> None:
+        self._unplaced.append((token, self._length - stripped, self._length + length))
         self._length += length
 
     def place(self, piece: Piece) -> None:
@@ -181,7 +182,8 @@ class _ContentTokens:
             token, start, end = self._unplaced[0]
             if is_content and end >= piece.start:
                 at = self._content - piece.start
-                self.placed.append((token, max(start, piece.start) + at, min(end, piece.end) + at))
+                start = max(start, piece.start) if piece.start else start  # before all text, too
+                self.placed.append((token, start + at, min(end, piece.end) + at))
             elif not is_content and end > piece.end:
                 return  # its rest may be content
             self._unplaced.popleft()

@@ -53,7 +53,7 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         start, end = markup.think
         opens = [(text, REASONING) for text in (start, *markup.openers)]
         edges[NORMAL] += [*opens, (end, NORMAL)]
-        edges[REASONING] += [(end, NORMAL), *opens]
+        edges[REASONING] += [(end, NORMAL), *opens, *((text, NORMAL) for text in markup.closed)]
     if markup.channels is not None:
         _add_channels(edges, markup.channels)
     tools = markup.tools
@@ -161,7 +161,8 @@ class ChannelSplitter:
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """What was held back, when no more text comes. `cut`: the answer was ended before the model ended it."""
         out = list(self._trimmed(self._end(cut)))
-        kind: Kind = "markup" if self._fresh or self._called or self.state != NORMAL else "content"
+        is_markup = self._fresh or self._called or self.state != NORMAL or (cut and self._markup.structural)
+        kind: Kind = "markup" if is_markup else "content"
         out += [Piece(kind, *space[1:]) for space in self._space]
         self._space = []
         return out
@@ -176,6 +177,9 @@ class ChannelSplitter:
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
+                before = len(text) - len(text.lstrip())
+                yield from self._emit(text[:before])
+                text = text[before:]
                 self._open("")
                 continue
             edges = self._edges[self.state]
@@ -233,10 +237,9 @@ class ChannelSplitter:
         reader = block.reader
         if reader.rejected:
             return (yield from self._reject(block))
-        events, block.events = [*block.events, *events], []
+        block.events += events
         if block.outer == REASONING and not self._counts(block):
-            block.events = events
-            return (yield from self._reject(block)) if reader.done and reader.rest.strip() else ""
+            return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:
@@ -246,8 +249,9 @@ class ChannelSplitter:
         taken = block.unread[: len(block.unread) - len(rest)]
         block.unread = rest
         body = taken.removesuffix(reader.ending) if reader.done else taken
-        if body or events:
-            yield self._piece("call", body)._replace(events=events)
+        if body or block.events:
+            events, block.events = block.events, []
+            yield self._piece("call", body, events)
         if not reader.done:
             return ""
         yield self._piece("close", reader.ending if taken.endswith(reader.ending) else "")
@@ -289,11 +293,15 @@ class ChannelSplitter:
                 yield from self._split(rest)
             elif cut and self.state == NORMAL and len(held) > 1 and held not in dict(self._edges[NORMAL]):
                 self._held = ""
-                yield self._piece("stray", held)
+                yield self._piece("markup" if self._wraps(held) else "stray", held)
             else:
                 yield from self._split("")
         if self.state == HEADER:
             yield from self._leave_header(decided=True)
+
+    def _wraps(self, held: str) -> bool:
+        """The beginning of a marker around the answer, of which whole tokens have come."""
+        return "|>" in held and any(marker.startswith(held) for marker in self._markup.structural)
 
     def _emit(self, text: str) -> Iterator[Piece]:
         """Text in the current state."""
@@ -348,22 +356,24 @@ class ChannelSplitter:
         self.state = state
         self.in_reasoning = state == REASONING
 
-    def _piece(self, kind: Kind, text: str) -> Piece:
+    def _piece(self, kind: Kind, text: str, events: Sequence[Event] = ()) -> Piece:
         start = self._at
         self._at = start + len(text)
-        return Piece(kind, text, start, self._at)
+        return Piece(kind, text, start, self._at, events)
 
     def _trimmed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Make whitespace next to blocks part of the markup; hold it back until it is known to be."""
         for piece in pieces:
             kind, text, start, end, _ = piece
             if kind not in ("content", "reasoning"):
-                yield from self._release("markup")
+                if self._space:
+                    yield from self._release("markup")
                 self._called = self._called or kind == "open"
                 self._fresh = self._fresh or kind != "stray"
                 yield piece
                 continue
-            holds = kind == "reasoning" or self._offered  # whitespace, which a block may follow
+            # Whitespace, which a block or a marker may follow.
+            holds = kind == "reasoning" or self._offered or bool(self._markup.structural)
             if not holds and not self._fresh:
                 yield piece
                 continue
@@ -384,7 +394,6 @@ class ChannelSplitter:
     def _release(self, kind: Kind) -> Iterator[Piece]:
         space, self._space = self._space, []
         yield from (Piece(kind, *piece[1:]) for piece in space)
-
 
 
 def _beginning(tools: CallFormat, name: str) -> str:

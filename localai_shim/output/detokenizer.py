@@ -1,13 +1,15 @@
-"""Streaming detokenisation of byte-level tokenizers.
+"""Streaming detokenisation: tokens' bytes, decoded.
 
-mlx-lm has detokenizers for every kind of tokenizer, and they are used for all others. Its byte-level one drops the
-space that a text begins with, holds a lone space back until the next token (so that a stop string that ends in one is
-seen too late), and turns byte 0 into another character; here text is exactly the tokens' bytes, decoded.
+mlx-lm has detokenizers for every kind of tokenizer, and they are used where what a token stands for is not known. Its
+byte-level one drops the space that a text begins with, holds a lone space back until the next token (so that a stop
+string that ends in one is seen too late), and turns byte 0 into another character. Its one for sentencepiece fails for
+ids beyond the tokenizer's, holds whole characters back with a broken one, and adds each token to all of the text.
 """
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..panics import panics_are_errors
@@ -45,6 +47,12 @@ class LibraryDetokenizer:
     def add_token(self, token: int) -> None:
         self._inner.add_token(token)
 
+    def pass_over(self, tokens: Sequence[int]) -> None:
+        """Take the tokens of a text that was given out: some drop the space that the first one begins with."""
+        for token in tokens:
+            self.add_token(token)
+        _ = self.last_segment
+
     @panics_are_errors
     def finalize(self) -> None:
         self._inner.finalize()
@@ -56,14 +64,21 @@ class LibraryDetokenizer:
 
 
 class ByteDetokenizer:
-    """One text, token by token."""
+    """One text, token by token.
 
-    __slots__ = ("_decoder", "_partial", "_segment", "_texts", "_token_bytes", "_whole")
+    Args:
+        token_bytes: the tokenizer's.
+        strips_space: the space that the text begins with, if it does, is none of it.
+    """
 
-    def __init__(self, token_bytes: TokenBytes) -> None:
+    __slots__ = ("_decoder", "_partial", "_segment", "_stripped", "_strips", "_texts", "_token_bytes", "_whole")
+
+    def __init__(self, token_bytes: TokenBytes, *, strips_space: bool = False) -> None:
         self._token_bytes = token_bytes
         self._whole, self._texts = token_bytes.whole, token_bytes.texts
-        self._partial = False
+        self._strips, self._stripped = strips_space, 0
+        self._partial = strips_space
+        """Some character has begun, or the text has not: what a token adds is not its own text alone."""
         self._decoder = _make_decoder("replace")
         self._segment = ""
 
@@ -78,8 +93,12 @@ class ByteDetokenizer:
             if text is not None:
                 self._segment += text
                 return
-        self._segment += self._decoder.decode(self._token_bytes(token))
-        self._partial = bool(self._decoder.getstate()[0])
+        text = self._decoder.decode(self._token_bytes(token))
+        if self._strips and text:
+            self._strips, self._stripped = False, int(text[0] == " ")
+            text = text[self._stripped :]
+        self._segment += text
+        self._partial = self._strips or bool(self._decoder.getstate()[0])
 
     def finalize(self) -> None:
         """No more tokens come: what is left of a character becomes U+FFFD."""
@@ -90,3 +109,8 @@ class ByteDetokenizer:
         """The text since this was last asked."""
         segment, self._segment = self._segment, ""
         return segment
+
+    def take_stripped(self) -> int:
+        """The characters that the tokens since this was last asked had before the text: 0 or 1."""
+        stripped, self._stripped = self._stripped, 0
+        return stripped

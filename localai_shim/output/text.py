@@ -18,7 +18,8 @@ class Delta:
 
     text: str = ""
     tokens: Sequence[tuple[Token, int]] = ()
-    """The tokens whose text is out now, with the offset of their first character; only if logprobs were asked for."""
+    """The tokens whose text is out now, with the offset of their first character; only if logprobs were asked for. An
+    offset of -1: the space that the token begins with is not in the text."""
     finish_reason: FinishReason | None = None
     reasoning: str = ""
     calls: Sequence[CallDelta] = ()
@@ -56,6 +57,7 @@ class TextParser:
         with_end: bool = False,
     ) -> None:
         self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
+        self._stripped = text_stripped(detokenizer)
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules, self._hidden = rules, rules.hidden
         self.stop_reason: int | str | None = None
@@ -93,7 +95,7 @@ class TextParser:
             detokenizer.add_token(token.id)
             text = detokenizer.last_segment
         if self._with_tokens and (self._with_end or not (hides and self._rules.is_end(token))):
-            self._pending.append((token, self._length, self._length + len(text)))
+            self._pending.append((token, self._length - self._stripped(), self._length + len(text)))
         if finished:
             detokenizer.finalize()
             text += detokenizer.last_segment
@@ -111,6 +113,11 @@ class TextParser:
 def text_alone(detokenizer: Detokenizer) -> Callable[[int], str | None]:
     """See `ByteDetokenizer.alone`; other detokenizers take each token."""
     return detokenizer.alone if isinstance(detokenizer, ByteDetokenizer) else lambda _: None
+
+
+def text_stripped(detokenizer: Detokenizer) -> Callable[[], int]:
+    """See `ByteDetokenizer.take_stripped`; nothing is known of other detokenizers."""
+    return detokenizer.take_stripped if isinstance(detokenizer, ByteDetokenizer) else lambda: 0
 
 
 def release_tokens(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
+
+_WORD = re.compile("\u2581[A-Za-z]+")
 
 
 @lru_cache(maxsize=1)
@@ -17,6 +20,18 @@ def byte_of_char() -> dict[str, int]:
     return alphabet
 
 
+class _Alphabet(dict[int, int]):
+    """`byte_of_char` for `str.translate`, which raises for any other character."""
+
+    def __missing__(self, code: int) -> int:
+        raise UnicodeError(f"{chr(code)!r} stands for no byte")
+
+
+@lru_cache(maxsize=1)
+def _alphabet() -> _Alphabet:
+    return _Alphabet({ord(char): byte for char, byte in byte_of_char().items()})
+
+
 class TokenBytes:
     """Maps token ids to bytes, whichever way the tokenizer writes them down.
 
@@ -26,17 +41,29 @@ class TokenBytes:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._token = tokenizer.convert_ids_to_tokens  # mlx-lm's wrapper takes longer to find it than it takes to run
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
+        self._added = {int(i) for i in getattr(tokenizer, "added_tokens_decoder", ())}
         self.kind = _decoder_kind(tokenizer)
         """How token strings are written: byte_level, sentencepiece or other."""
         self._bytes: dict[int, bytes] = {}
         self.texts: dict[int, str | None] = {}
         """What `whole` has found so far."""
 
+    @cached_property
+    def strips_space(self) -> bool:
+        """The tokenizer drops the space that a text begins with, since it puts one before every text that it reads."""
+        if self.kind != "sentencepiece":
+            return False
+        tokenizer = self._tokenizer
+        words = (i for i in range(len(tokenizer)) if _WORD.fullmatch(str(self._token(i))))
+        word = next(words, None)
+        return word is not None and not str(tokenizer.decode([word])).startswith(" ")
+
     def __call__(self, token_id: int) -> bytes:
         known = self._bytes.get(token_id)
         if known is None:
-            known = self._bytes[token_id] = self._convert(token_id)
+            known = self._bytes[token_id] = self.convert(token_id)
         return known
 
     def joined(self, token_ids: Sequence[int]) -> bytes:
@@ -71,17 +98,20 @@ class TokenBytes:
         """A token's text in an answer, a character for each byte; control tokens have none."""
         return "" if token_id in self._special else self(token_id).decode("latin-1")
 
-    def _convert(self, token_id: int) -> bytes:
-        token = self._tokenizer.convert_ids_to_tokens(token_id)
+    def convert(self, token_id: int) -> bytes:
+        """As a call, for callers that ask once for each token of a vocabulary: nothing is kept."""
+        token = self._token(token_id)
         if token is None:  # the model's vocabulary is padded beyond the tokenizer's
             return b""
         if token_id in self._special:
             return str(token).encode()
         if self.kind == "byte_level":
-            alphabet = byte_of_char()
-            if all(c in alphabet for c in token):
-                return bytes(alphabet[c] for c in token)
-            return str(token).encode()
+            if token_id in self._added:  # DeepSeek's `õ` is no byte of GPT-2's alphabet
+                return str(token).encode()
+            try:
+                return str(token).translate(_alphabet()).encode("latin-1")
+            except UnicodeError:
+                return str(token).encode()
         if self.kind == "sentencepiece":
             if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
                 return bytes([int(token[3:5], 16)])

@@ -1,19 +1,18 @@
 """Tool calls of an answer: deltas while the model writes them.
 
-A call that cannot be read is one nevertheless where its function's name can be read: its arguments are delivered as they
-stand, as OpenAI does, so that whoever runs the tool can tell the model what was wrong.
+A call that cannot be read is one nevertheless where its function's name can be read: its arguments are delivered as
+they stand, as OpenAI does, so that whoever runs the tool can tell the model what was wrong.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .arguments import json_or_text
 from .broken_calls import broken_call
 from .formats.description import CallFormat
 from .formats.source import Event
+from .formats.values import json_or_text
 from .offered import OfferedTools
 
 
@@ -63,8 +62,16 @@ class CallParser:
         """A block begins."""
         self._text, self._first = marker, self.calls
 
-    def feed(self, text: str, events: Sequence[Event]) -> tuple[list[CallDelta], list[InvalidCall]]:
-        """Take more of the block, and what was read of it: what is certain of its calls, and what belongs to none."""
+    def feed(
+        self, text: str, events: Sequence[Event], *, cut: bool = False
+    ) -> tuple[list[CallDelta], list[InvalidCall]]:
+        """Take more of the block, and what was read of it: what is certain of its calls, and what belongs to none.
+
+        Args:
+            text: of the block.
+            events: what was read.
+            cut: no more comes, and the answer is at its limit.
+        """
         if self.calls == self._first:
             self._text += text
         deltas: list[CallDelta] = []
@@ -73,7 +80,7 @@ class CallParser:
             return deltas, invalid
         for event in events:
             if event.kind == "text":
-                found = self._broken(event.text, cut=False)
+                found = self._broken(event.text, cut=cut)
                 deltas += found
                 if not found and self.calls > self._first:
                     invalid += _unread(event.text)

@@ -149,13 +149,20 @@ class ControlTokens:
 
 
 def _separator(tokens: Mapping[int, str], template: str, encode: Callable[[str], list[int]]) -> tuple[int, str]:
-    """A control token that leaves the spaces around it as they are; at best one that the template does not use."""
+    """A control token that leaves the spaces around it as they are; at best one that the template does not use.
+
+    Where all of them take spaces, one that does: a space may be lost, which is better than that texts steer the model.
+    """
     unknown = encode("\U000f1234")  # no separator is what unknown characters become
+    found = -1, ""
     for token_id, text in sorted(tokens.items(), key=lambda item: item[1] in template):
         alone, before, behind = (encode(f"a{around}b") for around in (text, f" {text}", f"{text} "))
-        if alone.count(token_id) == 1 and token_id not in unknown and alone != before and alone != behind:
+        if alone.count(token_id) != 1 or token_id in unknown:
+            continue
+        if alone != before and alone != behind:
             return token_id, text
-    return -1, ""
+        found = (token_id, text) if not found[1] else found
+    return found
 
 
 def _ends(texts: Collection[str], beginnings: Collection[str], template: str) -> set[str]:

@@ -10,7 +10,8 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..types import Json
 
@@ -18,32 +19,6 @@ Message = Json
 Call = Message
 
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
-_PYTHONIC = "<|tool_call_start|>"  # LFM2 writes calls in Python: [name(key='value')]
-
-
-def variants(messages: list[Message]) -> Iterator[list[Message]]:
-    """The conversation as it is, and then in every other form that some template insists on.
-
-    In this order, each only where it makes a difference: arguments as JSON text instead of objects (DeepSeek); ids of
-    nine alphanumerics (Mistral); malformed arguments within an object (whoever iterates over them); one call per
-    assistant message (Llama 3); no content beside reasoning and calls (gpt-oss).
-    """
-    calls = [call for message in messages for call in message.get("tool_calls", ())]
-    malformed = any(isinstance(call["function"]["arguments"], str) for call in calls)
-    several = any(len(message.get("tool_calls", ())) > 1 for message in messages)
-    beside = any(_has_both(message) for message in messages)
-    switches = [(False, True) if wanted else (False,) for wanted in (beside, several, malformed, calls, calls)]
-    for joined, single, wrapped, short, text in itertools.product(*switches):
-        out = messages
-        if joined:
-            out = [_join(message) for message in out]
-        if single:
-            out = one_call_each(out)
-        if wrapped or text:
-            out = _with_arguments(out, wrapped, text)
-        if short:
-            out = _with_ids(out, _short_id)
-        yield out
 
 
 def name_reasoning(messages: list[Message], names: Sequence[str]) -> list[Message]:
@@ -102,32 +77,75 @@ def one_call_each(messages: list[Message]) -> list[Message]:
     return out
 
 
-def calls_as_content(messages: list[Message], start: str, end: str) -> list[Message]:
-    """Calls as the model wrote them, for templates that read nothing but content.
+def with_short_ids(messages: list[Message]) -> list[Message]:
+    """Ids of nine alphanumerics; those that are such stay."""
+    return _with_ids(messages, _short_id)
 
-    Args:
-        messages: the conversation.
-        start: what opens a call in the model's output; empty where it is not known.
-        end: what closes one.
-    """
+
+def with_arguments(messages: list[Message], change: Callable[[Any], Any]) -> list[Message]:
+    """The arguments of every call as `change` makes them: of an object, or of a string where they are malformed."""
+
+    def changed(call: Call) -> Call:
+        function = call["function"]
+        return {**call, "function": {**function, "arguments": change(function["arguments"])}}
+
+    return [
+        {**message, "tool_calls": [changed(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
+def as_text(arguments: Any) -> str:
+    """Arguments as JSON text; malformed ones as they are."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def wrapped(arguments: Any) -> Any:
+    """Arguments as an object; malformed ones within one."""
+    return {"arguments": arguments} if isinstance(arguments, str) else arguments
+
+
+def with_json_values(arguments: Any) -> Any:
+    """Arguments whose values are strings; those that are none as JSON."""
+    return _with_values(arguments, as_text)
+
+
+def with_python_values(arguments: Any) -> Any:
+    """Arguments whose values are strings, which hold what they were in Python."""
+    return _with_values(arguments, repr)
+
+
+def with_blank_content(messages: list[Message], blank: str | None) -> list[Message]:
+    """Calls without a text beside them, with this content."""
+    return [
+        {**message, "content": blank} if message.get("tool_calls") and not message["content"] else message
+        for message in messages
+    ]
+
+
+def text_apart(messages: list[Message]) -> list[Message]:
+    """Text beside calls in a message of its own before them, with the reasoning."""
     out: list[Message] = []
     for message in messages:
-        if calls := message.get("tool_calls"):
-            written = "\n".join(f"{start}{_write(call['function'], start)}{end}" for call in calls)
-            message = {key: value for key, value in message.items() if key != "tool_calls"}
-            message["content"] = f"{message['content']}\n{written}" if message["content"] else written
+        if message.get("tool_calls") and message["content"]:
+            out.append({key: value for key, value in message.items() if key != "tool_calls"})
+            message = {key: value for key, value in message.items() if key != "reasoning_content"} | {"content": ""}
         out.append(message)
     return out
+
+
+def text_as_reasoning(messages: list[Message]) -> list[Message]:
+    """The text beside reasoning and calls at the end of the reasoning."""
+    return [_join(message) for message in messages]
 
 
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _write(function: Message, start: str) -> str:
-    name, arguments = function["name"], function["arguments"]
-    if start == _PYTHONIC and isinstance(arguments, dict):
-        return f"[{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+def _with_values(arguments: Any, write: Callable[[Any], str]) -> Any:
+    return arguments if isinstance(arguments, str) else {key: write(value) for key, value in arguments.items()}
 
 
 def _has_both(message: Message) -> bool:
@@ -145,26 +163,6 @@ def _rename_reasoning(message: Message, names: Sequence[str]) -> Message:
         return message
     rest = {key: value for key, value in message.items() if key != "reasoning_content"}
     return rest | dict.fromkeys(names, message["reasoning_content"])
-
-
-def _with_arguments(messages: list[Message], wrapped: bool, text: bool) -> list[Message]:
-    """Arguments as JSON text, or malformed ones as objects, or both."""
-
-    def convert(call: Call) -> Call:
-        function = call["function"]
-        arguments = function["arguments"]
-        if wrapped and isinstance(arguments, str):
-            arguments = {"arguments": arguments}
-        if text and not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        return {**call, "function": {**function, "arguments": arguments}}
-
-    return [
-        {**message, "tool_calls": [convert(call) for call in message["tool_calls"]]}
-        if message.get("tool_calls")
-        else message
-        for message in messages
-    ]
 
 
 def _with_ids(messages: list[Message], new_id: Callable[[Call], str]) -> list[Message]:

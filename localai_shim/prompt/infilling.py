@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .caller_text import CallerText
 from .template import ChatTokenizer
+from .within import encode_within
 
 
 class _Tokens(NamedTuple):
@@ -39,7 +40,6 @@ _FAMILIES = (
     # Codestral (https://github.com/mistralai/mistral-common, `encode_fim`)
     _Tokens("[PREFIX]", "[SUFFIX]", "", suffix_first=True, ends=("[MIDDLE]",)),
 )
-_BEFORE = "\N{WHITE SMILING FACE}"  # tokenised before a text that no space is to be put before, as CodeLlama does
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,13 @@ def infilling_prompt(
 def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
     tokens = tokenizer.control_tokens
     if raw or not tokens.occur_in(text):
-        return tokenizer.encode_marker(text)
+        return tokenizer.encode_bare(text)
     caller = CallerText(tokens)
-    return caller.clean(tokenizer.encode_marker(caller.restore(caller.mask(text))))
+    return caller.clean(tokenizer.encode_bare(caller.restore(caller.mask(text))))
 
 
 def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
     """As `_encode`, without the space that tokenizers of sentencepiece put before a text."""
     if tokenizer.token_bytes.kind == "byte_level":
         return _encode(tokenizer, text, raw)
-    alone, ids = tokenizer.encode_marker(_BEFORE), _encode(tokenizer, _BEFORE + text, raw)
-    return ids[len(alone) :] if ids[: len(alone)] == alone else _encode(tokenizer, text, raw)
+    return encode_within(lambda behind: _encode(tokenizer, behind, raw), text)

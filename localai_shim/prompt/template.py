@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
-
-import jinja2
-import jinja2.meta
 
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
@@ -19,20 +17,22 @@ from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenize
 from ..output.token_bytes import TokenBytes
 from ..panics import PanicError, panics_are_errors
 from ..types import common_length
-from . import history
+from . import history, shown
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
+from .fitting import Fitting, RenderedText
 from .history import Message
 from .parts import media_parts, unreadable
+from .roles import HEAD
+from .shown import WriteCalls
+from .template_variables import check_variables, read_variables
+from .thinking_switch import ThinkingSwitch, find_thinking_switch
+from .within import encode_within
 
 Tools = list[dict[str, object]] | None
 """As `Tool.template` makes them."""
 
-# What transformers and mlx-lm hand to a template themselves.
-_RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize"}
-_ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think satisfies these as it is
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
-_HEAD = ("system", "developer")
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _WORD = "pencil"
 PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
@@ -121,10 +121,13 @@ class ChatTokenizer:
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
+        write: writes calls as the model does, for a template that shows tools and no calls; None: by the markers that
+            mlx-lm knows of it, or in the plain form.
     """
 
-    def __init__(self, model: Tokenizing) -> None:
+    def __init__(self, model: Tokenizing, write: WriteCalls | None = None) -> None:
         self._model = model
+        self._write = write or self._written
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
@@ -178,9 +181,15 @@ class ChatTokenizer:
         text.encode()
         return self._model.encode(text)
 
-    def encode_marker(self, text: str) -> list[int]:
-        """A piece of markup such as `</think>` as it stands within an output: no beginning-of-sequence token."""
+    def encode_bare(self, text: str) -> list[int]:
+        """A text's tokens alone: no beginning-of-sequence token."""
         return self._model.encode(text, add_special_tokens=False)
+
+    def encode_marker(self, text: str) -> list[int]:
+        """A text such as `</think>` as it stands within an output: see `encode_within`."""
+        if self.token_bytes.kind == "byte_level":
+            return self.encode_bare(text)
+        return encode_within(self.encode_bare, text)
 
     @panics_are_errors
     def decode(self, ids: Sequence[int]) -> str:
@@ -191,26 +200,19 @@ class ChatTokenizer:
         """A fresh streaming detokenizer.
 
         Args:
-            continuing: the text goes on where a prompt ended. mlx-lm's detokenizers drop the space that a text
-                begins with, so they are shown a letter first.
+            continuing: the text goes on where a prompt ended, and keeps the space that it begins with.
         """
-        if self.token_bytes.kind == "byte_level":
-            return ByteDetokenizer(self.token_bytes)
+        if self.token_bytes.kind != "other":
+            return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
         if continuing:
-            for token_id in self._letter:
-                detokenizer.add_token(token_id)
-            _ = detokenizer.last_segment
+            detokenizer.pass_over(self.encode_bare("a"))
         return detokenizer
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Special tokens: those that the tokenizer itself leaves out with `skip_special_tokens`."""
         return read_special_ids(self._tokenizer)
-
-    @cached_property
-    def _letter(self) -> list[int]:
-        return self.encode_marker("a")
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -237,20 +239,31 @@ class ChatTokenizer:
     @cached_property
     def template_variables(self) -> frozenset[str] | None:
         """Names that the chat template reads; None when it is a program whose variables cannot be listed."""
-        template = self.template_source
-        if template is None:
-            return None
-        environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
-        try:
-            names = jinja2.meta.find_undeclared_variables(environment.parse(_without_generation_tags(template)))
-        except jinja2.TemplateError:
-            return None
-        return frozenset(names)
+        return None if self.template_source is None else read_variables(self.template_source)
 
     @property
     def knows_developer(self) -> bool:
         """The template has a developer role of its own."""
-        return "developer" in (self.template_source or "")
+        return bool(self._tokenizer.has_chat_template) and self.fitting.without_tools.developer
+
+    @cached_property
+    def fitting(self) -> Fitting:
+        """How the template takes conversations: found by rendering some, once for each template in the process."""
+        program = getattr(self._tokenizer, "_chat_template", None)
+        source = repr(getattr(self._tokenizer, "chat_template", None)).encode()
+        key = type(self._model), bool(self._model.media_kinds), program or hashlib.sha256(source).digest()
+
+        def render(messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
+            return self._rendered_text(self._fitted(messages), variables, tools)
+
+        return Fitting(render, key)
+
+    def prepare(self) -> None:
+        """Find out now what the first conversation would wait for: some tenths of a second."""
+        _ = self.control_tokens
+        if self._tokenizer.has_chat_template:
+            with contextlib.suppress(ImportError):  # which a conversation is told
+                _ = self.fitting.without_tools, self.fitting.with_tools
 
     def knows(self, variable: str) -> bool:
         """Whether the chat template reads this variable, as far as can be found out."""
@@ -266,29 +279,23 @@ class ChatTokenizer:
         return self._accepted[variable, value]
 
     def _renders(self, variables: dict[str, object]) -> bool:
+        return self._prompt_of([{"role": "user", "content": _OTHER}], variables) is not None
+
+    @cached_property
+    def thinking_switch(self) -> ThinkingSwitch | None:
+        """How the chat template is told whether the model is to think; None: it cannot be."""
+        return find_thinking_switch(self._prompt_of, self.knows) if self._tokenizer.has_chat_template else None
+
+    def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:
+        """The text of a prompt; None where the template refuses it."""
         try:
-            self._apply(Conversation([{"role": "user", "content": _OTHER}], variables))
+            return self.decode(self._apply(Conversation(messages, dict(variables))))
         except BadRequest:
-            return False
-        return True
+            return None
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
-        """Refuse template arguments that nothing would read.
-
-        Raises:
-            BadRequest: naming the argument and those that the template knows.
-        """
-        known = self.template_variables
-        for name in names:
-            if name in _RESERVED:
-                raise BadRequest.invalid(f"{param}.{name}", f"'{name}' is set by this client.")
-            if known is not None and name not in known and name not in _ALWAYS_KNOWN:
-                options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
-                raise BadRequest(
-                    f"This model's chat template does not know '{name}'. Variables that it reads: {options}.",
-                    param=f"{param}.{name}",
-                    code="unknown_parameter",
-                )
+        """Refuse template arguments that nothing would read; see `template_variables.check_variables`."""
+        check_variables(self.template_variables, names, param)
 
     def render(self, conversation: Conversation, *, generation_prompt: bool = True) -> list[int]:
         """Prompt tokens for a conversation, up to the assistant's turn.
@@ -297,18 +304,12 @@ class ChatTokenizer:
             generation_prompt: end with what opens the assistant's turn.
 
         Raises:
-            BadRequest: the model has no chat template, or the template has no place for tools or refuses this
-                conversation in every form that templates are known to want (see `history.variants`).
+            BadRequest: the model has no chat template, or the template refuses this conversation in the form that was
+                found for it and in the plainest one.
         """
         if not self._tokenizer.has_chat_template:
             raise BadRequest.unsupported_value(
                 "messages", "This model has no chat template: use client.completions, or a model tuned for chat."
-            )
-        if conversation.tools and not self.knows("tools"):
-            raise BadRequest.unsupported_value(
-                "tools",
-                "Unsupported value: this model's chat template has no place for tools. Use a model that was trained to "
-                "call them.",
             )
         return self._apply(conversation, generation_prompt)
 
@@ -324,7 +325,7 @@ class ChatTokenizer:
         found: set[int] = set()
         with contextlib.suppress(BadRequest):
             found.add(common_length(prompt, self._apply(conversation, False)))
-        head = list(itertools.takewhile(lambda message: message["role"] in _HEAD, conversation.messages))
+        head = list(itertools.takewhile(lambda message: message["role"] in HEAD, conversation.messages))
         if head or conversation.tools:
             other = replace(conversation, messages=[*head, {"role": "user", "content": _OTHER}])
             with contextlib.suppress(BadRequest):
@@ -332,36 +333,48 @@ class ChatTokenizer:
         return sorted(at for at in found if 0 < at < len(prompt))
 
     def _apply(self, conversation: Conversation, generation_prompt: bool = True) -> list[int]:
-        """The first rendering that the template allows."""
-        messages, variables, tools = conversation.messages, conversation.variables, conversation.tools
+        """The conversation in the template's form; where it refuses that, in the plainest one, if that shows all."""
+        messages, variables, tools = conversation.messages, conversation.variables, conversation.tools or None
         caller: CallerText | None = None
         if not conversation.special and self.control_tokens.occur_in(messages, variables, tools):
             caller = CallerText(self.control_tokens)
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)
-        first: Exception | None = None
+        form = self.fitting.form(tools)
+        if tools and not self.fitting.shows_tools:
+            messages, tools = shown.with_tools(messages, tools, self._write), None
         media = [part.media for part in media_parts(messages)]
-        for variant in history.variants(self._adapted(messages)):
-            if self._numbers_calls:
-                variant = history.number_ids(variant)
+        first: Exception | None = None
+        for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
+            seen = RenderedText(None if caller is None else caller.restore)
+            restore = seen if caller is not None or attempt is not form else None
             try:
-                named = history.name_reasoning(variant, self._reasoning_names)
-                if self._model.media_kinds and self._reads_parts_only:
-                    named = history.with_parts(named)
-                restore = None if caller is None else caller.restore
+                read, given = attempt.variables(tools, simple=simple)
                 ids = self._model.apply_chat_template(
-                    named, variables, tools or None, generation_prompt, restore, media
+                    self._fitted(attempt.fit(messages, self._write)),
+                    read | variables,
+                    given,
+                    generation_prompt,
+                    restore,
+                    media,
                 )
-                return ids if caller is None else caller.clean(ids, media)
             except (PanicError, ImportError):  # none of the messages' doing
                 raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
+                continue
+            if attempt is form or seen.holds(messages):
+                return ids if caller is None else caller.clean(ids, media)
         raise BadRequest(
             f"This model's chat template does not accept these messages: {first}",
             param="messages",
             code="invalid_messages",
         ) from first
+
+    def _fitted(self, messages: list[Message]) -> list[Message]:
+        """Messages with the keys and parts that the template reads."""
+        named = history.name_reasoning(messages, self._reasoning_names)
+        return history.with_parts(named) if self._model.media_kinds and self._reads_parts_only else named
 
     def prompt_end(self, ids: Sequence[int]) -> str:
         """The text of a prompt's last tokens, special ones included: what a generation prompt ends with.
@@ -369,16 +382,9 @@ class ChatTokenizer:
         It may begin in the middle of a word or of a character.
         """
         last = ids[-PROMPT_END_TOKENS:]
-        if self.token_bytes.kind == "byte_level":  # a tenth of the time that the tokenizer takes
+        if self.token_bytes.kind != "other":  # a tenth of the time that the tokenizer takes
             return self.token_bytes.joined(last).decode(errors="replace")
         return self.decode(last)
-
-    def _adapted(self, messages: list[Message]) -> list[Message]:
-        """The conversation in a form of which this template renders all: some ignore calls, or all but the first."""
-        source = self.template_source
-        if source is not None and "tool_calls" not in source:
-            return history.calls_as_content(messages, *self._markers("tool_call"))
-        return history.one_call_each(messages) if self._reads_one_call else messages
 
     @cached_property
     def control_tokens(self) -> ControlTokens:
@@ -387,7 +393,7 @@ class ChatTokenizer:
         return ControlTokens(
             read_control_tokens(tokenizer, self.template_source),
             self.template_source,
-            self.encode_marker,
+            self.encode_bare,
             lambda token_id: str(tokenizer.convert_ids_to_tokens(token_id)),
             lambda token: self.vocabulary.get(token),
         )
@@ -418,33 +424,27 @@ class ChatTokenizer:
         return tuple(name for name in _REASONING if re.search(rf"[.'\"]{name}\b", source))
 
     @cached_property
-    def _reads_one_call(self) -> bool:
-        """The template takes the first call of a message and passes over the others, as gpt-oss's does."""
-        source = self.template_source or ""
-        first = re.search(r"tool_calls(['\"]\])?\[0\]", source)
-        return bool(first) and not re.search(r"\bin\s+[\w.\[\]'\"]*tool_calls", source)
-
-    @cached_property
     def _reads_parts_only(self) -> bool:
         """The template looks for parts, and passes over the text of a message that is a string, as SmolVLM's does."""
         one: list[Message] = [{"role": "user", "content": _WORD}]
-        found = [_WORD in self._rendered_text(messages) for messages in (one, history.with_parts(one))]
+        found = [_WORD in self._text(messages) for messages in (one, history.with_parts(one))]
         return found == [False, True]
 
-    def _rendered_text(self, messages: list[Message]) -> str:
+    def _text(self, messages: list[Message]) -> str:
         try:
-            return self.decode(self._model.apply_chat_template(messages, {}))
+            return self._rendered_text(messages, {}, None)
         except ImportError:
             raise
         except Exception:  # templates raise what they like
             return ""
 
-    @cached_property
-    def _numbers_calls(self) -> bool:
-        """Kimi K2's format, in which the id is the name of the function and a number."""
-        return "<|tool_calls_section_begin|>" in (self.template_source or "")
+    def _rendered_text(self, messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
+        """What the template makes of made-up messages; it is not tokenised."""
+        seen = RenderedText(lambda text: "")
+        self._model.apply_chat_template(messages, variables, tools, True, seen)
+        return seen.text
 
-
-def _without_generation_tags(template: str) -> str:
-    """Drop transformers' own {% generation %} tags, which plain Jinja cannot parse."""
-    return re.sub(r"\{%-? (?:end)?generation -?%\}", "", template)
+    def _written(self, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
+        """Calls between the markers that mlx-lm knows of the model, or in the plain form."""
+        start, end = self._markers("tool_call")
+        return shown.write_between(calls, start, end) if start else shown.write_calls(calls)

@@ -83,8 +83,10 @@ class ScriptedTokenizer:
 
     Args:
         think: what opens and closes a reasoning block; None for a model that does not reason.
-        tool_format: name of the parser of its tool calls, one of mlx-lm's; None for a model without tools.
-        tool_markers: what opens and closes a tool call; the second is empty where a call ends with the turn.
+        tool_format: how it writes tool calls: a name as for `LocalOpenAI`, or mlx-lm's; None for a model that was not
+            taught to.
+        tool_markers: what opens and closes a tool call, by which the built-in template shows earlier ones; the second
+            is empty where a call ends with the turn.
         markers: more special tokens.
         chat_template: a Jinja template; CHATML is a built-in one, which reads `messages`, `tools` and
             `enable_thinking`; None for a model that was not tuned for chat.
@@ -100,7 +102,7 @@ class ScriptedTokenizer:
         self,
         *,
         think: tuple[str, str] | None = ("<think>", "</think>"),
-        tool_format: str | None = "json_tools",
+        tool_format: str | None = "hermes",
         tool_markers: tuple[str, str] = ("<tool_call>", "</tool_call>"),
         markers: Sequence[str] = (),
         chat_template: str | None = CHATML,
@@ -128,10 +130,8 @@ class ScriptedTokenizer:
         self.has_tool_calling = tools is not None
         self.tool_call_start, self.tool_call_end = tools or none
         self.tool_parser: object = None
-        self.init_kwargs: dict[str, object] = {"tool_parser_type": tool_format}
-        self.structural_markers: tuple[str, ...] = ()
-        self.response_transitions: dict[str, list[tuple[str, str]]] = {}
-        self.response_initial_state: str | None = None
+        self.tool_format = tool_format
+        self.init_kwargs: dict[str, object] = {}
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -232,6 +232,7 @@ class ScriptedTokenizer:
             messages=messages,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
+            bos_token=self.bos_token or "",
             eos_token=self.eos_token,
             **variables,
         )
@@ -272,11 +273,17 @@ class _Generation(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """A sandbox whose templates may change lists, as `adapters/templates.py` lets them."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        changes = type(obj) is list and attr in ("append", "extend", "insert", "pop")
+        return changes or super().is_safe_attribute(obj, attr, value)
+
+
 def _environment() -> jinja2.Environment:
     """Jinja with what transformers gives to chat templates."""
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
+    made = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
     made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
     return made

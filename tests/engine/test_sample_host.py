@@ -105,3 +105,48 @@ def test_one_place_serves_all_steps_of_a_sampler() -> None:
     place = sampler._room
     sampler.sample(logits)
     assert place is not None and sampler._room is place
+
+
+def values_of(kind: str, vocabulary: int, rng: np.random.Generator) -> np.ndarray:
+    """Logits in which many are alike, hardly any is possible, or none of that."""
+    values = (rng.standard_normal(vocabulary) * 3).astype(np.float32)
+    if kind == "ties":
+        return np.round(values)
+    if kind == "few":
+        values[rng.random(vocabulary) < 0.98] = -np.inf
+        values[0] = 1
+    return values
+
+
+@pytest.mark.parametrize("kind", ["any", "ties", "few"])
+@pytest.mark.parametrize("vocabulary", [5, 128, 700, 40_000])
+def test_the_likeliest_tokens_are_those_that_a_sort_finds(kind: str, vocabulary: int) -> None:
+    rng = np.random.default_rng(vocabulary)
+    for count in (1, 2, 40, 300):
+        values = values_of(kind, vocabulary, rng)
+        expected = np.lexsort((np.arange(vocabulary), -values))[:count]
+        assert sample_host.top_ids(values, count).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("kind", ["any", "ties", "few"])
+@pytest.mark.parametrize("vocabulary", [5, 700, 40_000])
+def test_a_rejected_token_is_replaced_by_one_of_the_smallest_nucleus(kind: str, vocabulary: int) -> None:
+    """A uniform of nearly 1 samples the last possible token, outside of most nuclei; the second ones sweep these."""
+    rng = np.random.default_rng(vocabulary)
+    for top_p in (0.05, 0.5, 0.9):
+        values = values_of(kind, vocabulary, rng)
+        values[-1] = values[values > -np.inf].min() - 5
+        weights = np.exp(values - values.max()).astype(np.float64)
+        order = np.lexsort((np.arange(vocabulary), -weights))
+        before = np.cumsum(weights[order]) - weights[order]
+        nucleus = np.sort(order[(before < top_p * weights.sum()) | (before == 0)])
+        cumulative = np.cumsum(weights[nucleus]) / weights[nucleus].sum()
+        again = rng.random(50)
+        rows = np.tile(values, (50, 1))
+        limits = np.zeros(50, np.int64), np.full(50, top_p, np.float32), np.zeros(50, np.float32)
+        tokens = sample_host.sample_filtered(roomy(rows), vocabulary, *limits, np.full(50, LARGEST), again)
+        margin = np.abs(cumulative - again[:, None]).min(
+            axis=1
+        )  # nearer to a boundary, float32 may fall on either side
+        expected = nucleus[np.searchsorted(cumulative, again, side="right")]
+        assert (tokens == expected)[margin > 1e-5].all() and (margin > 1e-5).sum() > 25

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.tiny import CORPUS, byte_fallback_tokenizer
 
 MARKUP = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 LIKE_HTML = ["<image>", "<boi>", "<eot>", "<video>", "<sep>"]  # special by their flag alone
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LIKE_HTML]
+
+
+class Added(NamedTuple):
+    """Tokens that are added to what was trained."""
+
+    special: Sequence[str]
+    markup: Sequence[str]
+
+
+ALL = Added(SPECIAL, MARKUP)
+END = Added(["<|im_end|>"], [])
+"""The end of a turn alone, which every tokenizer has."""
 
 # Qwen 3's way to look into contents, and the places that callers' strings have in templates.
 TEMPLATE = r"""
@@ -52,7 +65,7 @@ TEMPLATE = r"""
 {% endif -%}"""
 
 
-def byte_level(folder: Path) -> None:
+def byte_level(folder: Path, added: Added = ALL) -> None:
     """GPT-2's kind, which most have."""
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -63,10 +76,10 @@ def byte_level(folder: Path) -> None:
     trained.train_from_iterator(
         CORPUS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     )
-    _save(trained, folder)
+    _save(trained, folder, added)
 
 
-def prepending(folder: Path) -> None:
+def prepending(folder: Path, added: Added = ALL) -> None:
     """Llama 2's kind: a space is put before every text, behind control tokens as well."""
     from tokenizers import decoders, normalizers
 
@@ -75,10 +88,10 @@ def prepending(folder: Path) -> None:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    _save(tokenizer, folder)
+    _save(tokenizer, folder, added)
 
 
-def metaspace(folder: Path) -> None:
+def metaspace(folder: Path, added: Added = ALL) -> None:
     """Mistral's kind: a space is put before the first text only."""
     from tokenizers import decoders, pre_tokenizers
 
@@ -87,20 +100,40 @@ def metaspace(folder: Path) -> None:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    _save(tokenizer, folder)
+    _save(tokenizer, folder, added)
 
 
-def unigram(folder: Path) -> None:
+def unigram(folder: Path, added: Added = ALL, *, with_bytes: bool = False) -> None:
     """T5's kind; the control tokens are in the model's own vocabulary, which finds them in any text."""
     from tokenizers import decoders, models, normalizers
 
     words = [*"\n\t0123456789", *map(chr, range(0x21, 0x7F)), "\u2581", "\u2581the", "ing", "Hi", "im"]
-    pieces = [("<unk>", -20.0), *((text, 0.0) for text in SPECIAL + MARKUP)]
+    pieces = [("<unk>", -20.0), *((text, 0.0) for text in [*added.special, *added.markup])]
+    pieces += [(f"<0x{byte:02X}>", -15.0) for byte in range(256) if with_bytes]
     pieces += [(piece, -5.0) for piece in dict.fromkeys(words)]
-    tokenizer = _new(models.Unigram(pieces, unk_id=0))
+    tokenizer = _new(models.Unigram(pieces, unk_id=0, byte_fallback=with_bytes))
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse()])
-    _save(tokenizer, folder)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    _save(tokenizer, folder, added)
+
+
+def unigram_with_bytes(folder: Path, added: Added = ALL) -> None:
+    """As `unigram`, with bytes for characters that it has not."""
+    unigram(folder, added, with_bytes=True)
+
+
+def word_pieces(folder: Path, added: Added = ALL) -> None:
+    """BERT's kind, in lower case, with a space between any two words."""
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    words = sorted({word for text in CORPUS for word in re.findall(r"[a-z]+", text.lower())})
+    names = dict.fromkeys(["[UNK]", *letters, *(f"##{letter}" for letter in letters), *words])
+    tokenizer = _new(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    _save(tokenizer, folder, added)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
@@ -134,12 +167,12 @@ def _with_bytes(normalizer: Any) -> Any:
     return byte_fallback_tokenizer(normalizer, [text.replace(" ", "\u2581") for text in CORPUS if text.isascii()])
 
 
-def _save(tokenizer: Any, folder: Path) -> None:
+def _save(tokenizer: Any, folder: Path, added: Added) -> None:
     from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in MARKUP])
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in added.special])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added.markup])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
@@ -179,8 +212,6 @@ class _Sentencepiece:
 
 def _of_tiktoken() -> Any:
     """As Kimi's: `encode` is the tokenizer's own, and finds special tokens that only `special_tokens` tells of."""
-    import re
-
     from transformers import PreTrainedTokenizer
 
     class Tiktoken(PreTrainedTokenizer):  # type: ignore[misc]

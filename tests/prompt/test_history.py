@@ -39,7 +39,7 @@ MISTRAL = """{%- macro check(id) %}
 {%- if id is not defined or id | length != 9 %}{{ raise_exception('ids should have length 9!') }}{% endif %}
 {%- endmacro %}
 {%- for m in messages %}{% if m.tool_calls is defined %}{% for call in m.tool_calls %}{{ check(call.id) }}
-{{- '[TOOL_CALLS]' + call.id + ':' + ARGUMENTS }}{% endfor %}
+{{- '[TOOL_CALLS]' + call.id + ':' + call.function.name + ARGUMENTS }}{% endfor %}
 {%- elif m.role == 'tool' %}{{ check(m.tool_call_id) + '[TOOL_RESULTS]' + m.tool_call_id + ':' + m.content }}
 {%- else %}[INST]{{ m.content }}{% endif %}
 {%- endfor %}"""
@@ -52,7 +52,8 @@ GLM = """{%- for m in messages %}{% for call in m.tool_calls or [] %}<tool_call>
 {%- endfor %}</tool_call>{% endfor %}{% endfor %}"""
 LLAMA = """{%- for m in messages %}{% if 'tool_calls' in m %}
 {%- if m.tool_calls | length != 1 %}{{ raise_exception('only single tool-calls at once!') }}{% endif %}
-{%- for call in m.tool_calls %}[{{ m.content }}|{{ call.function.arguments | tojson }}]{% endfor %}
+{%- for call in m.tool_calls %}{% set f = call.function %}[{{ m.content }}|{{ f.name }}{{ f.arguments | tojson }}]
+{%- endfor %}
 {%- else %}[{{ m.content }}]{% endif %}{% endfor %}"""
 GPT_OSS = """{%- for m in messages %}{% if 'tool_calls' in m %}{% set f = m.tool_calls[0].function %}
 {%- if m.content and m.thinking %}{{ raise_exception('Cannot pass both content and thinking!') }}{% endif %}
@@ -123,12 +124,13 @@ def test_without_tools_the_template_sees_none(tokenizer: Tokenizer, tools: Any) 
     assert render(tokenizer(HERMES), USER, tools) == "[user]Weather?"
 
 
-def test_tools_that_a_template_would_not_read_are_refused(tokenizer: Tokenizer) -> None:
-    without = tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}")
-    with pytest.raises(BadRequest, match="no place for tools") as caught:
-        render(without, USER, TOOLS)
-    assert (caught.value.param, caught.value.code) == ("tools", "unsupported_value")
-    assert render(without, USER) == "Weather?"
+def test_tools_that_a_template_would_not_read_stand_in_the_system_message(tokenizer: Tokenizer) -> None:
+    without = tokenizer("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
+    text = render(without, USER, TOOLS)
+    assert text.startswith("[system]") and text.endswith("[user]Weather?")
+    for tool in TOOLS:
+        assert text.count(f"\n{json.dumps(tool['function'])}\n") == 1
+    assert render(without, USER) == "[user]Weather?"
 
 
 def test_of_named_templates_the_one_for_tools_is_used_when_there_are_some(tokenizer: Tokenizer) -> None:
@@ -138,11 +140,9 @@ def test_of_named_templates_the_one_for_tools_is_used_when_there_are_some(tokeni
     assert render(named, USER, TOOLS).startswith("<tools>")
 
 
-def test_named_templates_of_which_none_that_would_be_used_reads_tools_have_no_place_for_them(
-    tokenizer: Tokenizer,
-) -> None:
-    with pytest.raises(BadRequest, match="no place for tools"):
-        render(tokenizer({"default": "plain", "agent": HERMES}), USER, TOOLS)
+def test_named_templates_of_which_none_that_would_be_used_shows_tools_get_them_as_text(tokenizer: Tokenizer) -> None:
+    text = render(tokenizer({"default": HERMES.replace("tools", "nothing"), "agent": HERMES}), USER, TOOLS)
+    assert text.startswith("[system]") and json.dumps(TOOLS[0]["function"]) in text
 
 
 # -- calls ------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_template_that_wants_ids_of_nine_alphanumerics_gets_them_alike_in_call
 ) -> None:
     text = render(tokenizer(MISTRAL.replace("ARGUMENTS", arguments)), [*USER, *turn(call(LONG_ID), call("b"))])
     found = re.fullmatch(
-        r"\[INST\]Weather\?\[TOOL_CALLS\](\w{9}):{.*?}\[TOOL_CALLS\](\w{9}):{.*?}"
+        r"\[INST\]Weather\?\[TOOL_CALLS\](\w{9}):weather{.*?}\[TOOL_CALLS\](\w{9}):weather{.*?}"
         r"\[TOOL_RESULTS\](\w{9}):R2\[TOOL_RESULTS\](\w{9}):R1",
         text,
     )
@@ -213,7 +213,7 @@ def test_malformed_arguments_stay_as_they_were_where_a_template_takes_them(token
 
 def test_parallel_calls_go_one_by_one_where_a_template_wants_one_at_a_time(tokenizer: Tokenizer) -> None:
     messages = [*USER, *turn(call("a", '{"n": 1}'), call("b", '{"n": 2}'), content="Both."), *USER]
-    assert render(tokenizer(LLAMA), messages) == '[Weather?][Both.|{"n": 2}][R2][|{"n": 1}][R1][Weather?]'
+    assert render(tokenizer(LLAMA), messages) == '[Weather?][Both.|weather{"n": 2}][R2][|weather{"n": 1}][R1][Weather?]'
 
 
 def test_parallel_calls_go_one_by_one_where_a_template_would_drop_all_but_the_first(tokenizer: Tokenizer) -> None:
@@ -227,7 +227,7 @@ def test_parallel_calls_go_one_by_one_where_a_template_would_drop_all_but_the_fi
 def test_a_template_that_reads_content_only_gets_calls_as_the_model_wrote_them(tokenizer: Tokenizer) -> None:
     messages = [*USER, *turn(call("a", '{"city": "Oslo", "now": true}'), content="Let me see.")]
     for options, written in (
-        ({}, '{"name": "weather", "arguments": {"city": "Oslo", "now": true}}'),
+        ({}, '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "now": true}}\n</tool_call>'),
         (
             {"tool_call_start": "<call>", "tool_call_end": "</call>"},
             '<call>{"name": "weather", "arguments": {"city": "Oslo", "now": true}}</call>',

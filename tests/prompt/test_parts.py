@@ -16,8 +16,10 @@ from localai_shim.errors import BadRequest
 from localai_shim.media import MediaKind, MediaRules, ProcessedMedia
 from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
+from localai_shim.prompt.forms import Form
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts
+from localai_shim.prompt.shown import write_calls
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.tiny import TEMPLATE, make_tokenizer
@@ -124,14 +126,17 @@ def test_every_form_of_a_history_keeps_its_media_and_their_order() -> None:
     messages = calling(3)
     expected = [part.path for part in media_parts(messages)]
     assert len(expected) == 4
-    forms = list(history.variants(messages))
-    assert len(forms) > 4
-    for form in [
-        *forms,
-        history.calls_as_content(messages, "<", ">"),
-        history.number_ids(messages),
-        history.with_parts(messages),
-    ]:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"calls": False},
+        {"results": "user"},
+        {"results": "parts"},
+        {"one_call": True, "text_beside": "apart", "ids": "numbered"},
+        {"text_as_reasoning": True, "arguments": "string", "ids": "short", "blank": None},
+        {"system": "user", "late_system": False, "repeats": frozenset(), "user_first": True, "answers_results": True},
+    ]
+    fitted = [Form(**change).fit(messages, write_calls) for change in changes]
+    for form in [*fitted, Form().plainest.fit(messages, write_calls), history.with_parts(messages)]:
         assert [part.path for part in media_parts(form)] == expected
         assert media_parts(form)[0].media is media_parts(messages)[0].media
 

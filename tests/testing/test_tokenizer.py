@@ -127,7 +127,7 @@ def test_markers_are_what_the_model_was_said_to_have() -> None:
         False,
         None,
     )
-    assert bare.init_kwargs == {"tool_parser_type": None}
+    assert bare.tool_format is None
     assert len(bare.encode("<think>")) == len("<think>")
     own = ScriptedTokenizer(think=("[T]", "[/T]"), tool_format="mistral", tool_markers=("[TOOL_CALLS]", ""))
     assert (own.think_start, own.think_end, own.tool_call_start, own.tool_call_end) == (
@@ -136,7 +136,7 @@ def test_markers_are_what_the_model_was_said_to_have() -> None:
         "[TOOL_CALLS]",
         "",
     )
-    assert own.init_kwargs == {"tool_parser_type": "mistral"}
+    assert own.tool_format == "mistral"
     assert own.eos_token_ids == {own.intern("<|im_end|>")}
 
 

@@ -49,9 +49,11 @@ class AnswerPlan:
         *,
         continuing: bool = False,
     ) -> None:
-        self._continuing = continuing
+        # A grammar's text is all that the tokens say, a space at its beginning included.
+        self._continuing = continuing or (format is not None and not tools.forced)
         self._model, self._tools, self._format = model, tools, format
         self._thinking, self._prompt_end = thinking, prompt_end
+        self._markup = model.markup.of_request(offered=tools.rendered is not None)
         self._state = model.markup.state_after(prompt_end)
         self._forbidden = self._forbidden_tokens()
         self._grammar = self._compile()
@@ -66,13 +68,13 @@ class AnswerPlan:
         """What reads a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)
-        if self._model.markup.plain:
+        if self._markup.plain:
             return TextParser(
                 detokenizer, limits.stop, min_tokens=limits.min_tokens, with_tokens=with_tokens, rules=rules
             )
         return AnswerParser(
             detokenizer,
-            self._model.markup,
+            self._markup,
             state=self._state,
             tools=self._tools.offered,
             stop=limits.stop,
@@ -83,8 +85,7 @@ class AnswerPlan:
 
     def text(self, limits: Limits) -> RowText:
         """The engine's side of the text."""
-        markup = self._model.markup
-        splitter = ChannelSplitter(markup, state=self._state, tools=self._tools.offered)
+        splitter = ChannelSplitter(self._markup, state=self._state, tools=self._tools.offered)
         return limits.text(self._model, splitter, continuing=self._continuing)
 
     def constraint(self, text: Callable[[], RowText]) -> GrammarConstraint | None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...grammar.constraint import Thinking
 from ...output.row_text import RowText
+from ...prompt.history import Message
+from ...prompt.thinking_switch import EFFORT_VARIABLES, ThinkingSwitch
 from ..fields import Fields
 from ..served import ServedModel
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _OFF = ("none", "minimal")
-_SWITCHES = ("enable_thinking", "thinking")  # what templates call it
+_SWITCHES = ("enable_thinking", "thinking")  # what callers give to any template
 MAX_BUDGET_TOKENS = 2**31
 
 
@@ -27,11 +29,17 @@ class ThinkingPlan:
         variables: for the chat template.
         off: there is to be no reasoning; where the template has no switch for it, the budget is 0.
         budget: most tokens of reasoning; None: no limit.
+        switch: the template's, if the request says whether there is to be reasoning.
     """
 
     variables: dict[str, object]
     off: bool = False
     budget: int | None = None
+    switch: ThinkingSwitch | None = None
+
+    def messages(self, messages: list[Message]) -> list[Message]:
+        """The conversation, which tells the template in its system message where that is its switch."""
+        return messages if self.switch is None else self.switch.messages(messages, not self.off)
 
 
 def read_thinking(fields: Fields, variables: dict[str, object], model: ServedModel, effort: str | None) -> ThinkingPlan:
@@ -45,22 +53,34 @@ def read_thinking(fields: Fields, variables: dict[str, object], model: ServedMod
     """
     wanted = fields.boolean("enable_thinking")
     budget = read_thinking_budget(fields)
-    if wanted and not model.markup.thinks and not model.tokenizer.knows("enable_thinking"):
+    if wanted is None and budget is None and effort is None and not variables:
+        return ThinkingPlan(variables)
+    switch = model.tokenizer.thinking_switch
+    if wanted and not model.markup.thinks and switch is None:
         raise BadRequest.unsupported_value(
             "enable_thinking", "This model does not think: 'enable_thinking' cannot be true."
         )
     if effort is not None and (taken := _nearest(effort, model)) is not None:
-        variables.setdefault("reasoning_effort", taken)
-    given = next((variables[name] for name in _SWITCHES if name in variables), None)
-    if wanted is None and isinstance(given, bool):
-        wanted = given
+        variables.setdefault(*taken)
+    if wanted is None:
+        wanted = _given(variables, switch)
     if wanted is None and effort is not None:
         wanted = effort not in _OFF
-    if wanted is not None:
-        for name in _SWITCHES:
-            if name == _SWITCHES[0] or model.tokenizer.knows(name):
-                variables.setdefault(name, wanted)
-    return ThinkingPlan(variables, wanted is False, budget)
+    if budget is not None and model.tokenizer.knows("thinking_budget"):
+        variables.setdefault("thinking_budget", budget)
+    if wanted is None:
+        return ThinkingPlan(variables, budget=budget)
+    for name, value in {} if switch is None else switch.variables(wanted).items():
+        variables.setdefault(name, value)
+    return ThinkingPlan(variables, not wanted, budget, switch)
+
+
+def _given(variables: dict[str, object], switch: ThinkingSwitch | None) -> bool | None:
+    """Whether the template's variables that the caller gave say that there is to be reasoning; None: they do not."""
+    given = next((variables[name] for name in _SWITCHES if name in variables), None)
+    if isinstance(given, bool):
+        return given
+    return None if switch is None else switch.wanted_by(variables)
 
 
 def read_thinking_budget(fields: Fields) -> int | None:
@@ -72,12 +92,15 @@ def read_thinking_budget(fields: Fields) -> int | None:
     return None if new == -1 else old if new is None else new
 
 
-def _nearest(effort: str, model: ServedModel) -> str | None:
-    """The effort nearest to a wish that the chat template takes, on the same side of thinking at all; None: none is."""
+def _nearest(effort: str, model: ServedModel) -> tuple[str, str] | None:
+    """The variable of the chat template for the effort, and the nearest value to a wish that it takes, on the same side
+    of thinking at all; None: there is none.
+    """
     at = EFFORTS.index(effort)
     side = [other for other in EFFORTS if (other in _OFF) == (effort in _OFF)]
     nearest = sorted(side, key=lambda other: abs(EFFORTS.index(other) - at))
-    return next((other for other in nearest if model.tokenizer.takes("reasoning_effort", other)), None)
+    taken = ((name, other) for name in EFFORT_VARIABLES for other in nearest if model.tokenizer.takes(name, other))
+    return next(taken, None)
 
 
 def follow_thinking(
@@ -94,17 +117,17 @@ def follow_thinking(
     if not markup.thinks or markup.think_end is None or markup.closed_by(prompt_end):
         return None
     budget = plan.budget
-    if plan.off and not any(tokenizer.knows(name) for name in _SWITCHES):
+    if plan.off and plan.switch is None:
         budget = 0
     if budget is None and not has_grammar:
         return None
-    call = tokenizer.encode_marker(markup.tools.start) if markup.tools is not None else []
+    calls = [] if markup.tools is None else [tokenizer.encode_marker(text) for text in markup.tools.starts]
     return Thinking(
         text=text(),
         opener=[] if markup.think is None else tokenizer.encode_marker(markup.think[0]),
         closer=tokenizer.encode_marker(markup.think_end),
         # A model that wants to think answers better after an empty block than without one.
         allowed=not plan.off or budget == 0,
-        barred=[*model.eos_token_ids, *(call if len(call) == 1 else [])],
+        barred=[*model.eos_token_ids, *(call[0] for call in calls if len(call) == 1)],
         budget=budget,
     )

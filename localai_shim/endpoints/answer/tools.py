@@ -117,7 +117,7 @@ def _plan(
 def _format(model: ServedModel, field: str) -> CallFormat:
     if model.markup.tools is None:
         raise BadRequest.unsupported_value(
-            field, f"This model has no chat template, which would show it tools: '{field}' does not work with it."
+            field, f"This model has no chat template, or `tool_format` is 'none': '{field}' does not work with it."
         )
     return model.markup.tools
 

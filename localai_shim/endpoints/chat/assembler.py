@@ -13,6 +13,7 @@ from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
+from ...output.token_bytes import TokenBytes
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
@@ -404,17 +405,21 @@ def invalid_call(index: int, call: InvalidCall) -> dict[str, object]:
 
 
 def token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
-    """The logprobs of an answer's tokens, and of the likeliest ones beside each."""
-    texts = tokenizer.token_bytes
-    return [
-        ChatCompletionTokenLogprob(
-            token=texts.text(token.id),
-            bytes=list(texts(token.id)),
-            logprob=token.logprob if token.logprob is not None else -9999.0,
-            top_logprobs=[
-                TopLogprob(token=texts.text(token_id), bytes=list(texts(token_id)), logprob=logprob)
-                for token_id, logprob in token.top
-            ],
+    """The logprobs of an answer's tokens, as `Delta.tokens`, and of the likeliest ones beside each."""
+    out = []
+    for token, offset in tokens:
+        text, raw = _spelling(tokenizer.token_bytes, stripped=offset < 0)
+        top = [TopLogprob(token=text(i), bytes=list(raw(i)), logprob=logprob) for i, logprob in token.top]
+        logprob = token.logprob if token.logprob is not None else -9999.0
+        made = ChatCompletionTokenLogprob(
+            token=text(token.id), bytes=list(raw(token.id)), logprob=logprob, top_logprobs=top
         )
-        for token, _ in tokens
-    ]
+        out.append(made)
+    return out
+
+
+def _spelling(texts: TokenBytes, *, stripped: bool) -> tuple[Callable[[int], str], Callable[[int], bytes]]:
+    """The text and the bytes of a token, without the space that one at the beginning of an answer has before it."""
+    if not stripped:
+        return texts.text, texts
+    return lambda token_id: texts.text(token_id).removeprefix(" "), lambda token_id: texts(token_id).removeprefix(b" ")

@@ -115,7 +115,7 @@ class _Asked:
         generation, variables = self.generation, self.thinking.variables
         if self.continues:
             variables = {**variables, "continue_final_message": True}
-        conversation = Conversation(messages, variables, self.tools.rendered, self.special)
+        conversation = Conversation(self.thinking.messages(messages), variables, self.tools.rendered, self.special)
         whole = model.tokenizer.render(conversation, generation_prompt=self.opens_turn)
         tokens = truncated(whole, self.truncation, model.context_length, generation.limits.max_tokens)
         if tokens is not whole and media_parts(messages):
@@ -235,8 +235,10 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
 
 
 def _open_end(tokens: list[int], model: ServedModel) -> str:
-    """The end of a prompt whose last message is continued: the marker that opened its reasoning, if it ends there."""
+    """The end of a prompt whose last message is continued: what says whether it ends amid reasoning."""
     text = model.tokenizer.decode(tokens)
+    if model.markup.channels is not None:
+        return text
     think = model.markup.think
     if think is not None and text.rfind(think[0]) > text.rfind(think[1]):
         return think[0]

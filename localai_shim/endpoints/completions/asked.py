@@ -66,7 +66,7 @@ class Continuation:
         splitter = None
         if self.grammar is not None or self.budget is not None:
             state = self.model.markup.state_after(self.model.tokenizer.prompt_end(prompt.tokens))
-            splitter = ChannelSplitter(self.model.markup, state=state, offered=False)
+            splitter = ChannelSplitter(self.model.markup, state=state)
         return limits.text(self.model, splitter, continuing=True, all_content=True)
 
     def _constraint(self, prompt: Prompt, text: Callable[[], RowText]) -> GrammarConstraint | None:

@@ -48,6 +48,10 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
     echoed = zip(prompts, given, strict=True) if asked.echo else ()
+    whole = (
+        text if len(prompt.tokens) == len(tokens) else None
+        for prompt, (tokens, text) in zip(prompts, given, strict=True)
+    )
     assembler = CompletionAssembler(
         model=model,
         parsers=[_make_parser(model, generation, with_end=asked.echo) for _ in requests],
@@ -55,6 +59,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         n=asked.n,
         best_of=asked.best_of,
         logprobs=asked.logprobs,
+        texts=list(whole),
         echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
         silent=max_tokens == 0,
         extras=extras,
@@ -119,6 +124,7 @@ class CompletionAssembler(Assembler[Completion]):
         n: choices per prompt.
         best_of: candidates per prompt; the n with the highest mean logprob are returned.
         logprobs: how many likely tokens to report beside each output token; None reports no logprobs.
+        texts: the prompts' own, where known: a beginning of sequence is none of them.
         echoes: what the answer repeats of each prompt; empty: nothing.
         silent: `max_tokens` is 0, and the one token that comes is dropped.
         extras: what the answer has beyond OpenAI's fields.
@@ -133,6 +139,7 @@ class CompletionAssembler(Assembler[Completion]):
         n: int,
         best_of: int,
         logprobs: int | None,
+        texts: Sequence[str | None],
         echoes: Sequence[Echo],
         silent: bool,
         extras: Extras,
@@ -146,7 +153,8 @@ class CompletionAssembler(Assembler[Completion]):
         self._n, self._best_of, self._logprobs = n, best_of, logprobs
         self._candidates = [_Candidate() for _ in parsers]
         self._open = len(parsers)
-        self._prompt_lengths = {i: len(echo.text) for i, echo in enumerate(echoes)}
+        repeated = (echo.text for echo in echoes) if echoes else texts
+        self._prompt_lengths = {i: len(text) for i, text in enumerate(repeated) if text is not None}
         self._echoes, self._silent, self._extras = echoes, silent, extras
 
     def feed(self, index: int, token: Token) -> list[Completion]:

@@ -60,7 +60,9 @@ def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: Ch
         tokens: all that were given.
         text: what was given instead; a token that stands for none of it, such as one that begins a sequence, is empty.
     """
-    detokenizer, ends, length = tokenizer.detokenizer(), [0], 0
+    known = text if len(prompt.tokens) == len(tokens) else None
+    detokenizer = tokenizer.detokenizer(continuing=known is not None)  # of a known text all spaces count
+    ends, length = [0], 0
     pieces: list[str] = []
     for token in prompt.tokens:
         detokenizer.add_token(token)
@@ -70,7 +72,7 @@ def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: Ch
     detokenizer.finalize()
     pieces.append(detokenizer.last_segment)
     read = "".join(pieces)
-    if text is None or len(prompt.tokens) < len(tokens):
+    if known is None:
         return Echo(read, ends[:-1])
-    before = len(read) - len(text) if read.endswith(text) else 0
-    return Echo(text, [min(max(0, end - before), len(text)) for end in ends[:-1]])
+    before = len(read) - len(known) if read.endswith(known) else 0
+    return Echo(known, [min(max(0, end - before), len(known)) for end in ends[:-1]])

@@ -249,7 +249,8 @@ def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int
     messages = item_messages(
         items, asked.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
     )
-    conversation = Conversation(messages, asked.thinking.variables, asked.tools.rendered, asked.special)
+    thinking = asked.thinking
+    conversation = Conversation(thinking.messages(messages), thinking.variables, asked.tools.rendered, asked.special)
     try:
         return model.tokenizer.render(conversation), conversation
     except BadRequest as error:

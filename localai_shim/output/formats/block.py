@@ -49,9 +49,7 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(
-        self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True
-    ) -> None:
+    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
@@ -68,7 +66,7 @@ class BlockReader:
     @property
     def rest(self) -> str:
         """What was not read."""
-        return self._source.rest
+        return self._source.unread
 
     def feed(self, text: str) -> list[Event]:
         """Take more of the block; what is certain of it now. Nothing is taken once it is done or rejected."""
@@ -84,7 +82,7 @@ class BlockReader:
         for event in self._steps:
             if event is None:
                 return
-            self.begun = True
+            self.begun, self._source.begins = True, None
             if event.kind != "arguments":
                 self._is_open, self.complete = event.kind == "name", event.kind == "end"
             yield event
@@ -145,9 +143,10 @@ class BlockReader:
     def _call(self) -> Reading[bool]:
         """Read a call; False where none can be read."""
         source = self._source
-        begins = source.at
+        begins = source.begins = source.at
         try:
-            return (yield from self._one())
+            if (yield from self._one()):
+                return True
         except UnreadableError:
             if self._is_open:
                 end = yield from source.until(*self._tail)
@@ -155,7 +154,7 @@ class BlockReader:
                 return True
         except NoCallError:
             pass
-        source.at = begins
+        source.at, source.begins = begins, None
         return False
 
     def _skip(self) -> Reading[None]:
@@ -199,7 +198,7 @@ class BlockReader:
         source, kind = self._source, self._format.arguments
         if isinstance(kind, Parameters):
             is_whole = yield from parameters(source, kind, self._tails, self._offered.parameters(name))
-            yield Event("end") if is_whole or not source.cut else Event("broken")
+            yield Event("end" if is_whole else "broken")
             return
         if isinstance(kind, JsonArguments):
             if name in self._offered.custom:

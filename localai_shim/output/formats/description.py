@@ -71,8 +71,8 @@ class CallFormat:
 
     Attributes:
         name: what users and errors call it.
-        call: the layout of a call, with NAME and ARGUMENTS, and INDEX (counted) or ID (made up) where there are any. One
-            that begins with `{` is a JSON object, whose keys may come in any order.
+        call: the layout of a call, with NAME and ARGUMENTS, and INDEX (counted) or ID (made up) where there are any.
+            One that begins with `{` is a JSON object, whose keys may come in any order.
         arguments: how ARGUMENTS are written.
         start, end: markers around a block. Without a start an answer may be calls from its first character on, and only
             functions that were offered are called; without an end a block ends with its last call.

@@ -1,12 +1,23 @@
-"""Finding out which family a chat template is of: a table of signs, the most specific first."""
+"""Finding out which family a model is of: a table of signs of each call format, the most specific first.
+
+Signs are looked for in the chat template's source, then in a prompt that it rendered, as some put their markers
+together; then mlx-lm's word counts, which may stand in a checkpoint's config, and at last the vocabulary's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, cached_property
+from typing import TypeVar, cast
 
 from .description import CallFormat, Channels
-from .table import FORMATS
+from .table import FORMATS, PLAIN
+from .thoughts import THOUGHTS, Thought
+
+NONE = "none"
+"""Instead of a format's name: such markup is text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +73,9 @@ CALL_SIGNS = (
     Sign("gigachat3", ("function call", "<|role_sep|>")),
     Sign("command_r7b", ("<|START_ACTION|>",)),
     Sign("command_r_plus", ("Action:", "```json", "<|CHATBOT_TOKEN|>")),
-    Sign("phi4_mini", ("functools[", "<|tool|>")),
-    Sign("firefunction", ("functools[",)),
+    Sign("firefunction", ("functools[", "<|start_header_id|>")),
+    Sign("phi4_mini", ("functools",)),
+    Sign("phi4_mini", ("<|tool|>", "<|/tool|>")),
     Sign("mistral_call_id", ("[TOOL_CALLS]", "[CALL_ID]")),
     Sign("mistral", ("[TOOL_CALLS]", "[ARGS]")),
     Sign("mistral_array", ("[TOOL_CALLS]",)),
@@ -71,6 +83,7 @@ CALL_SIGNS = (
     Sign("hunyuan_a13b", ("<tool_calls>", "<|extra_0|>")),
     Sign("minimax_m1", ("<tool_calls>",)),
     Sign("hermes", ("<tool_call>",)),
+    Sign("hermes", ("xml_tools",)),
     Sign("pythonic", ("[func_name1(",)),
     Sign("pythonic", ("<|header_start|>", "[func_name")),
     Sign("llama3_json", ("<|header_start|>", '"parameters"')),
@@ -121,51 +134,222 @@ CHANNELS = {"harmony": HARMONY, "muse": MUSE, "functionary_v32": FUNCTIONARY}
 """Channels of the families that have them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """Markers of a family's reasoning.
+STRUCTURAL = {"command_r_plus": ("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")}
+"""Markers that say nothing, of call formats whose models write no reasoning."""
+UPSTREAM: Mapping[str, str] = {
+    "json_tools": "hermes",
+    "pythonic": "lfm2",
+    "function_gemma": "functiongemma",
+    "glm47": "glm",
+    "laguna": "glm",
+    "muse_spark": "muse",
+    "atem": "muse",
+    "cohere2_moe": "command_r7b",
+}
+"""What mlx-lm and mlx-vlm call a format, where they call it otherwise."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a model.
 
     Attributes:
-        start, end: around a block.
-        openers: other texts that open one.
-        opened: ends of prompts after which an answer begins with reasoning.
+        template: the source of its chat templates; empty for a program.
+        tokens: that were added to its vocabulary.
+        parser: the tool parser that mlx-lm uses, or that the model's config names.
+        think: what mlx-lm takes for the markers of reasoning.
+        render: a prompt with a tool; "" where the template refuses that.
     """
 
-    start: str
-    end: str
-    openers: tuple[str, ...] = ()
-    opened: tuple[str, ...] = ()
+    template: str = ""
+    tokens: Collection[str] = ()
+    parser: str | None = None
+    think: tuple[str, str] | None = None
+    render: Callable[[], str] = str
+
+    @cached_property
+    def prompt(self) -> str:
+        """What the template makes of a question and a tool."""
+        return self.render()
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """The added tokens, one a line."""
+        return "\n".join(self.tokens)
 
 
-THOUGHTS = (
-    Thought("<seed:think>", "</seed:think>"),
-    Thought("<mm:think>", "</mm:think>"),
-    Thought("<longcat_think>", "</longcat_think>"),
-    Thought("<think:opensource>", "</think:opensource>"),
-    Thought("[THINK]", "[/THINK]"),
-    Thought("<|START_THINKING|>", "<|END_THINKING|>"),
-    Thought("<|inner_prefix|>", "<|inner_suffix|>"),
-    Thought("<|channel>thought", "<channel|>", openers=("<|channel>",)),
-    Thought("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-    Thought("<|think|>", "<|end|>"),
-    Thought("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
-    Thought("<think>", "</think>"),
-)
-"""Markers of reasoning, in the order in which they are looked for."""
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """How a model writes calls and reasoning, and why that is known.
 
-STRUCTURAL = (
-    "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|open|>response<|sep|>",
-    "<|close|>response<|sep|>", "<|close|>message<|sep|>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "<|CHATBOT_TOKEN|>",
-    "<|END_OF_TURN_TOKEN|>", "<|content|>", "<|begin|>assistant", "<answer>", "</answer>", "<response>", "</response>",
-)  # fmt: skip
-"""Markers that say nothing, where a template or a vocabulary has them."""
+    Attributes:
+        tools: its call format; None: calls are not read.
+        taught: it has learnt that one; otherwise it is asked to write it.
+        channels: the messages of its answers.
+        thought: how it writes its reasoning, but for channels.
+        tools_why, thought_why: by what these were found.
+    """
+
+    tools: CallFormat | None
+    taught: bool
+    channels: Channels | None
+    thought: Thought | None
+    tools_why: str
+    thought_why: str
+
+    @property
+    def reasoning(self) -> str:
+        """The name of the reasoning format."""
+        if self.thought is not None:
+            return self.thought.name
+        return "channels" if self.channels is not None and self.channels.thought else NONE
+
+    @property
+    def structural(self) -> tuple[str, ...]:
+        """Markers that say nothing."""
+        if self.thought is not None:
+            return self.thought.structural
+        return STRUCTURAL.get(self.tools.name, ()) if self.tools is not None else ()
 
 
-def call_format(text: str, vocabulary: Collection[str] = ()) -> CallFormat | None:
-    """The call format of a template; None where it shows no sign of any.
+def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format: str | None = None) -> Detected:
+    """Find out how a model writes calls and reasoning.
 
     Args:
-        text: the template, and a prompt rendered with tools, which may have what the template puts together.
-        vocabulary: the tokenizer's tokens.
+        tool_format: name of its call format, one of `FORMATS` or `UPSTREAM`, or "none"; None: by the evidence.
+        reasoning_format: likewise, one of `reasoning_names()` or "none".
     """
-    return next((FORMATS[sign.name] for sign in CALL_SIGNS if sign.fits(text)), None)
+    if tool_format is None:
+        tools, tools_why = _tools(evidence)
+    else:
+        tools, tools_why = named_format(tool_format), "as `tool_format` says"
+    channels = None if tools is None else CHANNELS.get(tools.name)
+    if reasoning_format is not None:
+        thought, thought_why = named_thought(reasoning_format), "as `reasoning_format` says"
+        if channels is not None:
+            channels = replace(channels, thinks=r"(?!)", thought="")
+    elif channels is not None:
+        thought, thought_why = None, "its messages have headers"
+    else:
+        thought, thought_why = _thought(evidence)
+    taught = tools is not None or tool_format is not None
+    if not taught and (evidence.template or evidence.prompt):
+        tools = PLAIN
+    if tools is not None and tools.name == "hunyuan3":
+        tools = _with_suffix(tools, _suffix(evidence))
+    if thought is not None and thought.name == "hunyuan3":
+        thought = _with_suffix(thought, _suffix(evidence))
+    return Detected(tools, taught, channels, thought, tools_why, thought_why)
+
+
+def _tools(evidence: Evidence) -> tuple[CallFormat | None, str]:
+    for where in ("template", "prompt"):
+        if (sign := _sign_in(getattr(evidence, where))) is not None:
+            return FORMATS[sign.name], f"its {_WHERE[where]} has {' and '.join(sign.all)}"
+    name = UPSTREAM.get(evidence.parser or "", evidence.parser)
+    if name in FORMATS:
+        return FORMATS[name], f"mlx-lm, or its config, names the parser {evidence.parser}"
+    if "tools" in evidence.template and (sign := _sign_in(evidence.vocabulary)) is not None:
+        return FORMATS[sign.name], f"its vocabulary has {' and '.join(sign.all)}"
+    return None, "neither its chat template nor its vocabulary has a sign of any: it is asked to write this one"
+
+
+_WHERE = {"template": "chat template", "prompt": "prompt with a tool"}
+
+
+def _sign_in(text: str) -> Sign | None:
+    return next((sign for sign in CALL_SIGNS if sign.fits(text)), None)
+
+
+def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
+    for thought in THOUGHTS:
+        signs = thought.signs or (thought.end,)
+        if all(sign in evidence.template for sign in signs):
+            return thought, f"its chat template has {' and '.join(signs)}"
+    for thought in THOUGHTS:
+        tokens = thought.tokens or (() if thought.signs else (thought.start, thought.end))
+        if tokens and all(token in evidence.tokens for token in tokens):
+            return thought, f"its vocabulary has {' and '.join(tokens)}"
+    if not evidence.template:  # a program has no source
+        for thought in THOUGHTS:
+            if not thought.signs and thought.end in evidence.prompt:
+                return thought, f"its prompt with a tool has {thought.end}"
+    if evidence.think is not None:
+        start, end = evidence.think
+        return Thought("think", start, end), f"its tokenizer names {start} and {end}"
+    return None, "neither its chat template nor its vocabulary has markers of reasoning"
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def tool_names() -> list[str]:
+    """Names of call formats."""
+    return sorted(FORMATS)
+
+
+def reasoning_names() -> list[str]:
+    """Names of reasoning formats."""
+    return sorted(thought.name for thought in THOUGHTS)
+
+
+def named_format(name: str) -> CallFormat | None:
+    """The call format of this name; None for "none".
+
+    Raises:
+        ValueError: there is none; says which there are.
+    """
+    if name == NONE:
+        return None
+    found = FORMATS.get(name) or FORMATS.get(UPSTREAM.get(name, ""))
+    if found is None:
+        raise _unknown("tool_format", name, tool_names())
+    return found
+
+
+def named_thought(name: str) -> Thought | None:
+    """The reasoning format of this name; None for "none".
+
+    Raises:
+        ValueError: there is none; says which there are.
+    """
+    if name == NONE:
+        return None
+    found = next((thought for thought in THOUGHTS if thought.name == name), None)
+    if found is None:
+        raise _unknown("reasoning_format", name, reasoning_names())
+    return found
+
+
+def _unknown(option: str, name: str, names: list[str]) -> ValueError:
+    return ValueError(f"`{option}` must be one of {', '.join(map(repr, [*names, NONE]))}, not {name!r}")
+
+
+# -- Hunyuan 3, whose markers end with a suffix that each checkpoint chooses -----------------------------------------
+
+_SUFFIX = ":opensource"  # in the tables
+_Row = TypeVar("_Row", CallFormat, Thought)
+
+
+def _suffix(evidence: Evidence) -> str:
+    """The suffix of a model's markers."""
+    for text in (evidence.prompt, evidence.vocabulary):
+        if found := re.findall(r"</?(?:think|tool_sep|tool_call)((?::[\w.-]+)?)>", text):
+            return str(max(found, key=len))
+    return _SUFFIX
+
+
+@cache
+def _with_suffix(row: _Row, suffix: str) -> _Row:
+    """A row of a table whose markers have another suffix."""
+    return cast(_Row, _replaced(row, suffix))
+
+
+def _replaced(value: object, suffix: str) -> object:
+    if isinstance(value, str):
+        return value.replace(_SUFFIX, suffix)
+    if isinstance(value, tuple):
+        return tuple(_replaced(item, suffix) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _replaced(getattr(value, field.name), suffix) for field in fields(value)})
+    return value

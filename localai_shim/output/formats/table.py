@@ -39,7 +39,16 @@ def _glm(name: str, prefix: str = "", suffix: str = "") -> CallFormat:
 
 _ROWS = (
     # -- Objects and lists of them ------------------------------------------------------------------------------------
-    CallFormat("hermes", _OBJECT, start="<tool_call>", end="</tool_call>", inside=_BLOCK, between="\n", each=True, thought=False),
+    CallFormat(
+        "hermes",
+        _OBJECT,
+        start="<tool_call>",
+        end="</tool_call>",
+        inside=_BLOCK,
+        between="\n",
+        each=True,
+        thought=False,
+    ),
     CallFormat(
         "llama3_json",
         _LLAMA_OBJECT,
@@ -61,7 +70,9 @@ _ROWS = (
     CallFormat("phi4_mini", _OBJECT, start="functools", inside=_LIST, between=", "),
     CallFormat("firefunction", _OBJECT, start="functools", inside=_LIST, between=", "),
     CallFormat("nemotron_v2", _OBJECT, start="<TOOLCALL>", end="</TOOLCALL>", inside=_LIST, between=", "),
-    CallFormat("hunyuan_a13b", _OBJECT, start="<tool_calls>", end="</tool_calls>", inside=_LIST, between=", ", thought=False),
+    CallFormat(
+        "hunyuan_a13b", _OBJECT, start="<tool_calls>", end="</tool_calls>", inside=_LIST, between=", ", thought=False
+    ),
     CallFormat("apriel", _OBJECT, start="<tool_calls>", end="</tool_calls>", inside=_LIST, between=", "),
     CallFormat("minimax_m1", _OBJECT, start="<tool_calls>", end="</tool_calls>", inside=_BLOCK, between="\n"),
     CallFormat(
@@ -100,7 +111,9 @@ _ROWS = (
     CallFormat(
         "internlm2", _OBJECT, start="<|action_start|><|plugin|>", end="<|action_end|>", inside=("\n", ""), each=True
     ),
-    CallFormat("mistral_array", _OBJECT, start="[TOOL_CALLS]", inside=_LIST, between=", ", also=("NAME[ARGS]ARGUMENTS",)),
+    CallFormat(
+        "mistral_array", _OBJECT, start="[TOOL_CALLS]", inside=_LIST, between=", ", also=("NAME[ARGS]ARGUMENTS",)
+    ),
     # -- A header and JSON --------------------------------------------------------------------------------------------
     CallFormat(
         "mistral",
@@ -142,7 +155,9 @@ _ROWS = (
         heads=("<|tool_call_begin|>",),
         also=("<|tool_call_begin|>NAME:INDEX<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|>",),
     ),
-    CallFormat("functionary_v31", "<function=NAME>ARGUMENTS</function>", heads=("<function=",), closers=("<|eom_id|>",)),
+    CallFormat(
+        "functionary_v31", "<function=NAME>ARGUMENTS</function>", heads=("<function=",), closers=("<|eom_id|>",)
+    ),
     CallFormat(
         "solar_open",
         "<|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>ARGUMENTS<|tool_call:end|>",
@@ -179,8 +194,7 @@ _ROWS = (
         "hunyuan3",
         "<tool_call:opensource>NAME<tool_sep:opensource>\nARGUMENTS</tool_call:opensource>\n",
         Parameters(
-            "<arg_key:opensource>KEY</arg_key:opensource>\n"
-            "<arg_value:opensource>VALUE</arg_value:opensource>\n"
+            "<arg_key:opensource>KEY</arg_key:opensource>\n<arg_value:opensource>VALUE</arg_value:opensource>\n"
         ),
         start="<tool_calls:opensource>",
         end="</tool_calls:opensource>",

@@ -7,17 +7,19 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import unescape
 
-from ..arguments import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
 from .description import Parameters
 from .json_reading import json_value
 from .layout import Layout, Match, Partial, around, layout
 from .source import Event, Reading, Source, UnreadableError
+from .values import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 _CDATA = ("<![CDATA[", "]]>")
 
 
-def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schema: Mapping[str, object]) -> Reading[bool]:
+def parameters(
+    source: Source, kind: Parameters, ends: tuple[Layout, ...], schema: Mapping[str, object]
+) -> Reading[bool]:
     """Emit parameters as one JSON object, up to what ends the call.
 
     Args:
@@ -25,7 +27,7 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
         schema: of the arguments; it decides the types of values where the model does not say them.
 
     Returns:
-        The call's end was there; otherwise its block, or the text, ends behind a parameter.
+        The call is whole: its end was there, or that of its block or of the turn, not only that of a text that was cut.
 
     Raises:
         UnreadableError: something else stands there.
@@ -50,9 +52,10 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
                 continue
             if not (yield from source.stops_here()):
                 raise UnreadableError("neither a parameter nor the end of the call")
-            if written:
+            is_cut = source.cut and not source.rest.strip()  # more parameters would have come
+            if written and not is_cut:
                 yield Event("arguments", "{}" if written == "{" else "}")
-            return False
+            return not is_cut
         holes = found[1].holes
         key = unescape(holes["KEY"]) if kind.escaped else holes["KEY"]
         if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
@@ -75,7 +78,9 @@ def parameters(source: Source, kind: Parameters, ends: tuple[Layout, ...], schem
 
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
-    return takes_all_text(schema, key) and (not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key))
+    return takes_all_text(schema, key) and (
+        not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key)
+    )
 
 
 def _typed(kind: Parameters, text: str, type: str | None, schema: Mapping[str, object], key: str) -> object:
@@ -182,7 +187,7 @@ class _Value:
         return None
 
     def _ends_at(self, start: int, end: int) -> bool | None:
-        """The value ends there: with its tag, or, where that was left away, with another parameter or the call's end."""
+        """The value ends there: with its tag or, where that was left away, with a parameter or the call's end."""
         source = self._source
         if source.text.startswith(self._tag, start):
             return self._follows(start + len(self._tag), (*self._heads, *self._ends))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -36,6 +37,19 @@ COHERE = ScriptedTokenizer(
     markers=["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
 )
 
+
+def writing(
+    start: str, end: str, *, says: str = "", tool_format: str | None = "hermes", markers: Sequence[str] = ()
+) -> ScriptedTokenizer:
+    """A model with these markers of reasoning, which are special tokens.
+
+    Args:
+        says: a comment in its template, by which its family is known.
+    """
+    template = PLAIN + "{#- " + says + " -#}"
+    return ScriptedTokenizer(think=(start, end), tool_format=tool_format, markers=markers, chat_template=template)
+
+
 ANSWERS = [
     (THINK, "<think>\nLet me see.\nYes.\n</think>\n\nIt is Paris.", "Let me see.\nYes.", "It is Paris."),
     (GEMMA, "<|channel>thought\nLet me see.\n<channel|>It is Paris.", "Let me see.", "It is Paris."),
@@ -52,10 +66,69 @@ ANSWERS = [
         "Let me see.",
         "It is Paris.",
     ),
+    (
+        writing("[THINK]", "[/THINK]", tool_format="mistral"),
+        "[THINK]Let me see.[/THINK]It is Paris.",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<seed:think>", "</seed:think>"),
+        "<seed:think>\nLet me see.\n</seed:think>It is Paris.",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<|inner_prefix|>", "<|inner_suffix|>", tool_format="apertus"),
+        "<|inner_prefix|>Let me see.<|inner_suffix|>It is Paris.",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<mm:think>", "</mm:think>"),
+        "<mm:think>Let me see.</mm:think>It is Paris.",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing(
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|>",
+            tool_format="kimi_k3",
+            markers=["<|open|>", "<|close|>", "<|sep|>"],
+        ),
+        "<|open|>think<|sep|>Let me see.<|close|>think<|sep|>"
+        "<|open|>response<|sep|>It is Paris.<|close|>response<|sep|><|close|>message<|sep|>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<|think|>", "<|end|>", tool_format="solar_open", markers=["<|begin|>", "<|content|>"]),
+        "<|think|>Let me see.<|end|><|begin|>assistant<|content|>It is Paris.<|end|>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<think>", "</think>", says="Write <think></think> and <response></response>.", tool_format=None),
+        "<think>Let me see.</think><response>It is Paris.</response>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<think>", "</think>", says="<think></think><|extra_0|>", tool_format="hunyuan_a13b"),
+        "<think>\nLet me see.\n</think>\n<answer>\nIt is Paris.\n</answer>",
+        "Let me see.",
+        "It is Paris.",
+    ),
+    (
+        writing("<think:v2>", "</think:v2>", says="<think:v2><tool_sep:v2><arg_key:v2>", tool_format="hunyuan3"),
+        "<think:v2>Let me see.</think:v2>It is Paris.",
+        "Let me see.",
+        "It is Paris.",
+    ),
 ]
-MODELS = pytest.mark.parametrize(
-    ("tokenizer", "text", "thought", "content"), ANSWERS, ids=["think", "gemma", "harmony", "cohere"]
-)
+NAMES = "think gemma harmony cohere mistral seed apertus minimax kimi_k3 solar granite hunyuan hunyuan3"
+MODELS = pytest.mark.parametrize(("tokenizer", "text", "thought", "content"), ANSWERS, ids=NAMES.split())
 
 
 def body(**more: Any) -> dict[str, Any]:
@@ -117,22 +190,15 @@ def test_a_model_may_answer_without_a_thought(
 def headed() -> ScriptedTokenizer:
     """Muse Spark's messages, each of which begins with its recipient."""
     markers = ["<|start|>", "<|message|>", "<|eom|>", "<|eot|>"]
-    made = ScriptedTokenizer(think=None, tool_format=None, markers=markers)
-    made.response_initial_state = "header"
-    made.response_transitions = {
-        "header": [("to=self<|message|>", "reasoning"), ("to=user<|message|>", "normal")],
-        "reasoning": [("<|eom|>", "header")],
-        "normal": [("<|eom|>", "header"), ("<|eot|>", "normal")],
-    }
-    return made
+    return ScriptedTokenizer(
+        think=None, tool_format="muse", tool_markers=("<atem:function_calls>", ""), markers=markers
+    )
 
 
 def test_a_message_to_itself_is_reasoning() -> None:
     text = "to=self<|message|>Let me see.<|eom|><|start|>assistant to=user<|message|>It is Paris.<|eot|>"
     made = message(text, tokenizer=headed())
     assert (made.content, reasoning(made)) == ("It is Paris.", "Let me see.")
-    with ScriptedEngine(tokenizer=headed()) as engine, refused("guided_regex", "unsupported_value", "headers"):
-        ask(LocalOpenAI(engine=engine), **body(guided_regex="[a-z]"))
 
 
 @pytest.mark.parametrize("text", ["<think>\n\n</think>\n\nHello.", "<think></think>Hello."])

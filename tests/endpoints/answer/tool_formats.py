@@ -16,7 +16,7 @@ from tests.endpoints.scripting import arguments, ask, invalid, marked_model, tok
 
 EOS = "<|im_end|>"
 PROMPT = """
-{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor -%}
+{%- for tool in tools or [] %}{{ tool.function | tojson }} {% endfor -%}
 {%- for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor -%}
 {%- if add_generation_prompt %}[assistant]{% endif -%}"""
 """A short prompt: these models understand nothing anyway."""

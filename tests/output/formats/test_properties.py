@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,7 +56,11 @@ def _calls(draw: st.DrawFn, format: CallFormat) -> list[tuple[str, dict[str, Any
     text = _text(format)
     filled = text.filter(bool)
     nests = not (isinstance(format.arguments, MarkedArguments) and not format.arguments.nests)
-    values: dict[str, st.SearchStrategy[Any]] = {"text": text, "number": _SCALARS.filter(_is_number), "flag": st.booleans()}
+    values: dict[str, st.SearchStrategy[Any]] = {
+        "text": text,
+        "number": _SCALARS.filter(_is_number),
+        "flag": st.booleans(),
+    }
     if nests:
         values["list"] = st.lists(filled, min_size=1, max_size=3)
         values["tree"] = st.fixed_dictionaries({"a": filled, "b": st.booleans()})
@@ -69,10 +74,12 @@ def _is_number(value: object) -> bool:
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
     at = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
-    return [text[a:b] for a, b in zip(at, at[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(at)]
 
 
-def answer(format: CallFormat, pieces: Sequence[str], *, think: tuple[str, str] | None = ("<think>", "</think>")) -> Answer:
+def answer(
+    format: CallFormat, pieces: Sequence[str], *, think: tuple[str, str] | None = ("<think>", "</think>")
+) -> Answer:
     parser = AnswerParser(Detokenizer(pieces), Markup(think, format), tools=TOOLS)
     out = Answer()
     for token in tokens(pieces, "stop"):
@@ -81,7 +88,7 @@ def answer(format: CallFormat, pieces: Sequence[str], *, think: tuple[str, str] 
 
 
 @pytest.mark.parametrize("format", _WHOLE, ids=lambda format: format.name)
-@settings(max_examples=25, deadline=None)
+@settings(derandomize=True, max_examples=15, deadline=None)
 @given(data=st.data())
 def test_calls_that_are_written_are_read_in_any_cut(format: CallFormat, data: st.DataObject) -> None:
     calls = data.draw(_calls(format))
@@ -94,12 +101,24 @@ def test_calls_that_are_written_are_read_in_any_cut(format: CallFormat, data: st
 
 
 @pytest.mark.parametrize("format", _WHOLE, ids=lambda format: format.name)
-@settings(max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 @given(data=st.data())
 def test_whatever_comes_is_read_alike_in_any_cut(format: CallFormat, data: st.DataObject) -> None:
-    """Fragments of calls in any order, cut anywhere: streamed is whole, and every call has an offered or written name."""
+    """Fragments of calls in any order, cut anywhere: streamed is whole, and every call has a name that was written."""
     whole = write_calls(format, [("first", {"text": "a b", "flag": True}), ("second_one", {})])
-    marks = [*format.starts, *format.ends, *format.heads, "<think>", "</think>", "\n", "word ", '{"a": 1}', "[", "]", "}"]
+    marks = [
+        *format.starts,
+        *format.ends,
+        *format.heads,
+        "<think>",
+        "</think>",
+        "\n",
+        "word ",
+        '{"a": 1}',
+        "[",
+        "]",
+        "}",
+    ]
     fragments = st.sampled_from(marks) | st.integers(0, len(whole)).flatmap(
         lambda at: st.integers(at, len(whole)).map(lambda end: whole[at:end])
     )

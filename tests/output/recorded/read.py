@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from localai_shim.output.answer import AnswerParser
+from localai_shim.output.channels import ChannelSplitter, Piece
 from localai_shim.output.formats.detection import CHANNELS
 from localai_shim.output.formats.table import FORMATS
 from localai_shim.output.markup import HEADER, REASONING, Markup
 from localai_shim.output.offered import OfferedTools
-from localai_shim.types import FinishReason
 from tests.output.reading import Answer, Detokenizer, tokens
+from tests.output.recorded.case import Case
 from tests.output.recorded.writers import WRITERS
 
 # What stands around an answer's text.
@@ -39,23 +40,44 @@ def markup_of(family: str) -> Markup:
     )
 
 
-def read(
-    family: str, pieces: Sequence[str], *, tools: Sequence[Mapping[str, Any]], opened: bool, finish: FinishReason
-) -> Answer:
-    """An answer of a family that comes in these pieces.
+def state_of(case: Case) -> str | None:
+    """The state that the answer begins in."""
+    if case.opened:
+        return REASONING
+    channels = markup_of(case.family).channels
+    return HEADER if channels is not None and channels.initial else None
+
+
+def parser_of(case: Case, pieces: Sequence[str], **options: Any) -> AnswerParser:
+    """A parser for an answer that comes in these pieces.
 
     Args:
-        family: its name.
-        pieces: of the answer.
-        tools: what was offered.
-        opened: the prompt ended within the reasoning.
-        finish: how the answer ended.
+        case: the answer.
+        pieces: of it.
+        options: of the parser.
     """
-    markup = markup_of(family)
-    initial = HEADER if markup.channels is not None and markup.channels.initial else None
-    state = REASONING if opened else initial
-    parser = AnswerParser(Detokenizer(pieces), markup, state=state, tools=OfferedTools(tools))
+    options.setdefault("tools", OfferedTools(case.tools))
+    return AnswerParser(Detokenizer(pieces), markup_of(case.family), state=state_of(case), **options)
+
+
+def read(case: Case, pieces: Sequence[str], **options: Any) -> Answer:
+    """An answer that comes in these pieces.
+
+    Args:
+        case: the answer.
+        pieces: of it.
+        options: of the parser.
+    """
+    parser = parser_of(case, pieces, **options)
     out = Answer()
-    for token in tokens(pieces, finish):
+    for token in tokens(pieces, case.finish):
         out.add(parser.feed(token))
+    assert parser.calls == len(out.calls)
     return out
+
+
+def split(case: Case, pieces: Sequence[str]) -> list[Piece]:
+    """The same through the splitter alone."""
+    splitter = ChannelSplitter(markup_of(case.family), state=state_of(case), tools=OfferedTools(case.tools))
+    out = [found for piece in pieces for found in splitter.feed(piece)]
+    return out + splitter.finish(cut=case.finish == "length")

@@ -94,6 +94,9 @@ WRITERS: dict[str, Writer] = {
             "granite3", spelling.json_list("<|tool_call|>", ""), think=THINK, markers=("<|tool_call|>",), closed=False
         ),
         _family(
+            "granite3_text", spelling.json_list("<tool_call>", ""), think=THINK, markers=("<tool_call>",), closed=False
+        ),
+        _family(
             "granite_20b_fc", spelling.json_each("<function_call> ", ""), markers=("<function_call>",), closed=False
         ),
         _family(

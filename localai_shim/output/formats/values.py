@@ -43,12 +43,14 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
         return text
     schema = _schema_of(parameters, key)
     is_text, kinds = _takes_text(schema, text, parameters), _kinds(schema, parameters)
+    if is_text and isinstance(schema, Mapping) and {"enum", "const"} & schema.keys():
+        return text  # one of these
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
         return text if is_text else _python_value(text, kinds or frozenset())
     if not is_text:
-        is_whole = isinstance(value, float) and value.is_integer() and kinds == {"integer"}
+        is_whole = isinstance(value, float) and value.is_integer() and kinds == frozenset(["integer"])
         return int(value) if isinstance(value, float) and is_whole else value
     return value if not isinstance(value, str) and kinds is not None and _kind(value) & kinds else text
 

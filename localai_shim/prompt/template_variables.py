@@ -1,0 +1,53 @@
+"""The variables that a chat template reads beside the conversation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import jinja2
+import jinja2.meta
+
+from ..errors import BadRequest
+
+# What transformers and mlx-lm hand to a template themselves.
+_RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize"}
+_ALWAYS_KNOWN = {"enable_thinking", "thinking"}  # a model that cannot think satisfies these as it is
+
+
+def read_variables(source: str) -> frozenset[str] | None:
+    """Names that a template reads and does not set itself; None where it cannot be parsed."""
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
+    try:
+        names = jinja2.meta.find_undeclared_variables(environment.parse(_without_generation_tags(source)))
+    except jinja2.TemplateError:
+        return None
+    return frozenset(names)
+
+
+def check_variables(known: frozenset[str] | None, names: Sequence[str], param: str) -> None:
+    """Refuse template arguments that nothing would read.
+
+    Args:
+        known: variables of the template; None: they cannot be listed.
+        names: of the arguments.
+        param: the request's field.
+
+    Raises:
+        BadRequest: naming the argument and those that the template knows.
+    """
+    for name in names:
+        if name in _RESERVED:
+            raise BadRequest.invalid(f"{param}.{name}", f"'{name}' is set by this client.")
+        if known is not None and name not in known and name not in _ALWAYS_KNOWN:
+            options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
+            raise BadRequest(
+                f"This model's chat template does not know '{name}'. Variables that it reads: {options}.",
+                param=f"{param}.{name}",
+                code="unknown_parameter",
+            )
+
+
+def _without_generation_tags(template: str) -> str:
+    """Drop transformers' own {% generation %} tags, which plain Jinja cannot parse."""
+    return re.sub(r"\{%-? (?:end)?generation -?%\}", "", template)
