@@ -30,30 +30,6 @@ class Matcher(Protocol):
         ...
 
 
-class NoMarker:
-    """A matcher that allows every token but the last one of a marker after the others.
-
-    Args:
-        marker: its tokens, at least two.
-    """
-
-    def __init__(self, marker: Sequence[int]) -> None:
-        *self._head, self._last = marker
-        self._recent: deque[int] = deque(maxlen=len(self._head))
-
-    def mask(self, out: NDArray[np.int32]) -> None:
-        out.fill(-1)
-        if list(self._recent) == self._head:
-            _ban(out, self._last)
-
-    def accept(self, token_id: int) -> bool:
-        self._recent.append(token_id)
-        return False
-
-    def forced(self) -> Sequence[int]:
-        return ()
-
-
 @dataclass(slots=True)
 class Thinking:
     """One row's reasoning, as far as it must be followed.
@@ -89,6 +65,7 @@ class RowConstraint:
         self._spent = 0
         self._forced: deque[int] = deque()
         self._phase: _Phase = "answer"
+        self._shared = False  # the answer may begin with the token that opens a block: it is taken for the answer's
         limited = thinking is not None and thinking.budget is not None
         self._reopens = limited and (matcher is None or from_start)
         """A block may come after the answer has begun, and would have to be closed."""
@@ -102,7 +79,13 @@ class RowConstraint:
 
     @property
     def escape(self) -> int | None:
-        if self._phase != "start" or self._from_start or self._matcher is None or self._thinking is None:
+        if (
+            self._phase != "start"
+            or self._from_start
+            or self._matcher is None
+            or self._thinking is None
+            or self._shared
+        ):
             return None
         return self._thinking.opener[0] if self._thinking.allowed and self._thinking.opener else None
 
@@ -116,6 +99,8 @@ class RowConstraint:
         if self._phase in _REASONING and not self._from_start:
             return self._bar(out)
         self._matcher.mask(out)
+        if (opener := self.escape) is not None:
+            self._shared = bool(out.view("uint32")[opener // 32] >> (opener % 32) & 1)
         return True
 
     def accept(self, token_id: int) -> bool:

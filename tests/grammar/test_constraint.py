@@ -14,7 +14,10 @@ from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.markup import REASONING, Markup, ToolFormat
+from localai_shim.output.formats.detection import CHANNELS
+from localai_shim.output.formats.table import FORMATS
+from localai_shim.output.markup import REASONING, Markup
+from localai_shim.output.offered import OfferedTools
 from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.token_bytes import TokenBytes
@@ -30,7 +33,7 @@ ALL = None
 THINK = Markup(think=("<think>", "</think>"))
 GEMMA = Markup(think=("<|channel>thought", "<channel|>"))
 SPELT = Markup(think=("<reason>", "</reason>"))  # no special tokens: several tokens each
-HARMONY = Markup(harmony=True)
+HARMONY = Markup(tools=FORMATS["harmony"], channels=CHANNELS["harmony"])
 YES_OR_NO = "yes|no"
 
 
@@ -63,7 +66,7 @@ def constraint(
     if not thinks:
         return RowConstraint(matcher)
     thinking = Thinking(
-        text=row_text(ChannelSplitter(markup, state=state, offered=False)),
+        text=row_text(ChannelSplitter(markup, state=state)),
         opener=[] if markup.think is None else ids(markup.think[0]),
         closer=ids(markup.think_end or ""),
         allowed=may_open,
@@ -278,7 +281,7 @@ def harmony(budget: int | None = None) -> RowConstraint:
     )
     source = f'start: ({opening} /[a-z ]*/ {closing})? {final} ("yes" | "no")'
     thinking = Thinking(
-        text=row_text(ChannelSplitter(HARMONY, offered=False)),
+        text=row_text(ChannelSplitter(HARMONY)),
         opener=[],
         closer=ids("<|end|>"),
         budget=budget,
@@ -327,12 +330,25 @@ def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
 # -- with a stop check that reads the same text -----------------------------------------------------------------------
 
 
-CALL = ToolFormat("json", "<tool_call>", "</tool_call>", parse=lambda text, tools: None, style="json")
-CALLING = Markup(think=("<think>", "</think>"), tools=CALL)
+CALLING = Markup(think=("<think>", "</think>"), tools=FORMATS["qwen3_coder"])
+CALLED = OfferedTools([{"type": "function", "function": {"name": "f", "parameters": {}}}])
 
 
 def tokens_of(rng: random.Random) -> list[int]:
-    parts = ["yes", "no", " ", "\n", "a", "<think>", "</think>", "<tool_call>", '{"a": "', '"}', "</tool_call>", "</th"]
+    parts = [
+        "yes",
+        "no",
+        " ",
+        "\n",
+        "a",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "<function=f>",
+        "</function>",
+        "</tool_call>",
+        "</th",
+    ]
     return [token for part in rng.choices(parts, k=rng.randint(1, 25)) for token in ids(part)]
 
 
@@ -355,10 +371,11 @@ def test_a_guide_and_a_stop_check_find_in_one_text_what_they_find_in_two(
     limits = {"opener": ids("<think>"), "closer": ids("</think>"), "barred": [one("a")], "budget": budget}
     stopped = 0
     for _ in range(150 if matches is None else 60):  # whose masks take long
-        state, offered = rng.choice([None, REASONING]), rng.random() < 0.5
+        state, offered = rng.choice([None, REASONING]), rng.choice([CALLED, OfferedTools()])
         stop = ["".join(rng.choices("noa ", k=rng.randint(1, 2)))]
         shared, own, alone = (
-            row_text(ChannelSplitter(CALLING, state=state, offered=offers)) for offers in (offered, offered, False)
+            row_text(ChannelSplitter(CALLING, state=state, tools=offers))
+            for offers in (offered, offered, OfferedTools())
         )
         checks = [StopStrings(text, stop, 2) for text in (shared, own)]
         constraints = [
@@ -382,6 +399,6 @@ def test_a_guide_and_a_stop_check_find_in_one_text_what_they_find_in_two(
                 stopped += ends[0]
                 break
             if shared.in_reasoning != alone.in_reasoning:
-                assert offered  # a string of a call amid reasoning said that this is over, and the call ended
+                assert offered.functions  # a string of a call amid reasoning said that this is over, and the call ended
                 break
     assert stopped

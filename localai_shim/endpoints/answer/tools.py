@@ -117,7 +117,9 @@ def _plan(
 def _format(model: ServedModel, field: str) -> CallFormat:
     if model.markup.tools is None:
         raise BadRequest.unsupported_value(
-            field, f"This model has no chat template, or `tool_format` is 'none': '{field}' does not work with it."
+            field,
+            f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
+            "Name the format in which it writes calls.",
         )
     return model.markup.tools
 

@@ -174,18 +174,46 @@ def test_gpt_oss_may_think_and_answer_and_not_address_a_function() -> None:
 
 
 def test_a_marker_of_several_tokens_may_not_be_completed() -> None:
-    """Of a model that writes headers, for which there is no grammar, such as Kimi K3."""
+    """Of a model whose answers and calls begin with the same token, such as Kimi K3."""
     tokenizer = ScriptedTokenizer(
-        tool_format="kimi_k3", tool_markers=("<|open|>", ""), markers=("<|sep|>", "<|close|>")
+        think=None, tool_format="kimi_k3", tool_markers=("<|open|>", ""), markers=("<|sep|>", "<|close|>")
     )
-    tokenizer.response_initial_state = "header"
-    tokenizer.response_transitions = {"header": [("<|sep|>", "normal")]}
-    replies = ["<|open|>response<|sep|>Hi.", ["<|open|>", *"tools", "<|sep|>"]]
+    replies = ["<|open|>response<|sep|>Hi.<|close|>response<|sep|>", ["<|open|>", *"tools", "<|sep|>"]]
     with ScriptedEngine(replies, tokenizer=tokenizer, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=[PING], tool_choice="none").choices[0].message.content == "Hi."
-        with pytest.raises(openai.InternalServerError, match=r"does not allow: '<\|sep\|>'"):
+        with pytest.raises(openai.InternalServerError, match=r"does not allow: '(t|<\|sep\|>)'"):
             ask(client, tools=[PING], tool_choice="none")
+
+
+def test_all_that_begins_calls_is_ruled_out() -> None:
+    """Markers that are tokens without a constraint, others by a grammar."""
+    tokens = ScriptedTokenizer(
+        tool_format="gigachat31", tool_markers=("<|function_call|>", ""), markers=["<|role_sep|>"]
+    )
+    granite = ScriptedTokenizer(tool_format="granite3", tool_markers=("<|tool_call|>", ""), markers=["<tool_call>"])
+    with ScriptedEngine(["Hi."], tokenizer=granite) as engine:
+        ask(LocalOpenAI(engine=engine), tools=TOOLS, tool_choice="none")
+        [request] = engine.requests
+        ruled_out = [engine.tokenizer.encode(marker)[0] for marker in ("<|tool_call|>", "<tool_call>")]
+        assert request.constraint is None and request.sampling.logit_bias == dict.fromkeys(ruled_out, -math.inf)
+    for said in ("<|function_call|>", "function call<|role_sep|>"):
+        replies = ["My function call is over.", f"So {said}\n"]
+        with ScriptedEngine(replies, tokenizer=tokens, obey_constraints=True) as engine:
+            client = LocalOpenAI(engine=engine)
+            assert ask(client, tools=TOOLS, tool_choice="none").choices[0].message.content == replies[0]
+            with pytest.raises(openai.InternalServerError, match="does not allow"):
+                ask(client, tools=TOOLS, tool_choice="none")
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "pythonic"])
+def test_without_markers_nothing_is_ruled_out_and_nothing_is_read_as_a_call(name: str) -> None:
+    said = '{"name": "ping", "parameters": {}}' if name == "llama3_json" else "[ping()]"
+    tokenizer = ScriptedTokenizer(tool_format=name, tool_markers=("", ""))
+    with ScriptedEngine([said], tokenizer=tokenizer) as engine:
+        made = ask(LocalOpenAI(engine=engine), tools=TOOLS, tool_choice="none").choices[0].message
+        assert (made.content, made.tool_calls) == (said, None)
+        assert engine.requests[0].constraint is None and not engine.requests[0].sampling.logit_bias
 
 
 def test_a_template_without_a_place_for_tools_gets_none() -> None:

@@ -51,7 +51,7 @@ def test_required_lets_nothing_come_that_is_no_call(text: str) -> None:
 
 def test_a_call_that_has_to_be_made_is_made_behind_the_thought() -> None:
     amid = f"<think>Hm.\n{CALL}\n</think>\n\n{call('ping', {})}"
-    assert [name for name, _ in calls(message(amid, tools=TOOLS, obey=True))] == ["get_weather", "ping"]
+    assert [name for name, _ in calls(message(amid, tools=TOOLS, obey=True))] == ["ping"]
     strict = [function("get_weather", strict=True, city=TEXT, days={"type": "integer"}), PING]
     held: list[dict[str, Any]] = [{"tool_choice": "required"}, {"parallel_tool_calls": False}, {"tools": strict}]
     for more in held:
@@ -185,8 +185,26 @@ FORMATS: list[tuple[dict[str, Any], str]] = [
             "tool_format": "glm47",
             "markers": ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
         },
-        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key>"
-        "<arg_value>2</arg_value></tool_call>",
+        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>2</arg_value>\n</tool_call>",
+    ),
+    (
+        {"tool_format": "llama3_json", "tool_markers": ("", ""), "think": None},
+        '{"name": "get_weather", "parameters": {"city": "Paris", "days": 2}}',
+    ),
+    (
+        {"tool_format": "pythonic", "tool_markers": ("", ""), "think": None},
+        '[get_weather(city="Paris", days=2)]',
+    ),
+    (
+        {
+            "tool_format": "muse",
+            "tool_markers": ("<|start|>", ""),
+            "markers": ["<|message|>", "<|eom|>", "<|eot|>"],
+            "think": None,
+        },
+        ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">'
+        'Paris</atem:parameter>\n<atem:parameter name="days">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls>',
     ),
 ]
 OTHERS = pytest.mark.parametrize(("model", "text"), FORMATS, ids=[model["tool_format"] for model, _ in FORMATS])
@@ -205,10 +223,6 @@ def test_other_formats_are_read_alike(model: dict[str, Any], text: str, size: in
 def test_other_formats_may_be_required(model: dict[str, Any], text: str) -> None:
     tokenizer = ScriptedTokenizer(**model)
     more: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "tokenizer": tokenizer}
-    if model["tool_format"] == "glm47":
-        with refused("tool_choice", "unsupported_value", "no grammar of its tool-call format (glm47)"):
-            message(text, **more)
-        return
     assert arguments(message(text, obey=True, **more)) == [("get_weather", PARIS)]
     forbidden("No.", "No", **more)
 
@@ -236,12 +250,19 @@ def test_what_makes_no_sense_is_refused(more: dict[str, Any], param: str, code: 
     assert code is None or caught.value.code == code
 
 
-def test_a_model_without_a_tool_format_is_offered_no_tools() -> None:
+def test_a_model_that_was_not_taught_to_call_is_asked_to_in_a_plain_form() -> None:
     tokenizer = ScriptedTokenizer(tool_format=None)
-    with ScriptedEngine(["Hi."], tokenizer=tokenizer) as engine:
+    for more in ({}, {"tool_choice": "required"}, {"tool_choice": NAMED}, {"parallel_tool_calls": False}):
+        made = message(call("ping", {}), tools=TOOLS, tokenizer=tokenizer, obey=True, **more)
+        assert calls(made) == [("ping", "{}")]
+    assert message("Hi.", tools=TOOLS, tool_choice="none", tokenizer=tokenizer, obey=True).content == "Hi."
+    forbidden(CALL, "", tools=TOOLS, tool_choice="none", tokenizer=tokenizer)
+
+
+def test_a_model_for_which_the_caller_wants_no_tool_format_is_offered_no_tools() -> None:
+    with ScriptedEngine(["Hi."], tokenizer=ScriptedTokenizer(tool_format="none")) as engine:
         client = LocalOpenAI(engine=engine)
-        with refused("tools", "unsupported_value", "tool-call format is not known"):
-            ask(client, tools=TOOLS)
-        with refused("functions", "unsupported_value", "tool-call format is not known"):
-            ask(client, functions=FUNCTIONS)
+        for field, offered in (("tools", TOOLS), ("functions", FUNCTIONS)):
+            with refused(field, "unsupported_value", "tool_format='none'"):
+                ask(client, **{field: offered})
         assert ask(client, tools=TOOLS, tool_choice="none").choices[0].message.content == "Hi."

@@ -11,13 +11,14 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from tests.conftest import refused
 from tests.endpoints.answer.tool_formats import (
     EVERY,
     FORMATS,
     GEMMA,
     GLM,
     HERMES,
+    LLAMA,
+    PLAIN,
     SAMPLE,
     Format,
     allowing,
@@ -162,27 +163,41 @@ def test_legacy_functions_are_called_once_and_as_their_schemas_say() -> None:
     assert {choice.message.function_call.name for choice in by_name.choices} == {"book"}
 
 
-# -- refused ----------------------------------------------------------------------------------------------------------
+# -- every family -----------------------------------------------------------------------------------------------------
 
-NO_GRAMMAR: list[tuple[dict[str, Any], str]] = [
-    ({"tools": [PING], "tool_choice": "required"}, "tool_choice"),
-    ({"tools": [PING], "tool_choice": named("ping")}, "tool_choice"),
-    ({"tools": [PING, function("pong")], "tool_choice": allowing("auto", "ping")}, "tool_choice"),
-    ({"tools": [PING], "parallel_tool_calls": False}, "parallel_tool_calls"),
-    ({"tools": [PING, function("pong", strict=True)]}, "tools[1].function.strict"),
-    ({"tools": [custom("phone", "regex", "[0-9]+")]}, "tools[0].custom.format"),
-    ({"tools": [PING], "response_format": {"type": "json_object"}}, "response_format"),
+GRAMMARS: list[dict[str, Any]] = [
+    {"tools": [PING], "tool_choice": "required"},
+    {"tools": [PING, function("pong")], "tool_choice": named("ping")},
+    {"tools": [PING, function("pong")], "tool_choice": allowing("required", "ping")},
+    {"tools": [PING], "tool_choice": "required", "parallel_tool_calls": True},
+    {"functions": [PING["function"]], "function_call": {"name": "ping"}},
+    {"tools": [PING], "tool_choice": "required", "response_format": {"type": "json_object"}},
+]
+FREE: list[dict[str, Any]] = [
+    {"tools": [PING, function("pong")], "tool_choice": allowing("auto", "ping")},
+    {"tools": [PING], "parallel_tool_calls": False},
+    {"tools": [PING, function("pong", strict=True)]},
+    {"tools": [PING, custom("phone", "regex", "[0-9]+")]},
+    {"tools": [PING], "response_format": {"type": "json_object"}},
+    {"tools": [PING]},
+    {"tools": [PING], "tool_choice": "none"},
+    {"functions": [PING["function"]]},
 ]
 
 
-def test_what_needs_a_grammar_is_refused_for_a_format_that_has_none() -> None:
-    with LocalOpenAI(GLM.folder) as client:
-        for more, param in NO_GRAMMAR:
-            with refused(param, "unsupported_value", "grammar of its tool-call format"):
-                ask(client, **more)
-        more = {"max_tokens": 5, "extra_body": {"ignore_eos": True}}
-        for fine in ({"tools": [PING]}, {"functions": [PING["function"]]}, {"tools": [PING], "tool_choice": "none"}):
-            assert ask(client, **fine, **more).choices[0].finish_reason == "length"
+@pytest.mark.parametrize("format", [GLM, LLAMA, PLAIN], ids=lambda format: format.name)
+def test_whatever_is_asked_of_tools_works_with_every_family(format: Format) -> None:
+    """A family with tags, one without markers, and one whose template knows no tools."""
+    made = run(format.folder, [{**more, "logit_bias": format.ends} for more in GRAMMARS + FREE])
+    for completion in made[: len(GRAMMARS)]:
+        [choice] = completion.choices
+        found = calls(choice.message) or [(choice.message.function_call.name, choice.message.function_call.arguments)]
+        assert set(found) == {("ping", "{}")}, choice
+    for completion in made[len(GRAMMARS) :]:
+        assert not invalid(completion.choices[0].message)
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
 
 
 def broken(schema: dict[str, Any]) -> Any:

@@ -103,7 +103,7 @@ FORMATS = [
     Format(
         "json_tools", ("<tool_call>", "</tool_call>"), '<tool_call>{"name": , "arguments": }</tool_call> tool_call.name'
     ),
-    Format("qwen3_coder", ("<tool_call>", "</tool_call>"), "<tool_call>\n<function=name>"),
+    Format("qwen3_coder", ("<tool_call>", "</tool_call>"), "<tool_call>\n<function=name>\n<parameter=key>"),
     Format("mistral", ("[TOOL_CALLS]", "[ARGS]"), "[TOOL_CALLS]name[ARGS]"),
     Format("gemma4", ("<|tool_call>", "<tool_call|>", '<|"|>'), "<|tool_call>call:name<tool_call|>"),
     Format(
@@ -116,6 +116,8 @@ FORMATS = [
 EVERY = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 HERMES, GEMMA = FORMATS[0], FORMATS[3]
 GLM = Format("glm47", ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>"), "<arg_key>")
+LLAMA = Format("llama3_json", ("<|eom_id|>",), '{"name": , "parameters": } <|start_header_id|>')
+PLAIN = Format("none", ("<|other|>",), "")
 SAMPLE: dict[str, Any] = {"temperature": 1, "seed": 11, "max_tokens": 500}
 
 
