@@ -173,6 +173,18 @@ def test_a_model_that_answers_at_once_may_open_no_block_after_that() -> None:
     assert row.escape is None and asked(row) is not ALL
 
 
+def test_an_answer_that_begins_as_a_block_does_is_an_answer() -> None:
+    markup = Markup(think=("<|channel|>thought", "<|end|>"))
+    opener, closer = ids("<|channel|>thought"), ids("<|end|>")
+    grammar = Grammar(lark(f"start: {VOCABULARY.lark('<|channel|>yes')}"), VOCABULARY)
+    row = RowConstraint(grammar.matcher(), Thinking(row_text(ChannelSplitter(markup)), opener, closer))
+    take(row, "<|channel|>ye")
+    assert forced(row) == "s"
+    other = Grammar(regex("yes"), VOCABULARY).matcher()
+    row = RowConstraint(other, Thinking(row_text(ChannelSplitter(markup)), opener, closer))
+    assert asked(row) is not ALL and row.escape == one("<|channel|>")
+
+
 def test_a_block_that_is_not_allowed_is_not_offered() -> None:
     row = constraint(YES_OR_NO, may_open=False)
     assert row.escape is None and letters(row) == {"y", "n"}
@@ -335,20 +347,8 @@ CALLED = OfferedTools([{"type": "function", "function": {"name": "f", "parameter
 
 
 def tokens_of(rng: random.Random) -> list[int]:
-    parts = [
-        "yes",
-        "no",
-        " ",
-        "\n",
-        "a",
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "<function=f>",
-        "</function>",
-        "</tool_call>",
-        "</th",
-    ]
+    call = ["<tool_call>", "<function=f>", "</function>", "</tool_call>"]
+    parts = ["yes", "no", " ", "\n", "a", "<think>", "</think>", *call, "</th"]
     return [token for part in rng.choices(parts, k=rng.randint(1, 25)) for token in ids(part)]
 
 

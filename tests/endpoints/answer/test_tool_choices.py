@@ -203,8 +203,9 @@ FORMATS: list[tuple[dict[str, Any], str]] = [
             "markers": ["<|message|>", "<|eom|>", "<|eot|>"],
             "think": None,
         },
-        ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">'
-        'Paris</atem:parameter>\n<atem:parameter name="days">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls>',
+        ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n'
+        '<atem:parameter name="city">Paris</atem:parameter>\n<atem:parameter name="days">2</atem:parameter>\n'
+        "</atem:invoke>\n</atem:function_calls>",
     ),
 ]
 OTHERS = pytest.mark.parametrize(("model", "text"), FORMATS, ids=[model["tool_format"] for model, _ in FORMATS])
