@@ -66,7 +66,7 @@ MAY = {
     ),
     "endpoints.batches": "endpoints errors state types",
     "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
-    "endpoints.answer": "endpoints endpoints.items errors grammar output prompt types",
+    "endpoints.answer": "endpoints endpoints.items errors grammar output output.formats prompt types",
     "endpoints.items": "endpoints errors media prompt state types",
     "engine": "adapters engine.kv engine.prefix media options prediction stats types",
     "engine.prefix": "adapters engine.kv media types",
@@ -75,14 +75,15 @@ MAY = {
     "prompt": "deadline errors media output panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
-        "arguments call client endpoints endpoints.responses errors event_stream media output runtime sdk stats stock "
-        "testing.cassettes transport types vectors"
+        "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime "
+        "sdk stats stock testing.cassettes transport types vectors"
     ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors output reranking sdk testing types",
-    "grammar": "output types",
+    "testing.cassettes": "call client endpoints endpoints.responses errors output.formats reranking sdk testing types",
+    "grammar": "output output.formats types",
     "__main__": "cli",
-    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # runs bare models, too
-    "output": "panics types",
+    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # also bare
+    "output": "output.formats panics types",
+    "output.formats": "",
     "options": "media types",
     "state": "types",
     "errors": "types",

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
-from ..output.arguments import typed_value
 from ..output.formats.description import CallFormat, Parameters
 from ..output.formats.layout import around, layout
+from ..output.formats.values import typed_value
 from . import GrammarError
 from .lark_rules import LarkRules, other_than, times
 from .raw_text import containing, regex, text

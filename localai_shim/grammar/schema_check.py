@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
-from ..output.references import resolve
+from ..output.formats.references import resolve
 from . import GrammarError
 from .schema import Schema, subschemas
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from itertools import islice
 
-from ..output.references import resolve
+from ..output.formats.references import resolve
 from . import TooComplexError, UnsatisfiableError
 from .schema import Schema, subschemas
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..output.formats.references import resolve
 from ..output.formats.tagged_reading import dumps
-from ..output.references import resolve
 from . import GrammarError, TooComplexError
 from .compile import check, json_expression, lark
 from .lark_rules import LarkRules, other_than, times

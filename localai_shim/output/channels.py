@@ -237,9 +237,8 @@ class ChannelSplitter:
         reader = block.reader
         if reader.rejected:
             return (yield from self._reject(block))
-        events, block.events = [*block.events, *events], []
+        block.events += events
         if block.outer == REASONING and not self._counts(block):
-            block.events = events
             return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
         if not (reader.begun or reader.done):
             return ""
@@ -250,8 +249,9 @@ class ChannelSplitter:
         taken = block.unread[: len(block.unread) - len(rest)]
         block.unread = rest
         body = taken.removesuffix(reader.ending) if reader.done else taken
-        if body or events:
-            yield self._piece("call", body)._replace(events=events)
+        if body or block.events:
+            events, block.events = block.events, []
+            yield self._piece("call", body, events)
         if not reader.done:
             return ""
         yield self._piece("close", reader.ending if taken.endswith(reader.ending) else "")
@@ -356,17 +356,18 @@ class ChannelSplitter:
         self.state = state
         self.in_reasoning = state == REASONING
 
-    def _piece(self, kind: Kind, text: str) -> Piece:
+    def _piece(self, kind: Kind, text: str, events: Sequence[Event] = ()) -> Piece:
         start = self._at
         self._at = start + len(text)
-        return Piece(kind, text, start, self._at)
+        return Piece(kind, text, start, self._at, events)
 
     def _trimmed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Make whitespace next to blocks part of the markup; hold it back until it is known to be."""
         for piece in pieces:
             kind, text, start, end, _ = piece
             if kind not in ("content", "reasoning"):
-                yield from self._release("markup")
+                if self._space:
+                    yield from self._release("markup")
                 self._called = self._called or kind == "open"
                 self._fresh = self._fresh or kind != "stray"
                 yield piece

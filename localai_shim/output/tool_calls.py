@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .arguments import json_or_text
 from .broken_calls import broken_call
 from .formats.description import CallFormat
 from .formats.source import Event
+from .formats.values import json_or_text
 from .offered import OfferedTools
 
 

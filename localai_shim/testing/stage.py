@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from ..output.arguments import json_or_text
+from ..output.formats.values import json_or_text
 from ..runtime import serve_like
 from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
 from . import failures, marks

@@ -14,7 +14,7 @@ from localai_shim.grammar.compile import Grammar
 from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
-from localai_shim.output.formats.description import MarkedArguments, Parameters
+from localai_shim.output.formats.description import JsonArguments, MarkedArguments, Parameters, PythonArguments
 from localai_shim.output.formats.detection import CHANNELS
 from localai_shim.output.formats.table import FORMATS as ROWS
 from localai_shim.output.formats.writing import write_calls
@@ -165,3 +165,16 @@ def written(name: str, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
 
 def valid(arguments: Any, schema: dict[str, Any]) -> None:
     VALIDATOR(schema, format_checker=VALIDATOR.FORMAT_CHECKER).validate(arguments)
+
+
+def raw_call(name: str, tool: str, text: str) -> str | None:
+    """A call of a custom tool whose input stands as it is; None where a format has no place for that."""
+    row = ROWS[name]
+    if isinstance(row.arguments, PythonArguments) or (row.is_object and not row.each):
+        return None
+    if not isinstance(row.arguments, JsonArguments):
+        return written(name, [(tool, {"input": text})]).replace(f"<![CDATA[{text}]]>", text)
+    call = written(name, [(tool, {})]).replace("<|constrain|>json", "")
+    if row.is_object:
+        return call.replace(', "arguments": {}}', "}\n" + text)
+    return call.replace("{}", text)

@@ -1,245 +1,156 @@
 from __future__ import annotations
 
-import random
+import re
 from typing import Any
 
 import pytest
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.calls import answer_with_calls, call_or, harmony_answer
+from localai_shim.grammar.calls import answer_with_calls, call_or, content_in_channels, no_call
 from localai_shim.grammar.compile import Grammar, choice, json_schema
 from localai_shim.grammar.tool import CustomFormat, Tool
-from tests.grammar.drafts import draft, drafts, says, vocabulary_with
-from tests.output.calls import (
+from localai_shim.output.formats.detection import CHANNELS
+from localai_shim.output.formats.table import FORMATS as ROWS
+from tests.grammar.calls import (
     DEEP,
-    ENDED,
-    ENDINGS,
     FORMATS,
-    HEADERS,
-    MARKERS,
     NESTED,
     SUM,
+    answer,
     compiled,
-    parsed,
+    endings_of,
+    markers_of,
+    raw_call,
+    read,
     schema_for,
     valid,
+    vocabulary_for,
+    written,
 )
+from tests.grammar.drafts import drafts, says, vocabulary_with
 from tests.samples import only
+
+NOW, LATER = Tool("now", strict=True), Tool("later", strict=True)
+BARE = [name for name in FORMATS if ROWS[name].bare and name not in CHANNELS]
+MARKED = [name for name in FORMATS if not ROWS[name].bare and name not in CHANNELS]
+THOUGHTS = {
+    "harmony": "<|channel|>analysis<|message|>I see.<|end|><|start|>assistant",
+    "muse": " to=self<|message|>I see.<|eom|><|start|>assistant",
+}
+PREAMBLES = {
+    "harmony": "<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant",
+    "muse": " to=user<|message|>One moment.<|eom|><|start|>assistant",
+    "functionary_v32": "all\nOne moment.>>>",
+}
+FINALS = {"harmony": "<|channel|>final<|message|>{}", "muse": " to=user<|message|>{}", "functionary_v32": "all\n{}"}
 
 # -- Calls that have to be made ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", only([15], [15, 100]))
-@pytest.mark.parametrize("format", FORMATS)
-def test_upstreams_parser_reads_a_valid_call_in_whatever_is_written(format: str, count: int) -> None:
-    schema = schema_for(format)
-    grammar, vocabulary = compiled(format, [Tool("get_weather", schema, strict=True)])
-    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
-        (call,) = parsed(format, text)
-        assert call["name"] == "get_weather"
-        valid(call["arguments"], schema, texts=format == "qwen3_coder")
-        assert set(call["arguments"]) <= set(schema["properties"])
-
-
-@pytest.mark.parametrize("count", only([8], [8, 30]))
-@pytest.mark.parametrize("format", FORMATS)
-def test_markers_that_are_no_special_tokens_are_written_in_letters(format: str, count: int) -> None:
-    schema = schema_for(format)
-    grammar, vocabulary = compiled(format, [Tool("get_weather", schema)], special=False)
-    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
-        (call,) = parsed(format, text)
-        valid(call["arguments"], schema, texts=format == "qwen3_coder")
-
-
-@pytest.mark.parametrize("count", only([10], [10, 50]))
-def test_the_parser_of_tags_reads_single_types_by_itself(count: int) -> None:
-    single = {name: member for name, member in DEEP["properties"].items() if isinstance(member.get("type"), str)}
-    schema = {"type": "object", "properties": single, "required": list(single)}
-    grammar, vocabulary = compiled("qwen3_coder", [Tool("f", schema)])
-    for text in drafts(grammar, vocabulary, count):
-        valid(parsed("qwen3_coder", text, {"f": schema})[0]["arguments"], schema)
-
-
-@pytest.mark.parametrize("count", only([10], [10, 40]))
-@pytest.mark.parametrize("format", FORMATS)
-def test_strings_without_limits_hold_nothing_that_the_parser_trips_over(format: str, count: int) -> None:
-    members = {"a": {"type": "string"}, "b": {"type": "string"}}
-    schema = {"type": "object", "properties": members, "required": ["a", "b"]}
-    grammar, vocabulary = compiled(format, [Tool("f", schema)], special=False)
-    for text in drafts(grammar, vocabulary, count, endings=ENDINGS):
-        (call,) = parsed(format, text, {"f": schema})
-        valid(call["arguments"], schema)
-
-
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
 def test_the_answer_is_one_call_or_several_where_that_is_allowed(format: str, parallel: bool) -> None:
-    tools = [Tool("now"), Tool("wait", {"type": "object", "properties": {"s": {"enum": [1, 2]}}})]
+    wait = {"type": "object", "properties": {"s": {"enum": [1, 2]}}}
+    tools = [Tool("now"), Tool("wait", wait)]
     grammar, vocabulary = compiled(format, tools, parallel=parallel)
     counts, names = set(), set()
-    for text in drafts(grammar, vocabulary, 20):
-        calls = parsed(format, text)
+    for text in drafts(grammar, vocabulary, 12):
+        calls = read(format, text, tools)
         counts.add(len(calls))
-        names |= {call["name"] for call in calls}
-        assert all(
-            call["arguments"] in ({}, {"s": 1}, {"s": 2})
-            for call in calls
-            if call["name"] == "wait" and format != "qwen3_coder"
-        )
-        assert all(call["arguments"] == {} for call in calls if call["name"] == "now")
+        names |= {name for name, _ in calls}
+        for name, arguments in calls:
+            assert arguments in ([{}] if name == "now" else [{}, {"s": 1}, {"s": 2}])
     assert names == {"now", "wait"}
     assert max(counts) > 1 if parallel and format != "harmony" else counts == {1}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_several_calls_are_written_as_the_model_writes_them(format: str) -> None:
+    one, two = [("now", {})], [("now", {}), ("later", {})]
+    single, vocabulary = compiled(format, [NOW, LATER])
+    several, _ = compiled(format, [NOW, LATER], parallel=True)
+    assert says(single, vocabulary, written(format, one)) and says(several, vocabulary, written(format, one))
+    assert says(several, vocabulary, written(format, two)) is (format != "harmony")
+    assert not says(single, vocabulary, written(format, two))
+    assert not says(single, vocabulary, written(format, [("never", {})]))
+    assert not says(single, vocabulary, "Hello.")
 
 
 @pytest.mark.parametrize("format", NESTED)
 def test_a_tool_that_is_not_strict_follows_what_is_known_of_its_schema(format: str) -> None:
     tags = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "minItems": 1, "maxItems": 2}
     schema = {"type": "object", "properties": {"tags": tags, "p": {"type": "string", "format": "path", "maxLength": 3}}}
-    grammar, vocabulary = compiled(format, [Tool("f", {**schema, "required": ["tags"]})])
-    for text in drafts(grammar, vocabulary, 5):
-        tags_read = parsed(format, text, {"f": schema})[0]["arguments"]["tags"]
-        assert all(isinstance(tag, int) for tag in tags_read)
+    tools = [Tool("f", {**schema, "required": ["tags"]})]
+    grammar, vocabulary = compiled(format, tools)
+    for text in drafts(grammar, vocabulary, 4, endings=endings_of(format)):
+        [(_, arguments)] = read(format, text, tools)
+        assert all(isinstance(tag, int) for tag in arguments["tags"])
     with pytest.raises(GrammarError, match=r"^Tool 'f': .*uniqueItems"):
         compiled(format, [Tool("f", schema, strict=True)])
-
-
-PATTERNS = ["^[a-z]+$", "a|^b", "[0-9]$", "^null$|^nul", "^x|y$"]
-
-
-def random_schema(pick: random.Random, depth: int = 0) -> dict[str, Any]:
-    """A schema such as tools have."""
-    low, more = pick.randint(-20, 20), pick.randint(0, 20)
-    scalars: list[dict[str, Any]] = [
-        {"type": "string", "minLength": abs(low) // 5, "maxLength": abs(low) // 5 + more},
-        {"type": "string", "pattern": pick.choice(PATTERNS), "maxLength": 9},
-        {"type": "string", "format": pick.choice(["date", "time", "duration", "email", "ipv6"]), "maxLength": 50},
-        {"type": "integer", "minimum": low, "maximum": low + more},
-        {"type": "number", "minimum": low / 4, "maximum": low / 4 + more},
-        {"type": "boolean"},
-        {"type": "null"},
-        {"enum": pick.sample(["a", "Null", "[1]", "x\ny", "é", 1, 2.5, None, True, [1, "x"], {"k": [None]}], k=4)},
-        {"type": ["string", "null"], "maxLength": 5},
-        {"type": ["integer", "boolean"]},
-    ]  # fmt: skip
-    if depth > 2 or pick.random() < 0.6:
-        return pick.choice(scalars)
-    match pick.choice(["object", "array", "anyOf", "map"]):
-        case "object":
-            members = {name: random_schema(pick, depth + 1) for name in pick.sample("abcde", k=pick.randint(1, 3))}
-            return {"type": "object", "properties": members, "required": pick.sample(list(members), k=1)}
-        case "array":
-            return {
-                "type": "array",
-                "items": random_schema(pick, depth + 1),
-                "minItems": more % 2,
-                "maxItems": more % 4 + 1,
-            }
-        case "anyOf":
-            return {"anyOf": [random_schema(pick, depth + 1) for _ in range(pick.randint(1, 3))]}
-        case _:
-            return {"type": "object", "additionalProperties": {"type": "boolean"}}
-
-
-@pytest.mark.parametrize("schemas", only([5], [5, 40]))
-@pytest.mark.parametrize("format", NESTED)
-def test_calls_follow_schemas_that_nobody_chose(format: str, schemas: int) -> None:
-    pick = random.Random(format)
-    for seed in range(schemas):
-        members = {name: random_schema(pick) for name in ("a", "b_2", "c")}
-        schema = {"type": "object", "properties": members, "required": pick.sample(list(members), k=2)}
-        grammar, vocabulary = compiled(format, [Tool("f", schema, strict=True)])
-        for n in range(3):
-            text = draft(grammar, vocabulary, [seed, n], endings=ENDINGS)
-            if text is not None:
-                valid(parsed(format, text)[0]["arguments"], schema, texts=format == "qwen3_coder")
 
 
 # -- Calls among other text -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("special", [True, False])
-@pytest.mark.parametrize("format", ENDED)
+@pytest.mark.parametrize("format", MARKED)
 def test_text_and_calls_mix(format: str, special: bool) -> None:
-    tools = [Tool("now", strict=True), Tool("later", strict=True)]
-    call, _ = _example(format, "now")
-    free, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
-    for text in ("", "Hello <b>there</b>.\n", f"Let me see.\n{call}", f"{call}\n{call} and\n{call}. Done"):
-        assert says(free, vocabulary, text), text
-    assert not says(free, vocabulary, call.replace("now", "never"))
-    single, _ = compiled(format, tools, mode="auto", parallel=False, special=special)
-    assert says(single, vocabulary, f"Let me see.\n{call}")
-    assert not says(single, vocabulary, f"{call}\n{call}")
-    assert not says(single, vocabulary, f"{call} ")
-
-
-@pytest.mark.parametrize("special", [True, False])
-@pytest.mark.parametrize("format", ["mistral", "mistral_array", "kimi_k2", "cohere2_moe"])
-def test_calls_come_after_the_text_where_they_end_the_answer(format: str, special: bool) -> None:
-    tools = [Tool("now", strict=True), Tool("later", strict=True)]
-    one, two = _example(format, "now")
-    free, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
-    single, _ = compiled(format, tools, mode="auto", parallel=False, special=special)
-    for text in ("", "Hello.", one, f"Let me see. {one}"):
+    """Where a marker ends a block, other text may follow; elsewhere it would be taken for a part of it."""
+    row = ROWS[format]
+    call, other = written(format, [("now", {})]), written(format, [("never", {})])
+    two = written(format, [("now", {}), ("later", {})])
+    free, vocabulary = compiled(format, [NOW, LATER], mode="auto", parallel=True, special=special)
+    single, _ = compiled(format, [NOW, LATER], mode="auto", special=special)
+    for text in ("", "Hello <b>there</b>: {1} [2].\n", f"Let me see.\n{call}", call):
         assert says(free, vocabulary, text) and says(single, vocabulary, text), text
     assert says(free, vocabulary, f"So: {two}") and not says(single, vocabulary, f"So: {two}")
-    assert not says(free, vocabulary, f"{one} done")
-    assert not says(free, vocabulary, one.replace("now", "never"))
+    more = f"{call}\n{call} and\n{call}. Done"
+    assert says(free, vocabulary, more) is bool(row.each and row.end)
+    assert not says(single, vocabulary, f"{call} Done")
+    assert not says(free, vocabulary, f"Hello. {other}")
 
 
-def _example(format: str, name: str) -> tuple[str, str]:
-    """One call without arguments, and two, as a model writes them."""
-    if format == "json_tools":
-        one = f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
-        return one, f"{one}\n{one}"
-    if format == "qwen3_coder":
-        one = f"<tool_call>\n<function={name}>\n</function>\n</tool_call>"
-        return one, f"{one}\n{one}"
-    if format == "gemma4":
-        one = f"<|tool_call>call:{name}{{}}<tool_call|>"
-        return one, one + one
-    if format == "function_gemma":
-        one = f"<start_function_call>call:{name}{{}}<end_function_call>"
-        return one, one + one
-    if format == "mistral":
-        one = f"[TOOL_CALLS]{name}[ARGS]{{}}"
-        return one, one + one
-    if format == "mistral_array":
-        one = f'{{"name": "{name}", "arguments": {{}}}}'
-        return f"[TOOL_CALLS][{one}]", f"[TOOL_CALLS][{one}, {one}]"
-    if format == "kimi_k2":
-        first, second = (
-            f"<|tool_call_begin|>functions.{name}:{n}<|tool_call_argument_begin|>{{}}<|tool_call_end|>" for n in (0, 1)
-        )
-        begin, end = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
-        return f"{begin}{first}{end}", f"{begin}{first}{second}{end}"
-    first, second = (f'    {{"tool_call_id": "{n}", "tool_name": "{name}", "parameters": {{}}}}' for n in (0, 1))
-    return f"<|START_ACTION|>[\n{first}\n]<|END_ACTION|>", f"<|START_ACTION|>[\n{first},\n{second}\n]<|END_ACTION|>"
+@pytest.mark.parametrize("format", BARE)
+def test_an_answer_without_markers_is_calls_or_text_that_does_not_begin_as_one(format: str) -> None:
+    call = written(format, [("now", {})])
+    grammar, vocabulary = compiled(format, [NOW, LATER], mode="auto", parallel=True)
+    for text in ("", "Hello there: {1} [2].\n", call, written(format, [("now", {}), ("later", {})])):
+        assert says(grammar, vocabulary, text), text
+    for text in (f" {call}", f"Well. {call}" if format == "xlam" else "[1]", call.replace("now", "never")):
+        assert not says(grammar, vocabulary, text) or not answer(format, [text], [NOW, LATER]).calls, text
 
 
-@pytest.mark.parametrize("format", [name for name in FORMATS if name != "harmony"])
-def test_the_examples_are_what_upstream_reads(format: str) -> None:
-    one, two = _example(format, "now")
-    assert [call["name"] for call in parsed(format, one)] == ["now"]
-    assert [call["name"] for call in parsed(format, two)] == ["now", "now"]
+@pytest.mark.parametrize("count", only([4], [4, 25]))
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
+def test_whatever_is_written_beside_calls_is_read_as_it_is(format: str, special: bool, count: int) -> None:
+    tools = [Tool("now", strict=True), Tool("f", schema_for(format), strict=True)]
+    grammar, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
+    for text in drafts(grammar, vocabulary, count, limit=1500, endings=_calls_of(format)):
+        found = answer(format, [text], tools)
+        assert not found.invalid and {name for name, _ in found.calls} <= {"now", "f"}
+        for name, arguments in found.whole_calls:
+            valid(arguments, {"additionalProperties": False} if name == "now" else schema_for(format))
+        assert not found.broken_calls
+        assert found.calls or not any(start in text for start in ROWS[format].starts if not start[0].isalpha())
 
 
-@pytest.mark.parametrize("format", ["json_tools", "mistral", "kimi_k2", "gemma4", "harmony"])
+def _calls_of(format: str) -> tuple[str, ...]:
+    """What a writer that knows nothing would not think of."""
+    return (written(format, [("now", {})]), *endings_of(format))
+
+
+@pytest.mark.parametrize("format", MARKED)
 def test_only_strict_tools_follow_their_schema_of_their_own_accord(format: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     loose, vocabulary = compiled(format, [Tool("f", schema)], mode="auto")
     strict, _ = compiled(format, [Tool("f", schema, strict=True)], mode="auto")
-    arguments = "{m:true}" if format == "gemma4" else '{"m": true}'
-    call = {
-        "json_tools": f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>',
-        "mistral": f"[TOOL_CALLS]f[ARGS]{arguments}",
-        "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
-        f"{arguments}<|tool_call_end|><|tool_calls_section_end|>",
-        "gemma4": f"<|tool_call>call:f{arguments}<tool_call|>",
-        "harmony": f"<|channel|>commentary to=functions.f <|constrain|>json<|message|>{arguments}",
-    }[format]
-    assert says(loose, vocabulary, call) and not says(strict, vocabulary, call)
-    good = call.replace("m:true", "n:1").replace('"m": true', '"n": 1')
-    assert says(loose, vocabulary, good) and says(strict, vocabulary, good)
+    wrong, right = written(format, [("f", {"n": "many"})]), written(format, [("f", {"n": 1})])
+    assert says(loose, vocabulary, wrong) and not says(strict, vocabulary, wrong)
+    assert says(loose, vocabulary, right) and says(strict, vocabulary, right)
+    assert says(loose, vocabulary, written(format, [("f", {})])) and not says(
+        strict, vocabulary, written(format, [("f", {})])
+    )
 
 
 def test_a_loose_tool_written_in_tags_has_any_of_its_parameters() -> None:
@@ -253,7 +164,7 @@ def test_a_loose_tool_written_in_tags_has_any_of_its_parameters() -> None:
 
 
 def test_a_marker_cannot_be_spelt_in_the_letters_of_free_text() -> None:
-    grammar, vocabulary = compiled("json_tools", [Tool("f")], mode="auto")
+    grammar, vocabulary = compiled("hermes", [Tool("f")], mode="auto")
     letters = [token for letter in "Use <tool_call" for token in vocabulary.tokenizer.tokenize_str(letter)]
     matcher = grammar.matcher()
     assert not any(matcher.accept(token) for token in letters)
@@ -262,70 +173,151 @@ def test_a_marker_cannot_be_spelt_in_the_letters_of_free_text() -> None:
         matcher.accept(last)
 
 
-def test_an_answer_of_cohere_may_be_marked() -> None:
-    grammar, vocabulary = compiled("cohere2_moe", [Tool("f")], mode="auto")
-    assert says(grammar, vocabulary, "<|START_RESPONSE|>Hello.<|END_RESPONSE|>")
+def test_a_marker_that_is_a_word_may_be_one() -> None:
+    grammar, vocabulary = compiled("command_r_plus", [NOW], mode="auto")
+    assert says(grammar, vocabulary, "Action: read on.")
+    assert says(grammar, vocabulary, "Now. " + written("command_r_plus", [("now", {})]))
+    assert not says(grammar, vocabulary, "Action: [1]")
+
+
+def test_markers_that_say_nothing_may_stand_in_text() -> None:
+    markers = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|open|>", "<|sep|>")
+    vocabulary = vocabulary_with(*markers_of("command_r7b"), *markers)
+    structural = (*markers[:2], "<|open|>response<|sep|>", "<answer>")
+    call = written("command_r7b", [("now", {})])
+    free = answer_with_calls(ROWS["command_r7b"], [NOW], vocabulary, mode="auto", parallel=True, structural=structural)
+    none = no_call(ROWS["command_r7b"], None, vocabulary, structural)
+    for text in ("Hi.", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", "<|open|>response<|sep|><answer>Hello."):
+        assert says(Grammar(free, vocabulary), vocabulary, text), text
+        assert says(Grammar(none, vocabulary), vocabulary, text), text
+        assert says(Grammar(free, vocabulary), vocabulary, text + call), text
+        assert not says(Grammar(none, vocabulary), vocabulary, text + call), text
+    assert not says(Grammar(free, vocabulary), vocabulary, "<|open|>other<|sep|>")
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("format", [*MARKED, *CHANNELS])
+def test_where_nothing_may_be_called_everything_else_may_be_said(format: str, special: bool) -> None:
+    vocabulary = vocabulary_for(format, special=special)
+    grammar = Grammar(no_call(ROWS[format], CHANNELS.get(format), vocabulary), vocabulary)
+    call = written(format, [("now", {})])
+    final = FINALS.get(format, "{}")
+    assert says(grammar, vocabulary, final.format("Hello <b>there</b>: [2].\n"))
+    assert not says(grammar, vocabulary, call)
+    assert not says(grammar, vocabulary, PREAMBLES.get(format, "So: ") + call)
+    if format in THOUGHTS:
+        assert says(grammar, vocabulary, THOUGHTS[format] + PREAMBLES[format] + final.format("Hi."))
+
+
+# -- Channels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("format", CHANNELS)
+def test_an_answer_in_channels_thinks_before_it_answers_or_calls(format: str, special: bool) -> None:
+    call, final = written(format, [("now", {})]), FINALS[format].format("Hello.")
+    thought, preamble = THOUGHTS.get(format, ""), PREAMBLES[format]
+    free, vocabulary = compiled(format, [NOW], mode="auto", special=special)
+    forced, _ = compiled(format, [NOW], special=special)
+    for text in (call, thought + call, thought + thought + call):
+        assert says(free, vocabulary, text) and says(forced, vocabulary, text), text
+        assert read(format, text, [NOW]) == [("now", {})]
+    for text in (final, thought + final, preamble + call, thought + preamble + call):
+        assert says(free, vocabulary, text) and not says(forced, vocabulary, text), text
+    found = answer(format, [thought + preamble + call], [NOW])
+    assert (found.content.strip(), found.calls) == ("One moment.", [("now", "{}")])
+    assert not says(free, vocabulary, "Hello.")
+
+
+@pytest.mark.parametrize("format", CHANNELS)
+def test_an_answer_in_channels_follows_a_schema_in_its_text_for_the_user(format: str) -> None:
+    vocabulary = vocabulary_for(format)
+    source = content_in_channels(json_schema({"type": "boolean"}), CHANNELS[format], vocabulary)
+    grammar, final = Grammar(source, vocabulary), FINALS[format].format
+    assert says(grammar, vocabulary, THOUGHTS.get(format, "") + final("true"))
+    assert says(grammar, vocabulary, final("false"))
+    assert not says(grammar, vocabulary, final("maybe"))
+    assert not says(grammar, vocabulary, "true")
+
+
+@pytest.mark.parametrize(("format", "name"), [("functionary_v32", "all"), ("muse", "user"), ("muse", "self")])
+def test_a_function_named_as_who_else_is_written_to_is_an_error(format: str, name: str) -> None:
+    with pytest.raises(GrammarError, match=f"^Tool '{name}': '{format}' cannot write this name"):
+        compiled(format, [Tool(name)])
 
 
 # -- Whole answers ----------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_format_is_named() -> None:
-    with pytest.raises(GrammarError, match="no grammar for the tool calls of 'glm47'"):
-        answer_with_calls("glm47", [Tool("f")], vocabulary_with(), mode="auto", parallel=True)
-
-
 def test_no_tools_are_an_error() -> None:
     with pytest.raises(GrammarError, match="no tools"):
-        answer_with_calls("json_tools", [], vocabulary_with(), mode="auto", parallel=True)
+        answer_with_calls(ROWS["hermes"], [], vocabulary_with(), mode="auto", parallel=True)
 
 
 def test_the_source_does_not_depend_on_when_it_is_made() -> None:
-    vocabulary = vocabulary_with(*MARKERS["qwen3_coder"])
+    vocabulary = vocabulary_for("qwen3_coder")
     tools = [Tool("f", DEEP), Tool("sum", custom=CustomFormat("lark", SUM))]
-    first, second = (answer_with_calls("qwen3_coder", tools, vocabulary, mode="auto", parallel=True) for _ in range(2))
+    first, second = (
+        answer_with_calls(ROWS["qwen3_coder"], tools, vocabulary, mode="auto", parallel=True) for _ in range(2)
+    )
     assert first == second
 
 
-def test_harmony_thinks_before_it_answers_or_calls() -> None:
-    thought = "<|channel|>analysis<|message|>I see.<|end|><|start|>assistant"
-    preamble = "<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant"
-    call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
-    final = "<|channel|>final<|message|>Hello."
-    free, vocabulary = compiled("harmony", [Tool("now", strict=True)], mode="auto")
-    forced, _ = compiled("harmony", [Tool("now", strict=True)])
-    for text in (call, thought + call, thought + thought + call):
-        assert says(free, vocabulary, text) and says(forced, vocabulary, text)
-    for text in (final, thought + final, preamble + call, thought + preamble + call):
-        assert says(free, vocabulary, text) and not says(forced, vocabulary, text)
-    assert not says(free, vocabulary, "Hello.")
-
-
-def test_a_harmony_answer_follows_a_schema_in_its_final_message() -> None:
-    vocabulary = vocabulary_with(*MARKERS["harmony"])
-    grammar = Grammar(harmony_answer(json_schema({"type": "boolean"}), vocabulary), vocabulary)
-    thought = "<|channel|>analysis<|message|>{no JSON}<|end|><|start|>assistant"
-    assert says(grammar, vocabulary, thought + "<|channel|>final<|message|>true")
-    assert says(grammar, vocabulary, "<|channel|>final<|message|>false")
-    assert not says(grammar, vocabulary, "<|channel|>final<|message|>maybe")
-    assert not says(grammar, vocabulary, "true")
-
-
-@pytest.mark.parametrize("format", ["json_tools", "gemma4", "harmony"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_an_answer_may_be_calls_or_a_content_of_some_form(format: str) -> None:
-    vocabulary = vocabulary_with(*MARKERS[format])
-    tools = [Tool("now"), Tool("sum", custom=CustomFormat("lark", SUM))]
-    calls = answer_with_calls(format, tools, vocabulary, mode="required", parallel=True)
+    vocabulary, channels = vocabulary_for(format), CHANNELS.get(format)
+    text = raw_call(format, "sum", "1 + 2")
+    tools: list[Tool] = [NOW] if text is None else [NOW, Tool("sum", custom=CustomFormat("lark", SUM))]
+    calls = answer_with_calls(ROWS[format], tools, vocabulary, mode="required", parallel=True, channels=channels)
     content = json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
-    text = '{"a": true}'
-    call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
-    if format == "harmony":
-        content, text = harmony_answer(content, vocabulary), f"<|channel|>final<|message|>{text}"
-    else:
-        call, _ = _example(format, "now")
+    other = choice(["yes"])
+    if channels is not None:
+        content, other = (content_in_channels(source, channels, vocabulary) for source in (content, other))
+    said, call = FINALS.get(format, "{}").replace("{}", '{"a": true}'), written(format, [("now", {})])
     grammar = Grammar(call_or(calls, content), vocabulary)
-    before, after = HEADERS[format]
-    assert says(grammar, vocabulary, text) and says(grammar, vocabulary, call)
-    assert says(grammar, vocabulary, f"{before}1 + 2{after}")
-    assert not says(grammar, vocabulary, text + call) and not says(grammar, vocabulary, "Hello.")
-    assert says(Grammar(call_or(calls, choice(["yes"])), vocabulary), vocabulary, "yes")
+    assert says(grammar, vocabulary, said) and says(grammar, vocabulary, call)
+    assert text is None or says(grammar, vocabulary, text)
+    assert not says(grammar, vocabulary, said + call) and not says(grammar, vocabulary, "Hello.")
+    assert says(Grammar(call_or(calls, other), vocabulary), vocabulary, FINALS.get(format, "{}").format("yes"))
+
+
+# -- Custom tools -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_custom_tool_is_a_function_of_one_string(format: str) -> None:
+    tools = [Tool("shell", custom=CustomFormat("text", ""))]
+    grammar, vocabulary = compiled(format, tools)
+    for text in drafts(grammar, vocabulary, 5, endings=endings_of(format)):
+        [(name, given)] = read(format, text, tools)
+        assert name == "shell" and isinstance(given, str)
+
+
+DEFINED = [(format, r'"x"\n?') for format in FORMATS]
+MORE = [(format, pattern) for format in FORMATS for pattern in (r"[a-z]{2}=\d{3}", r"^ab|c\d$")]
+
+
+@pytest.mark.parametrize(("format", "definition"), only(DEFINED + MORE[:4], DEFINED + MORE))
+def test_a_custom_tools_input_matches_its_regular_expression_as_a_whole(format: str, definition: str) -> None:
+    tools = [Tool("set", custom=CustomFormat("regex", definition))]
+    grammar, vocabulary = compiled(format, tools)
+    for text in drafts(grammar, vocabulary, 5):
+        assert re.fullmatch(definition, read(format, text, tools)[0][1])
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_custom_tools_input_follows_its_lark_grammar(format: str, mode: Any) -> None:
+    tools = [Tool("sum", custom=CustomFormat("lark", SUM)), NOW]
+    if raw_call(format, "sum", "1") is None:
+        with pytest.raises(GrammarError, match=f"^Tool 'sum': Lark grammars are not possible .*'{format}'"):
+            compiled(format, tools)
+        return
+    grammar, vocabulary = compiled(format, tools, mode=mode)
+    for text, good in [("1", True), ("12 + (3+4)", True), ("1+", False), ("(1", False), ("x", False)]:
+        call = raw_call(format, "sum", text)
+        assert call is not None and says(grammar, vocabulary, call) is good, call
+        if good:
+            assert read(format, call, tools) == [("sum", text)]
+    for text in drafts(grammar, vocabulary, 6) if mode == "required" else ():
+        assert read(format, text, tools)[0][0] in ("now", "sum")

@@ -57,7 +57,7 @@ def _arguments(draw: st.DrawFn, family: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", PARSERS)
-@settings(max_examples=25)
+@settings(derandomize=True, max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_arguments_are_read_as_upstream_reads_them(family: str, data: st.DataObject) -> None:
     calls = [("store_note", arguments) for arguments in data.draw(st.lists(_arguments(family), min_size=1, max_size=2))]

@@ -319,7 +319,7 @@ def written(turns: list[list[Any]], *, text_beside: bool) -> tuple[Messages, lis
 
 @pytest.mark.parametrize("name", kinds.ALL)
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["", "tools"])
-@settings(max_examples=25, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 @given(turns=conversations())
 def test_every_string_of_any_conversation_stands_in_the_prompt_once(
     of_kind: Make, name: str, tools: Any, turns: list[list[Any]]

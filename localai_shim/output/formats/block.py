@@ -66,7 +66,7 @@ class BlockReader:
     @property
     def rest(self) -> str:
         """What was not read."""
-        return self._source.rest
+        return self._source.unread
 
     def feed(self, text: str) -> list[Event]:
         """Take more of the block; what is certain of it now. Nothing is taken once it is done or rejected."""
@@ -82,7 +82,7 @@ class BlockReader:
         for event in self._steps:
             if event is None:
                 return
-            self.begun = True
+            self.begun, self._source.begins = True, None
             if event.kind != "arguments":
                 self._is_open, self.complete = event.kind == "name", event.kind == "end"
             yield event
@@ -143,7 +143,7 @@ class BlockReader:
     def _call(self) -> Reading[bool]:
         """Read a call; False where none can be read."""
         source = self._source
-        begins = source.at
+        begins = source.begins = source.at
         try:
             if (yield from self._one()):
                 return True
@@ -154,7 +154,7 @@ class BlockReader:
                 return True
         except NoCallError:
             pass
-        source.at = begins
+        source.at, source.begins = begins, None
         return False
 
     def _skip(self) -> Reading[None]:

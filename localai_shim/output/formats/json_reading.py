@@ -8,7 +8,6 @@ from collections.abc import Collection
 
 from .source import Event, NoCallError, Reading, Source, UnreadableError
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR = re.compile(r"[^\s,:{}\[\]\"]*")
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
@@ -37,16 +36,8 @@ def json_text(source: Source) -> Reading[None]:
 
 def json_value(source: Source) -> Reading[str]:
     """The JSON value that begins here, as it is written."""
-    first = yield from source.peek()
-    if first in ("{", "["):
-        scan = _Scan(source)
-        while (end := scan.find_end()) is None:
-            if scan.stopped:
-                raise UnreadableError("a marker came amid a value")
-            yield from source.more()
-        return source.take(end)
-    if first == '"':
-        return (yield from json_string(source))
+    if (yield from source.peek()) in ("{", "[", '"'):
+        return (yield from _scanned(source))
     while True:
         found = _SCALAR.match(source.text, source.at)
         assert found is not None
@@ -58,16 +49,14 @@ def json_value(source: Source) -> Reading[str]:
     return source.take(found.end())
 
 
-def json_string(source: Source) -> Reading[str]:
-    """The JSON string that begins here, as it is written."""
-    while True:
-        found = _STRING.match(source.text, source.at)
-        if found is not None:
-            return source.take(found.end())
-        stop = source.stop.search(source.text, source.at)
-        if stop is not None and "\n" in source.text[source.at : stop.start()]:
-            raise UnreadableError("a string that does not end")
+def _scanned(source: Source) -> Reading[str]:
+    """The object, array or string that begins here, as it is written."""
+    scan = _Scan(source)
+    while (end := scan.find_end()) is None:
+        if scan.stopped:
+            raise UnreadableError("a marker came amid a value")
         yield from source.more()
+    return source.take(end)
 
 
 def object_call(source: Source, key: str, only: Collection[str] | None, free: Collection[str]) -> Reading[None]:
@@ -99,7 +88,7 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
             continue
         if following != '"':
             raise UnreadableError("no key")
-        found = _loaded((yield from json_string(source)))
+        found = _loaded((yield from _scanned(source)))
         if (yield from source.peek()) != ":":
             raise UnreadableError("no value")
         source.at += 1
@@ -118,7 +107,7 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
         if is_arguments:
             arguments = yield from json_value(source)
         elif key != "NAME" and found in _NAMES and value == '"' and name is None:
-            name = str(_loaded((yield from json_string(source)))).strip()
+            name = str(_loaded((yield from _scanned(source)))).strip()
             _accept(name, only)
         elif found == "function" and value == "{" and name is None:  # OpenAI's own form
             source.at += 1
@@ -146,11 +135,13 @@ def _close(source: Source, depth: int) -> Reading[None]:
             source.at += 1
             depth -= 1
         elif following == ",":
+            comma = source.begins = source.at
             source.at += 1
             if (yield from source.peek()) != '"':
-                source.at = source.text.rindex(",", 0, source.at)  # between two calls
+                source.at, source.begins = comma, None  # between two calls
                 return
-            yield from json_string(source)
+            source.begins = None
+            yield from _scanned(source)
             if (yield from source.peek()) == ":":
                 source.at += 1
                 yield from json_value(source)
@@ -181,7 +172,7 @@ def _loaded(text: str) -> object:
 
 
 class _Scan:
-    """Looks for the end of an object or array, in one pass over a source.
+    """Looks for the end of an object, an array or a string, in one pass over a source.
 
     Attributes:
         at: the place up to which the source belongs to the value.
@@ -211,7 +202,7 @@ class _Scan:
                 continue
             self._take(found.group())
             self.at = found.end()
-            if self._depth <= 0:
+            if self._depth <= 0 and not self._string:
                 return self.at
         self.at = max(self.at, held)
         return None

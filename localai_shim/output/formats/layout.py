@@ -11,12 +11,13 @@ from typing import Literal
 Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
 _HOLES = re.compile(r"\b(?:NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
 _SPACE = re.compile(r"\s*")
+# With an end: what goes on and on is none of these, and would be read again with each token.
 _FILLS = {
-    "NAME": re.compile(r"[\w.-]*"),
-    "KEY": re.compile(r"[^\s<>\"|=]*"),
-    "INDEX": re.compile(r"\d*"),
-    "ID": re.compile(r"[\w.:-]*"),
-    "TYPE": re.compile(r"\w*"),
+    "NAME": re.compile(r"[\w.-]{0,256}"),
+    "KEY": re.compile(r"[^\s<>\"|=]{0,1024}"),
+    "INDEX": re.compile(r"\d{0,32}"),
+    "ID": re.compile(r"[\w.:-]{0,256}"),
+    "TYPE": re.compile(r"\w{0,32}"),
 }
 
 

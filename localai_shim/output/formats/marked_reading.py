@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 
-from ..arguments import has_schema, json_or_text, typed_value
 from .description import MarkedArguments
 from .source import Event, Reading, Source, UnreadableError
 from .tagged_reading import dumps
+from .values import has_schema, json_or_text, typed_value
 
 _KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
 _SCALAR = re.compile(r"[^,{}\[\]]*")
@@ -57,7 +57,9 @@ def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
 
 def _string(source: Source, quote: str) -> Reading[str]:
     """The text up to a mark, which is read."""
-    while (end := source.text.find(quote, source.at)) < 0:
+    scanned = source.at
+    while (end := source.text.find(quote, scanned)) < 0:
+        scanned = source.held((quote,))
         yield from source.more()
     text = source.take(end)
     source.at += len(quote)

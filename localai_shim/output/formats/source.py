@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
 from .layout import Layout, Match, Partial, skip_space
@@ -38,6 +39,12 @@ class NoCallError(Exception):
     """A text that might have been a call is none."""
 
 
+@lru_cache(maxsize=512)
+def _beginnings(texts: tuple[str, ...]) -> tuple[frozenset[str], int]:
+    """(all that one of these begins with, the length of the longest)"""
+    return frozenset(text[:n] for text in texts for n in range(1, len(text) + 1)), max(map(len, texts), default=0)
+
+
 class Source:
     """What was written of a block and not read yet.
 
@@ -47,12 +54,14 @@ class Source:
         ended: no more text comes.
         cut: it ended before the model ended it.
         stops: markers at which a call that cannot be read is over.
+        begins: the place of what a reader may go back to.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.text = ""
         self.at = 0
         self.ended = self.cut = False
+        self.begins: int | None = None
         self.stops = tuple(stops)
         self.stop = re.compile("|".join(re.escape(stop) for stop in sorted(stops, key=len, reverse=True)) or r"(?!)")
 
@@ -60,6 +69,11 @@ class Source:
     def rest(self) -> str:
         """What was not read yet."""
         return self.text[self.at :]
+
+    @property
+    def unread(self) -> str:
+        """What was not read for good."""
+        return self.text[self.at if self.begins is None else self.begins :]
 
     def forget(self) -> None:
         """Drop what was read; places in the text that somebody holds are void."""
@@ -147,12 +161,12 @@ class Source:
 
     def held(self, texts: Sequence[str]) -> int:
         """The place from which on the text may be the beginning of one of these; its end where none is."""
-        longest = max(map(len, texts), default=1)
-        for at in range(max(self.at, len(self.text) - longest + 1), len(self.text)):
-            tail = self.text[at:]
-            if any(text.startswith(tail) for text in texts):
+        beginnings, longest = _beginnings(tuple(texts))
+        text = self.text
+        for at in range(max(self.at, len(text) - longest), len(text)):
+            if text[at:] in beginnings:
                 return at
-        return len(self.text)
+        return len(text)
 
     def _match_whole(self, layouts: Sequence[Layout]) -> tuple[Layout, Match] | None:
         for layout in layouts:

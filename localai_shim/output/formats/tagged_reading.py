@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import unescape
 
-from ..arguments import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
 from .description import Parameters
 from .json_reading import json_value
 from .layout import Layout, Match, Partial, around, layout
 from .source import Event, Reading, Source, UnreadableError
+from .values import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 _CDATA = ("<![CDATA[", "]]>")
@@ -27,7 +27,7 @@ def parameters(
         schema: of the arguments; it decides the types of values where the model does not say them.
 
     Returns:
-        The call is whole: its end was there, or that of its block or of the turn, and not only that of a text that was cut.
+        The call is whole: its end was there, or that of its block or of the turn, not only that of a text that was cut.
 
     Raises:
         UnreadableError: something else stands there.

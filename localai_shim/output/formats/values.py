@@ -43,6 +43,8 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
         return text
     schema = _schema_of(parameters, key)
     is_text, kinds = _takes_text(schema, text, parameters), _kinds(schema, parameters)
+    if is_text and isinstance(schema, Mapping) and {"enum", "const"} & schema.keys():
+        return text  # one of these
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):

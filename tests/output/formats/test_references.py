@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.output.references import resolve
+from localai_shim.output.formats.references import resolve
 
 
 def test_a_reference_is_resolved_as_a_json_pointer() -> None:
