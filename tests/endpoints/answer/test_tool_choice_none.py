@@ -174,17 +174,18 @@ def test_gpt_oss_may_think_and_answer_and_not_address_a_function() -> None:
 
 
 def test_a_marker_of_several_tokens_may_not_be_completed() -> None:
-    """Of a model that writes headers, for which there is no grammar, such as Kimi K3."""
+    """Of a model that writes a name between two tokens, such as Kimi K3."""
     tokenizer = ScriptedTokenizer(
-        tool_format="kimi_k3", tool_markers=("<|open|>", ""), markers=("<|sep|>", "<|close|>")
+        think=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        tool_format="kimi_k3",
+        tool_markers=("<|open|>", ""),
+        markers=("<|sep|>", "<|close|>"),
     )
-    tokenizer.response_initial_state = "header"
-    tokenizer.response_transitions = {"header": [("<|sep|>", "normal")]}
     replies = ["<|open|>response<|sep|>Hi.", ["<|open|>", *"tools", "<|sep|>"]]
     with ScriptedEngine(replies, tokenizer=tokenizer, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=[PING], tool_choice="none").choices[0].message.content == "Hi."
-        with pytest.raises(openai.InternalServerError, match=r"does not allow: '<\|sep\|>'"):
+        with pytest.raises(openai.InternalServerError, match="does not allow: 't' after"):
             ask(client, tools=[PING], tool_choice="none")
 
 
