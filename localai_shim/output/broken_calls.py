@@ -1,4 +1,4 @@
-"""Reads calls that upstream's parser refuses: the function's name, and the arguments as they were written."""
+"""Reads calls that break their format: the function's name, and the arguments as they were written."""
 
 from __future__ import annotations
 

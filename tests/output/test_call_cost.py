@@ -52,6 +52,11 @@ def odd(words: int) -> list[Case]:
         Case(
             "qwen3_coder", "JSON", f"<tool_call><function=store_note><parameter=meta>\n[{'1, ' * words}1]</parameter>"
         ),
+        Case(
+            "qwen3_coder",
+            "an end that is none",
+            f"<tool_call><function=store_note><parameter=body>\n</parameter> {text}",
+        ),
         Case("qwen3_coder", "no parameter", f"<tool_call><function=store_note>{text}"),
         Case("lfm2", "a list", f"<|tool_call_start|>[store_note(tags=[{'1, ' * words}1])]"),
         Case("lfm2", "without an end", f'<|tool_call_start|>[store_note(title="{text}'),

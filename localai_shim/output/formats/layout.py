@@ -14,7 +14,7 @@ _SPACE = re.compile(r"\s*")
 # With an end: what goes on and on is none of these, and would be read again with each token.
 _FILLS = {
     "NAME": re.compile(r"[\w.-]{0,256}"),
-    "KEY": re.compile(r"[^\s<>\"|=]{0,1024}"),
+    "KEY": re.compile(r"(?:(?!/)[^\s<>\"|=]{1,256}(?: [^\s<>\"|=]{1,64}){0,16})?"),
     "INDEX": re.compile(r"\d{0,32}"),
     "ID": re.compile(r"[\w.:-]{0,256}"),
     "TYPE": re.compile(r"\w{0,32}"),

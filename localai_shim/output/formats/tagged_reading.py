@@ -118,6 +118,9 @@ class _Value:
         self._tag = behind.strip()
         self._line = behind.startswith("\n")
         self._heads, self._ends, self._awaited = heads, ends, awaited
+        self._past = source.at  # no end stands before this place
+        self._opening = "" if kind.element is None else self._tag.replace("</", "<", 1)
+        self._depth = 0  # of elements of this name in the value
         words = {next(iter(each.parts[0][1].split())) for each in (*heads, *ends)}
         self._candidates = (self._tag, *sorted(words))
         self._pattern = re.compile("|".join(map(re.escape, self._candidates)))
@@ -147,6 +150,7 @@ class _Value:
             if source_end > source.at:
                 text = source.take(source_end)
                 yield Event("arguments", inside(text) if quoted else text)
+            self._past = max(self._past, source.at) - source.at
             source.forget()
             yield from source.more()
         text = source.take(end)
@@ -163,7 +167,7 @@ class _Value:
         candidates = _CDATA[1:] if cdata else self._candidates
         end = source.held(candidates)
         for text in candidates:
-            found = source.text.find(text, source.at, end)
+            found = source.text.find(text, max(source.at, self._past), end)
             end = end if found < 0 else found
         if self._line and not cdata and end > source.at and source.text[end - 1] == "\n":
             end -= 1
@@ -175,24 +179,31 @@ class _Value:
         if cdata:
             found = source.text.find(_CDATA[1], source.at)
             return None if found < 0 else found
-        at = source.at
-        while (candidate := self._pattern.search(source.text, at)) is not None:
-            while (ends := self._ends_at(candidate.start(), candidate.end())) is None:
+        self._past = max(self._past, source.at)
+        while (candidate := self._pattern.search(source.text, self._past)) is not None:
+            while (ends := self._ends_at(candidate.start())) is None:
                 if source.ended:
                     return candidate.start()
                 yield None
             if ends:
                 return candidate.start()
-            at = candidate.end()
+            if self._opening:
+                step = source.text.startswith(self._opening, candidate.start())
+                self._depth = max(0, self._depth + step - source.text.startswith(self._tag, candidate.start()))
+            self._past = candidate.end()
         return None
 
-    def _ends_at(self, start: int, end: int) -> bool | None:
+    def _ends_at(self, start: int) -> bool | None:
         """The value ends there: with its tag or, where that was left away, with a parameter or the call's end."""
         source = self._source
         if source.text.startswith(self._tag, start):
-            return self._follows(start + len(self._tag), (*self._heads, *self._ends))
+            return not self._depth and self._follows(start + len(self._tag), (*self._heads, *self._ends))
+        if self._tag.startswith(source.text[start : start + len(self._tag)]):
+            return None
         for head in self._heads:
             found = head.match(source.text, start)
+            if isinstance(found, Match) and self._opening:
+                return False  # an element of the value
             if found is not None:
                 return None if isinstance(found, Partial) else found.holes["KEY"] in self._awaited
         for tail in self._ends:
