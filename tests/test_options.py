@@ -49,6 +49,10 @@ def cached(answer: Any) -> int:
         ({"kv_bits": 3}, "`kv_bits` must be one of 4, 8, not 3"),
         ({"kv_bits": 0}, "`kv_bits` must be positive"),
         ({"kv_bits": 8, "kv_group_size": 16}, "`kv_group_size` must be one of 32, 64, 128, not 16"),
+        ({"tool_format": "nothing"}, "`tool_format` must be one of 'apertus', .*'hermes', .*'none', not 'nothing'"),
+        ({"reasoning_format": "nothing"}, "`reasoning_format` must be one of .*'think', .*'none', not 'nothing'"),
+        ({"tool_format": 3}, "`tool_format` must be a string, or one for each model, not 3"),
+        ({"tool_format": {"a": "hermes"}}, "`tool_format` names a model that there is none of, 'a'; there is none"),
         ({"speculation": "fast"}, "`speculation` must be one of 'auto', 'off', not 'fast'"),
         ({"draft_model": "some/id", "speculation": "off"}, "`draft_model` has no effect with `speculation='off'`"),
         ({"draft_tokens": 3}, "`draft_tokens` has no effect without `draft_model`"),
@@ -70,6 +74,13 @@ def cached(answer: Any) -> int:
 def test_options_that_are_out_of_range_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(tiny("qwen3"), **options)
+
+
+def test_formats_of_models_that_there_are_none_of_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="`reasoning_format` names a model that there is none of, 'c'; there is 'a', 'b'"
+    ):
+        LocalOpenAI(models={"a": tiny("qwen3"), "b": tiny("qwen3")}, reasoning_format={"a": "think", "c": "none"})
 
 
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
@@ -343,3 +354,49 @@ def test_an_option_that_does_not_exist_is_refused_by_engine_and_loader() -> None
     ):
         with pytest.raises(TypeError, match="no such options: max_row"):
             refuse(EngineOptions(max_row=2))  # type: ignore[typeddict-unknown-key]
+
+
+# -- formats ----------------------------------------------------------------------------------------------------------
+
+
+def tools_of(client: LocalOpenAI, name: str = "any") -> tuple[str | None, str | None]:
+    """The names of a model's call format and of what closes its reasoning."""
+    runtime = client._runtime
+    engine = runtime.engine(name)
+    assert engine is not None
+    markup = runtime.served(engine).markup
+    return markup.tools and markup.tools.name, markup.think_end
+
+
+def test_formats_are_those_that_a_caller_names() -> None:
+    path = tiny("qwen3")
+    with LocalOpenAI(path, keep_alive=0) as client:
+        found = tools_of(client)
+    with LocalOpenAI(path, tool_format="mistral", reasoning_format="mistral", keep_alive=0) as client:
+        assert tools_of(client) == ("mistral", "[/THINK]") != found
+    with LocalOpenAI(path, tool_format="none", reasoning_format="none", keep_alive=0) as client:
+        assert tools_of(client) == (None, None)
+        with refused("tools", "unsupported_value", "`tool_format` is 'none'"):
+            client.chat.completions.create(**ASK, tools=[{"type": "function", "function": {"name": "f"}}])
+
+
+def test_clients_with_different_formats_do_not_share_what_they_know_of_a_model() -> None:
+    path = tiny("qwen3")
+    with (
+        LocalOpenAI(path, tool_format="mistral", keep_alive=0) as one,
+        LocalOpenAI(path, tool_format="llama3_json", keep_alive=0) as other,
+        LocalOpenAI(path, tool_format="mistral", keep_alive=0) as same,
+    ):
+        assert tools_of(one)[0] == tools_of(same)[0] == "mistral" and tools_of(other)[0] == "llama3_json"
+        assert one._runtime.engine("any") is same._runtime.engine("any") is not other._runtime.engine("any")
+
+
+def test_models_have_formats_of_their_own() -> None:
+    path = tiny("qwen3")
+    models = {"a": path, "b": path, "c": path}
+    formats = {"a": "mistral", "b": "none"}
+    with LocalOpenAI(models=models, tool_format=formats, reasoning_format="think", keep_alive=0) as client:
+        assert tools_of(client, "a") == ("mistral", "</think>")
+        assert tools_of(client, "b") == (None, "</think>")
+        found, end = tools_of(client, "c")
+        assert found not in ("mistral", None) and end == "</think>"

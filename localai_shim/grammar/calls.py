@@ -135,7 +135,7 @@ def _call(call: Call, format: CallFormat, channels: Channels | None, rules: Lark
         arguments = marked_arguments(call, format, kind, rules)
     else:
         arguments = python_arguments(call, format, rules)
-    return f"{_written(before, call.name, rules)} {arguments} {rules.marker(behind)}"
+    return f"{_written(before, call.name, rules, is_bare=format.bare)} {arguments} {rules.marker(behind)}"
 
 
 def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str
     return before[: before.index("NAME")] + 'NAME"}\n', ""
 
 
-def _written(text: str, name: str, rules: LarkRules) -> str:
+def _written(text: str, name: str, rules: LarkRules, *, is_bare: bool) -> str:
     """An expression of a layout up to its arguments."""
     made, literal = [], ""
     for is_hole, part in layout(text).parts:
@@ -159,6 +159,8 @@ def _written(text: str, name: str, rules: LarkRules) -> str:
             literal = ""
         else:
             literal += name if is_hole else part
+    if text.startswith("{") and is_bare:  # an answer may be other JSON: both are read in the same lexemes then
+        return " ".join(map(rules.marker, re.findall(r'"[^"]*"|[^"]+', literal)))
     return " ".join([*made, rules.marker(literal)])
 
 

@@ -17,9 +17,9 @@ from ..output.formats.values import typed_value
 from . import GrammarError
 from .lark_rules import LarkRules, other_than, times
 from .raw_text import containing, regex, text
-from .schema import Schema, array_at, object_at, size_at
+from .schema import Schema, array_at, object_at
 from .tool import Call
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, type_of
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts, type_of
 from .vocabulary import literal
 
 _CDATA = ("<![CDATA[", "]]>")
@@ -96,7 +96,7 @@ class _Tags:
         begin = first.pop() if first and isinstance(first[-1], str) else ""
         end = last.pop(0) if last and isinstance(last[0], str) else ""
         key = self._rules.terminal(f"{literal(str(begin))} (/{_KEY}/{other_than(names)}) {literal(str(end))}")
-        return " ".join([*(f"<[{i}]>" for i in first), key, *(_piece(part) for part in last)])
+        return " ".join([*map(_piece, first), key, *map(_piece, last)])
 
     def end(self, name: str) -> str:
         """What stands behind a value."""
@@ -175,7 +175,11 @@ class _Tags:
         plain = text(schema, [containing("<", "&"), *excluded], lenient=lenient)
         marked = text(schema, [containing(_CDATA[1]), *excluded], lenient=lenient)
         yield "string", rules.until(plain, end)
-        yield "string", f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1] + end)}"
+        # llguidance panics where a lexeme with a complement, which nothing can make longer, is before a special token.
+        yield (
+            "string",
+            f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1][:-1])} {rules.marker(_CDATA[1][-1] + end)}",
+        )
 
     def _constants(self, branch: Branch, schema: object, name: str, end: str) -> Iterator[tuple[str, str]]:
         """Constants as text. Those that this format cannot write are left out, unless all are."""
@@ -207,8 +211,9 @@ class _Tags:
         """An expression of an object or an array that is written as elements."""
         schema, rules = branch.schema, self._rules
         if branch.type == "array":
+            low, high = item_counts(schema)
             one = self._element("item", schema["items"], mark)
-            return rules.rule(f"({one}){times(size_at(schema, 'minItems') or 0, size_at(schema, 'maxItems'))}")
+            return rules.rule('""' if high == 0 else f"({one}){times(low, high)}")
         required = array_at(schema, "required")
         parts = []
         for name, member in self.values.properties(schema):

@@ -34,7 +34,7 @@ def text(schema: Schema, excluding: Sequence[str] = (), *, lenient: bool = False
     parts = list(_keywords(schema, lenient=lenient))
     body = " & ".join([ANY, *parts, *(f"~{other}" for other in excluding)])
     if parts:
-        check(lark(f"start: TEXT\nTEXT: {body}"), f"No text satisfies {_shown(schema)}")
+        check(lark(f"start: TEXT\nTEXT: {body}"), f"No text satisfies {shown(schema)}")
     return f"({body})"
 
 
@@ -103,5 +103,6 @@ def _alternatives(pattern: str) -> Iterator[str]:
     yield pattern[start:]
 
 
-def _shown(schema: Schema) -> str:
+def shown(schema: Schema) -> str:
+    """What a schema says of strings, for errors."""
     return ", ".join(f"{k} {schema[k]!r}" for k in ("minLength", "maxLength", "pattern", "format") if k in schema)

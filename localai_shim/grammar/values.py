@@ -16,9 +16,9 @@ from typing import Protocol
 from ..output.formats.references import resolve
 from ..output.formats.tagged_reading import dumps
 from . import GrammarError, TooComplexError
-from .compile import check, json_expression, lark
+from .compile import check, json_expression, json_schema, lark
 from .lark_rules import LarkRules, other_than, times
-from .raw_text import containing, without
+from .raw_text import containing, shown, without
 from .schema import Schema, array_at, object_at, size_at
 from .vocabulary import literal
 
@@ -99,6 +99,8 @@ class JsonStyle:
             free = [{"type": "string", "pattern": without(_told_at_once(self.markers[0]))}]
             return json_expression({"type": "string", **kept, "allOf": free}, lenient=lenient)
         if not self.markers or "format" in kept:  # no format allows a marker
+            if kept:
+                check(json_schema({"type": "string", **kept}, lenient=lenient), f"No text satisfies {shown(kept)}")
             return json_expression({"type": "string", **kept}, lenient=lenient)
         low, high = size_at(schema, "minLength") or 0, size_at(schema, "maxLength")
         characters = f"/(?:{_CHARACTER}){times(low, high)}/"
@@ -246,9 +248,7 @@ class ValueGrammar:
         return list({**listed, **unlisted}.items())
 
     def _array(self, schema: Schema) -> str:
-        low, high = size_at(schema, "minItems") or 0, size_at(schema, "maxItems")
-        if high is not None and low > high:
-            raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than maxItems ({high})")
+        low, high = item_counts(schema)
         first = array_at(schema, "prefixItems")[:high]
         items = [(self.value(item), n < low) for n, item in enumerate(first)]
         others = schema.get("items", True)
@@ -358,6 +358,14 @@ class _Telltale:
 
     types: set[str] = field(default_factory=set[str])
     constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+
+
+def item_counts(schema: Schema) -> tuple[int, int | None]:
+    """The least and the most items of an array."""
+    low, high = size_at(schema, "minItems") or 0, size_at(schema, "maxItems")
+    if high is not None and low > high:
+        raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than maxItems ({high})")
+    return low, high
 
 
 def _told_at_once(marker: str) -> str:

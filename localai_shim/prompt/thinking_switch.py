@@ -79,9 +79,9 @@ def find_thinking_switch(render: Render, knows: Callable[[str], bool]) -> Thinki
     if switches:
         return ThinkingSwitch(dict.fromkeys(switches, True), dict.fromkeys(switches, False))
     for name, on, off in _WAYS:
-        if knows(name) and _differ(*(_behind(render([question], {name: value})) for value in (on, off))):
+        if knows(name) and _differ(*(_behind(render([question], {name: value}), str(value)) for value in (on, off))):
             return ThinkingSwitch({name: on}, {name: off})
-    told = (_behind(render([{"role": "system", "content": word}, question], {})) for word in _WORDS)
+    told = (_behind(render([{"role": "system", "content": word}, question], {}), word) for word in _WORDS)
     return ThinkingSwitch(words=_WORDS) if _differ(*told) else None
 
 
@@ -90,6 +90,10 @@ def _differ(prompt: str | None, other: str | None) -> bool:
     return prompt is not None and other is not None and prompt != other
 
 
-def _behind(prompt: str | None) -> str | None:
-    """What stands behind the question: in front of it may stand an effort."""
-    return None if prompt is None else prompt.rpartition(_WORD)[2]
+def _behind(prompt: str | None, told: str) -> str | None:
+    """What stands behind the question: in front of it may stand an effort.
+
+    Args:
+        told: what the template was told, and may only repeat there.
+    """
+    return None if prompt is None else prompt.rpartition(_WORD)[2].replace(told, "")

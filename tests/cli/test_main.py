@@ -53,7 +53,7 @@ def test_help_is_light_and_models_come_from_the_cache_without_a_hub(tmp_path: Pa
     for name in main.COMMANDS:
         assert f"\n    {name} " in help
     table = [line.split(None, 3) for line in rest.splitlines()[:6]]
-    assert table[0] == ["model", "type", "weights", "fits"]
+    assert rest.splitlines()[0].split() == ["model", "type", "calls", "reasoning", "weights", "fits"]
     assert [row[:2] for row in table[1:4]] == [
         ["localai-shim-builtin", "qwen3"],
         ["somebody/Tiny-4bit", "qwen3"],

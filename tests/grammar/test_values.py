@@ -1,52 +1,113 @@
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.calls import SUPPORTED
-from localai_shim.grammar.tool import CustomFormat, Tool
-from tests.grammar.drafts import drafts, says
-from tests.output.calls import ENDINGS, FORMATS, HEADERS, SUM, WITH_LARK, compiled, parsed
-from tests.samples import only
+from localai_shim.grammar.tool import Tool
+from localai_shim.output.formats.description import JsonArguments
+from localai_shim.output.formats.table import FORMATS as ROWS
+from tests.grammar.calls import FORMATS, compiled, read, valid, written
+from tests.grammar.drafts import says
 
 # -- Values that are not written as JSON ------------------------------------------------------------------------------
 
-RAW = ("qwen3_coder", "gemma4", "function_gemma")
-
-
-def argument(format: str, value: str) -> str:
-    """A call of `f` whose argument `a` is written like this."""
-    return {
-        "qwen3_coder": f"<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>",
-        "gemma4": f"<|tool_call>call:f{{a:{value}}}<tool_call|>",
-        "function_gemma": f"<start_function_call>call:f{{a:{value}}}<end_function_call>",
-    }[format]
+RAW = [name for name in FORMATS if not isinstance(ROWS[name].arguments, JsonArguments)]
+"""Formats of which these rules write the values."""
+HEADS = {
+    "qwen3_coder": ("<tool_call>\n<function=f>\n<parameter=a>\n", "\n</parameter>\n</function>\n</tool_call>"),
+    "gemma4": ("<|tool_call>call:f{a:", "}<tool_call|>"),
+    "functiongemma": ("<start_function_call>call:f{a:", "}<end_function_call>"),
+    "minicpm5": ('<function name="f"><param name="a">', "</param></function>"),
+    "lfm2": ("<|tool_call_start|>[f(a=", ")]<|tool_call_end|>"),
+    "minimax_m3": (
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="f">]<]minimax[>[<a>',
+        "]<]minimax[>[</a>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    ),
+}
 
 
 def takes(format: str, member: Any, *values: str, **more: Any) -> list[bool]:
+    """Which of these an argument `a` with this schema may be written as. What may be is read as a valid one."""
     schema = {"type": "object", "properties": {"a": member}, "required": ["a"], **more}
-    grammar, vocabulary = compiled(format, [Tool("f", schema, strict=True)])
-    return [says(grammar, vocabulary, argument(format, value)) for value in values]
+    tools = [Tool("f", schema, strict=True)]
+    grammar, vocabulary = compiled(format, tools)
+    before, behind = HEADS.get(format, ("", ""))
+    found = [says(grammar, vocabulary, before + value + behind) for value in values]
+    for value, good in zip(values, found, strict=True):
+        if good:
+            valid(read(format, before + value + behind, tools)[0][1], schema)
+    return found
 
 
-def test_a_string_in_tags_is_never_null_and_never_ends_the_tag() -> None:
+def test_a_string_in_tags_never_ends_the_tag_and_never_begins_another() -> None:
     string = {"type": "string"}
-    assert takes("qwen3_coder", string, "null", "NULL", "a</parameter>b", "</tool_call>") == [False] * 4
-    assert takes("qwen3_coder", string, "", "\n", "nullify", "null\n", "<b>", " 5 ", '{"a": 1}') == [True] * 7
-    assert takes("qwen3_coder", {"enum": ["null", "x"]}, "null", "x") == [False, True]
-    with pytest.raises(GrammarError, match='cannot write the string "null"'):
-        takes("qwen3_coder", {"const": "null"})
+    assert takes("qwen3_coder", string, "a</parameter>b", "</tool_call>", "<parameter=b>") == [False] * 3
+    assert takes("qwen3_coder", string, "", "\n", "null", "null\n", "<b>", " 5 ", '{"a": 1}') == [True] * 7
+    assert takes("qwen3_coder", {"enum": ["null", "x"]}, "null", "x") == [True, True]
 
 
 def test_a_value_of_several_types_in_tags_can_be_each_of_them() -> None:
     either = {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"type": "integer"}}]}
     assert takes("qwen3_coder", either, "null", "text", "[1, 2]", "") == [True] * 4
-    # What begins like JSON is JSON: the parser would take a string for it.
+    # What begins like JSON is JSON: the reader would take a string for it.
     assert takes("qwen3_coder", either, "[x]", "{}", ' ["a"]') == [False] * 3
-    assert takes("qwen3_coder", {"anyOf": [{"type": "string"}, {"type": "null"}]}, "[x", "[1]") == [True, False]
+    assert takes("qwen3_coder", {"anyOf": [{"type": "string"}, {"type": "null"}]}, "[x", "[1]") == [True, True]
+
+
+def test_no_string_in_tags_spells_a_number_that_is_not_allowed() -> None:
+    few = {"anyOf": [{"type": "string"}, {"type": "integer", "maximum": 3}]}
+    assert takes("qwen3_coder", few, "3", "4", "3 of 4", "of 4") == [True, False, False, True]
+    assert takes("qwen3_coder", {"type": ["string", "integer"]}, "3", "3 of 4", "3.5", "true") == [True] * 4
+    assert takes("qwen3_coder", {"type": ["string", "number"]}, "3.5", "3 of 4", "1e999", "NaN") == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert takes("qwen3_coder", {"anyOf": [{"type": "string"}, {"const": True}]}, "true", "false") == [True, False]
+    assert takes("qwen3_coder", {"enum": ["5", 7]}, "5", "7") == [False, True]
+    with pytest.raises(GrammarError, match='cannot write the string "</parameter>"'):
+        takes("qwen3_coder", {"const": "</parameter>"})
+
+
+def test_text_that_looks_like_xml_stands_in_cdata() -> None:
+    string, numbers = {"type": "string"}, {"type": "array", "items": {"type": "integer"}}
+    cdata = "<![CDATA[{}]]>".format
+    assert takes("minicpm5", string, "plain", cdata("<b> & </p>"), cdata(""), "<b>", "a & b") == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert takes("minicpm5", numbers, "[1, 2]", cdata("[1, 2]"), "[[1]]") == [True, True, False]
+    assert takes("minicpm5", {"enum": ["<b>", 1]}, cdata("<b>"), "1", cdata("1"), "<b>") == [True, True, True, False]
+
+
+def test_python_is_written_with_the_strings_of_json() -> None:
+    assert takes("lfm2", {"type": "string"}, "\"a, b) = 'c'\"", r'"\"\n\\"', "'a'", "a") == [True, True, False, False]
+    assert takes("lfm2", {"type": ["boolean", "null"]}, "True", "None", "true", "null") == [True, True, False, False]
+    member = {"type": "object", "properties": {"k k": {"type": "array", "items": {"type": "number"}}}}
+    assert takes("lfm2", member, '{"k k": [1, 2.5]}', "{}", '{"other": 1}') == [True, True, False]
+    assert takes("lfm2", {"enum": ["é\n", None, [True]]}, r'"é\n"', "None", "[True]") == [True] * 3
+
+
+def test_objects_are_written_as_elements_where_their_types_can_be_read() -> None:
+    def tag(name: str, inner: str) -> str:
+        return f"]<]minimax[>[<{name}>{inner}]<]minimax[>[</{name}>"
+
+    place = {"type": "object", "properties": {"x": {"type": "integer"}, "name": {"type": "string"}}}
+    assert takes("minimax_m3", place, tag("x", "5") + tag("name", " a\n"), tag("x", "five"), "") == [True, False, True]
+    grid = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+    assert takes("minimax_m3", grid, tag("item", tag("item", "1") + tag("item", "2")), "") == [True, True]
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}}, "additionalProperties": False}
+    assert (
+        takes("minimax_m3", {"$ref": "#/$defs/tree"}, '{"next": {}}', "{}", **{"$defs": {"tree": tree}}) == [True] * 2
+    )
+    with pytest.raises(GrammarError, match='cannot write the property name "a b"'):
+        takes("minimax_m3", {"type": "object", "properties": {"a b": {"type": "integer"}}})
 
 
 def test_json_in_tags_never_ends_the_tag() -> None:
@@ -101,18 +162,14 @@ def test_gemma_nests_values() -> None:
     assert takes("gemma4", True, "true", f"{{k:[1,{string('x')}]}}") == [True, True]
 
 
-def test_function_gemma_writes_flat_values() -> None:
+def test_functiongemma_writes_flat_values() -> None:
     string = "<escape>{}<escape>".format
-    assert takes("function_gemma", {"type": "string"}, string("a,b:c"), string("a}b"), string("")) == [
-        True,
-        False,
-        True,
-    ]
-    assert takes("function_gemma", {"type": ["integer", "null"]}, "5", "null", "5.5") == [True, True, False]
+    assert takes("functiongemma", {"type": "string"}, string("a,b:c"), string("a}b"), string("")) == [True] * 3
+    assert takes("functiongemma", {"type": ["integer", "null"]}, "5", "null", "5.5") == [True, True, False]
     with pytest.raises(GrammarError, match="cannot write objects and arrays: 'a'"):
-        takes("function_gemma", {"anyOf": [{"type": "null"}, {"type": "array"}]})
+        takes("functiongemma", {"anyOf": [{"type": "null"}, {"type": "array"}]})
     with pytest.raises(GrammarError, match="cannot write objects and arrays"):
-        takes("function_gemma", {"enum": [[1]]})
+        takes("functiongemma", {"enum": [[1]]})
 
 
 @pytest.mark.parametrize("format", RAW)
@@ -143,52 +200,28 @@ def test_a_oneof_works_where_its_options_are_told_apart() -> None:
     assert takes("gemma4", member, '{k:<|"|>y<|"|>}', "null", "{}", **{"$defs": kind}) == [True, True, False]
 
 
-@pytest.mark.parametrize(("format", "name"), [("gemma4", "a b"), ("function_gemma", "a-b"), ("qwen3_coder", "a b")])
-def test_names_that_a_format_cannot_write_are_an_error(format: str, name: str) -> None:
-    schema = {"type": "object", "properties": {name: {"type": "integer"}}}
-    with pytest.raises(GrammarError, match=f'cannot write the (property|parameter) name "{name}"'):
+@pytest.mark.parametrize("format", RAW)
+def test_names_that_a_format_cannot_write_are_an_error(format: str) -> None:
+    schema = {"type": "object", "properties": {"a b": {"type": "integer"}}}
+    with pytest.raises(GrammarError, match=r'cannot write the (property|parameter) name "a b"'):
         compiled(format, [Tool("f", schema)])
-    if format == "function_gemma":
-        with pytest.raises(GrammarError, match="cannot write this name"):
-            compiled(format, [Tool(name)])
+    with pytest.raises(GrammarError, match=f"'{format}' cannot write this name"):
+        compiled(format, [Tool("a b")])
 
 
-# -- Custom tools -----------------------------------------------------------------------------------------------------
+def test_a_name_with_a_hyphen_is_no_word_to_functiongemma() -> None:
+    with pytest.raises(GrammarError, match="cannot write this name"):
+        compiled("functiongemma", [Tool("a-b")])
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_custom_tool_is_a_function_of_one_string(format: str) -> None:
-    grammar, vocabulary = compiled(format, [Tool("shell", custom=CustomFormat("text", ""))])
-    for text in drafts(grammar, vocabulary, 10, endings=ENDINGS):
-        (call,) = parsed(format, text)
-        assert call["name"] == "shell" and list(call["arguments"]) == ["input"]
-        assert isinstance(call["arguments"]["input"], str)
-
-
-QUOTED = [(format, r'"x"\n?') for format in FORMATS]
-DEFINED = [*QUOTED, *((format, pattern) for format in FORMATS for pattern in (r"[a-z]{2}=\d{3}", r"^ab|c\d$"))]
-
-
-@pytest.mark.parametrize(("format", "definition"), only(DEFINED[: len(FORMATS) + 4], DEFINED))
-def test_a_custom_tools_input_matches_its_regular_expression_as_a_whole(format: str, definition: str) -> None:
-    grammar, vocabulary = compiled(format, [Tool("set", custom=CustomFormat("regex", definition))])
-    for text in drafts(grammar, vocabulary, 10):
-        assert re.fullmatch(definition, parsed(format, text)[0]["arguments"]["input"])
-
-
-@pytest.mark.parametrize("mode", ["auto", "required"])
-@pytest.mark.parametrize("format", WITH_LARK)
-def test_a_custom_tools_input_follows_its_lark_grammar(format: str, mode: Any) -> None:
-    grammar, vocabulary = compiled(format, [Tool("sum", custom=CustomFormat("lark", SUM)), Tool("now")], mode=mode)
-    before, after = HEADERS[format]
-    for text, good in [("1", True), ("12 + (3+4)", True), ("1+", False), ("(1", False), ("x", False)]:
-        assert says(grammar, vocabulary, before + text + after) is good, text
-    if mode == "required":
-        for text in drafts(grammar, vocabulary, 10):
-            assert "now" in text or re.search(r"[0-9]", text)
-
-
-@pytest.mark.parametrize("format", sorted(SUPPORTED - set(WITH_LARK)))
-def test_lark_is_refused_where_calls_are_items_of_an_array(format: str) -> None:
-    with pytest.raises(GrammarError, match="Tool 'sum': Lark grammars are not possible"):
-        compiled(format, [Tool("sum", custom=CustomFormat("lark", SUM))])
+@pytest.mark.parametrize("format", ["qwen3_coder", "glm", "deepseek_v32", "kimi_k3", "gemma4", "lfm2"])
+def test_arguments_that_have_no_name_follow_what_is_said_of_all_others(format: str) -> None:
+    schema = {"type": "object", "properties": {"ab": {"type": "string"}}, "additionalProperties": {"type": "integer"}}
+    tools = [Tool("f", schema, strict=True)]
+    for special in (True, False):
+        grammar, vocabulary = compiled(format, tools, special=special)
+        for arguments in ({"ab": "x", "ac": 5}, {"b": 1, "c": 2}):
+            text = written(format, [("f", arguments)])
+            assert says(grammar, vocabulary, text), text
+            assert read(format, text, tools) == [("f", arguments)]
+        assert not says(grammar, vocabulary, written(format, [("f", {"ac": "five"})]))

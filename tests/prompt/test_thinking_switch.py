@@ -70,8 +70,11 @@ def test_a_template_whose_prompts_stay_the_same_has_none(source: str) -> None:
     assert switch_of(source) is None
 
 
-def test_an_effort_in_front_of_the_question_is_no_switch() -> None:
-    tokenizer = ScriptedTokenizer(chat_template="Reasoning: {{ reasoning_effort }}\n" + MESSAGES)
+@pytest.mark.parametrize(
+    "template", ["Reasoning: {{ reasoning_effort }}\n" + MESSAGES, MESSAGES + "{{ reasoning_effort }}"]
+)
+def test_an_effort_that_is_only_repeated_is_no_switch(template: str) -> None:
+    tokenizer = ScriptedTokenizer(chat_template=template)
     assert ChatTokenizer(ScriptedModel("scripted", None, tokenizer)).thinking_switch is None
 
 

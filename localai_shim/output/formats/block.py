@@ -179,18 +179,20 @@ class BlockReader:
         name = found[1].holes["NAME"]
         if self._only is not None and name not in self._only:
             raise NoCallError("a function that was not offered")
-        if not (yield from self._goes_on(found[0])):
+        if not (yield from self._goes_on(found[0], name)):
             return False
         yield Event("name", name)
         yield from self._arguments(name)
         return True
 
-    def _goes_on(self, head: Layout) -> Reading[bool]:
+    def _goes_on(self, head: Layout, name: str) -> Reading[bool]:
         """A name with nothing around it is a call's only where its arguments, or the block's end, follow."""
         if len(head.parts) > 1 and any(part.strip() for is_hole, part in head.parts if not is_hole):
             return True
         following = yield from self._source.peek()
-        return following in (("<",) if isinstance(self._format.arguments, Parameters) else ("{",))
+        if isinstance(self._format.arguments, Parameters):
+            return following == "<"
+        return following == "{" or name in self._offered.custom
 
     def _arguments(self, name: str) -> Reading[None]:
         source, kind = self._source, self._format.arguments
@@ -199,6 +201,9 @@ class BlockReader:
             yield Event("end" if is_whole else "broken")
             return
         if isinstance(kind, JsonArguments):
+            if name in self._offered.custom:
+                yield from self._free_text()
+                return
             if (yield from source.peek()) != "{":
                 raise UnreadableError("no JSON object")
             yield from json_text(source)
@@ -208,6 +213,17 @@ class BlockReader:
             yield from marked_arguments(source, kind, self._offered.parameters(name))
         yield from source.match(self._tails)
         yield Event("end")
+
+    def _free_text(self) -> Reading[None]:
+        """The input of a custom tool, which may also stand as it is, up to the end of its call."""
+        source, begins = self._source, self._source.at
+        if (yield from source.peek()) == "{":
+            yield from json_text(source)
+        else:
+            source.at = begins
+        end = yield from source.until(*self._tail)
+        yield Event("broken", source.take(end).removeprefix("\n").removesuffix("\n"))
+        yield from source.match(self._tails)
 
 
 def _first_word(head: Layout) -> str:

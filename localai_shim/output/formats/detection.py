@@ -58,6 +58,7 @@ CALL_SIGNS = (
     Sign("glm", ("<arg_key>",)),
     Sign("minicpm5", ('<param name="',)),
     Sign("qwen3_coder", ("<function=", "<parameter=")),
+    Sign("qwen3_coder", ("<function=", "<tool_call>")),
     Sign("functionary_v31", ("<function=",)),
     Sign("functionary_v32", (">>>all", "<|start_header_id|>")),
     Sign("nemotron_v2", ("<TOOLCALL>",)),

@@ -365,6 +365,90 @@ def test_where_the_template_cannot_be_told_blocks_are_closed_as_they_open(more: 
             message(text, tokenizer=model, obey=True, **more)
 
 
+MARKED = [(tokenizer, name) for (tokenizer, *_), name in zip(ANSWERS, NAMES.split(), strict=True) if name != "harmony"]
+MARKED_MODELS = pytest.mark.parametrize(
+    "tokenizer", [tokenizer for tokenizer, _ in MARKED], ids=[name for _, name in MARKED]
+)
+"""Those whose reasoning stands between two markers."""
+
+
+def untold(tokenizer: ScriptedTokenizer) -> ScriptedTokenizer:
+    """The same model with a template that has no switch."""
+    says = str(tokenizer.chat_template).partition("{#-")[2]
+    template = PLAIN + ("{#-" + says if says else "")
+    markers = tokenizer.added_tokens_decoder.values()
+    think = tokenizer.think_start, tokenizer.think_end
+    return ScriptedTokenizer(think=think, tool_format=tokenizer.tool_format, markers=[*markers], chat_template=template)
+
+
+@MARKED_MODELS
+@pytest.mark.parametrize("more", [{"reasoning_effort": "none"}, body(thinking_budget=0)], ids=str)
+@pytest.mark.parametrize("format", [{}, body(guided_regex="Paris|Rome")], ids=["free", "grammar"])
+def test_a_block_of_any_marker_is_closed_as_it_opens(
+    tokenizer: ScriptedTokenizer, more: dict[str, Any], format: dict[str, Any]
+) -> None:
+    tokenizer = untold(tokenizer)
+    start, end = tokenizer.think_start, tokenizer.think_end
+    asked = body(**more.get("extra_body", {}), **format.get("extra_body", {})) | {
+        key: value for key, value in more.items() if key != "extra_body"
+    }
+    made = message(f"{start}{end}Paris", tokenizer=tokenizer, obey=True, **asked)
+    assert (made.content, reasoning(made)) == ("Paris", None)
+    with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
+        message(f"{start}Hm{end}Paris", tokenizer=tokenizer, obey=True, **asked)
+
+
+@MARKED_MODELS
+def test_a_grammar_waits_for_the_end_of_a_thought_of_any_marker(tokenizer: ScriptedTokenizer) -> None:
+    tokenizer = untold(tokenizer)
+    text = f"{tokenizer.think_start}Let me see.{tokenizer.think_end}Paris"
+    made = message(text, tokenizer=tokenizer, obey=True, **body(guided_regex="Paris|Rome"))
+    assert (made.content, reasoning(made)) == ("Paris", "Let me see.")
+    with pytest.raises(openai.InternalServerError, match="grammar does not allow"):
+        message(text + "!", tokenizer=tokenizer, obey=True, **body(guided_regex="Paris|Rome"))
+
+
+APRIEL = ScriptedTokenizer(
+    think=None,
+    tool_format="apriel",
+    chat_template=PLAIN.replace("[assistant]", "<|assistant|>\n{# [BEGIN FINAL RESPONSE] #}"),
+)
+
+
+def test_reasoning_in_words_ends_where_the_answer_begins() -> None:
+    text = "Here are my reasoning steps:\nLet me see.\n[BEGIN FINAL RESPONSE]\nIt is Paris.\n[END FINAL RESPONSE]"
+    made = message(text, tokenizer=APRIEL)
+    assert (made.content, reasoning(made)) == ("It is Paris.", "Let me see.")
+    bare = message("Let me see.\n[BEGIN FINAL RESPONSE]\nIt is Paris.", tokenizer=APRIEL)
+    assert (bare.content, reasoning(bare)) == ("It is Paris.", "Let me see.")
+    more = body(thinking_budget=0, guided_regex="Paris|Rome")
+    assert message("[BEGIN FINAL RESPONSE]Paris", tokenizer=APRIEL, obey=True, **more).content == "Paris"
+
+
+@pytest.mark.parametrize(
+    ("tail", "more", "end"),
+    [
+        ("{{ '<mm:think>' if thinking_mode == 'enabled' else '</mm:think>' if thinking_mode == 'disabled' }}",
+         {"reasoning_effort": "none"}, "</mm:think>"),
+        ("{{ '<mm:think>' if thinking_mode == 'enabled' else '</mm:think>' if thinking_mode == 'disabled' }}",
+         body(enable_thinking=True), "<mm:think>"),
+        ("{{ '<t></t>' if reasoning_effort == 'no_think' else '<t>' }}"
+         "{{ raise_exception('?') if reasoning_effort not in ['no_think', 'low', 'high', none] and reasoning_effort }}",
+         body(enable_thinking=False), "<t></t>"),
+        ("{{ raise_exception('?') if thinking_effort not in ['low', 'max', none] and thinking_effort }}"
+         "({{ thinking_effort }})",
+         {"reasoning_effort": "medium"}, "(low)"),
+        ("{{ '</t>' if thinking_budget == 0 }}({{ thinking_budget }})", body(thinking_budget=7), "(7)"),
+        ("{{ '</t>' if thinking_budget == 0 }}", {"reasoning_effort": "none"}, "</t>"),
+        ("<t>{{ '</t>' if '/no_think' in messages[0].content }}", {"reasoning_effort": "none"}, "<t></t>"),
+        ("<t>{{ '</t>' if '/no_think' in messages[0].content }}", body(enable_thinking=True), "<t>"),
+        ("<t>{{ '</t>' if '/no_think' in messages[0].content }}", {}, "<t>"),
+    ],
+)  # fmt: skip
+def test_a_wish_is_told_in_the_way_that_the_template_has(tail: str, more: dict[str, Any], end: str) -> None:
+    assert prompt_for(ScriptedTokenizer(chat_template=PLAIN + tail), **more).endswith(f"[assistant]{end}")
+
+
 def test_a_model_that_cannot_think_is_not_told_to() -> None:
     tokenizer = ScriptedTokenizer(think=None, chat_template=PLAIN)
     with ScriptedEngine(["Hello."] * 3, tokenizer=tokenizer) as engine:
