@@ -87,7 +87,3 @@ def _in_markers(content: Content) -> Content:
     if isinstance(content, str):
         return f"{start}{content}{end}"
     return [{"type": "text", "text": start}, *content, {"type": "text", "text": end}]
-
-
-write_plain: WriteCalls = partial(write_calls, PLAIN)
-"""Writes the plain form."""
