@@ -72,7 +72,7 @@ MAY = {
     "engine.prefix": "adapters engine.kv media types",
     "engine.kv": "adapters media types",
     "adapters": "deadline media options output output.formats panics types vectors workers",
-    "prompt": "deadline errors media output panics prompt.media types workers",
+    "prompt": "deadline errors media output output.formats panics prompt.media types workers",
     "prompt.media": "deadline errors media types",
     "testing": (
         "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime "

@@ -227,7 +227,7 @@ class Fitting:
         """The rendering of a conversation in a form; None: the template refuses it."""
         variables, tools = form.variables(tools)
         try:
-            return self._render(form.fit(messages, shown.write_calls), variables, tools)
+            return self._render(form.fit(messages, shown.write_plain), variables, tools)
         except ImportError:
             raise
         except Exception:  # templates raise what they like

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from ..output.formats.table import PLAIN
+from ..output.formats.writing import write_calls
 from ..types import Json
 from .history import Message
 from .roles import HEAD, Content, joined_contents
 
 WriteCalls = Callable[[Sequence[tuple[str, Mapping[str, object]]]], str]
 """Names and arguments of calls -> the text that a model writes to make them."""
+write_plain: WriteCalls = partial(write_calls, PLAIN)
+"""Writes calls in the plain form."""
 
 _EXAMPLE = "function_name", {"parameter": "value"}
-_PYTHONIC = "<|tool_call_start|>"
 _TOOLS = """You can call functions. Each of these lines describes one as JSON, with a schema of its parameters:
 {functions}
 
@@ -40,19 +44,6 @@ def with_tools(messages: Sequence[Message], tools: Sequence[Json], write: WriteC
         return [{"role": "system", "content": text}, *messages]
     last = messages[at - 1]
     return [*messages[: at - 1], {**last, "content": joined_contents(last["content"], text)}, *messages[at:]]
-
-
-def write_calls(calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
-    """Calls in the plain form; a `WriteCalls`."""
-    return "\n".join(
-        f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
-        for name, arguments in calls
-    )
-
-
-def write_between(calls: Sequence[tuple[str, Mapping[str, object]]], start: str, end: str) -> str:
-    """Calls between a model's own markers, each as JSON, or in Python where LFM2's say so."""
-    return "\n".join(f"{start}{_written(name, arguments, start)}{end}" for name, arguments in calls)
 
 
 def calls_as_content(messages: Sequence[Message], write: WriteCalls) -> list[Message]:
@@ -84,12 +75,6 @@ def results_as_content(messages: Sequence[Message]) -> list[Message]:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-
-
-def _written(name: str, arguments: Mapping[str, object], start: str) -> str:
-    if start == _PYTHONIC:
-        return f"[{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
 def _name_and_arguments(function: Json) -> tuple[str, Mapping[str, object]]:

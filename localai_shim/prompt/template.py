@@ -121,13 +121,12 @@ class ChatTokenizer:
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
-        write: writes calls as the model does, for a template that shows tools and no calls; None: by the markers that
-            mlx-lm knows of it, or in the plain form.
+        write: writes calls as the model does, for a template that does not show them; None: in the plain form.
     """
 
     def __init__(self, model: Tokenizing, write: WriteCalls | None = None) -> None:
         self._model = model
-        self._write = write or self._written
+        self._write = write or shown.write_plain
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
@@ -443,8 +442,3 @@ class ChatTokenizer:
         seen = RenderedText(lambda text: "")
         self._model.apply_chat_template(messages, variables, tools, True, seen)
         return seen.text
-
-    def _written(self, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
-        """Calls between the markers that mlx-lm knows of the model, or in the plain form."""
-        start, end = self._markers("tool_call")
-        return shown.write_between(calls, start, end) if start else shown.write_calls(calls)

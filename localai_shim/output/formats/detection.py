@@ -264,9 +264,9 @@ def _sign_in(text: str) -> Sign | None:
 
 def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
     for thought in THOUGHTS:
-        signs = thought.signs or (thought.end,)
-        if all(sign in evidence.template for sign in signs):
-            return thought, f"its chat template has {' and '.join(signs)}"
+        for signs in [thought.signs] if thought.signs else [(thought.end,), (thought.start,)]:
+            if all(sign in evidence.template for sign in signs):
+                return thought, f"its chat template has {' and '.join(signs)}"
     for thought in THOUGHTS:
         tokens = thought.tokens or (() if thought.signs else (thought.start, thought.end))
         if tokens and all(token in evidence.tokens for token in tokens):

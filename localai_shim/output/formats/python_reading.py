@@ -97,8 +97,7 @@ def _literal(text: str) -> object:
     text = _LEADING_ZEROS.sub("", text.strip()) if text.strip().isdigit() else text.strip()
     try:
         tree = ast.parse(text, mode="eval")
-        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        return _plain(ast.literal_eval(_Named().visit(tree) if names else tree))
+        return _plain(ast.literal_eval(_AsJson().visit(tree)))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":  # with quotes of its own kind in it
@@ -106,8 +105,11 @@ def _literal(text: str) -> object:
     raise UnreadableError("no literal")
 
 
-class _Named(ast.NodeTransformer):
-    """Puts values for JSON's names."""
+class _AsJson(ast.NodeTransformer):
+    """Puts values for JSON's names, and lists for sets, which have no order of their own."""
+
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        return self.generic_visit(ast.List(node.elts, ast.Load()))
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node
@@ -117,7 +119,7 @@ def _plain(value: object) -> object:
     """A value as JSON has it."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -16,7 +16,7 @@ class Thought:
         opened: ends of prompts after which an answer begins with reasoning, besides `start`.
         closed: texts that begin the answer proper, besides `end`: none follows where a prompt ends with one.
         structural: what the model writes around its answer, which says nothing.
-        signs: what a template of this family has; `end` where nothing else is needed.
+        signs: what a template of this family has; `start` or `end` where nothing else is needed.
         tokens: by these tokens the family is known, too; by `start` and `end` where there are no signs either.
     """
 

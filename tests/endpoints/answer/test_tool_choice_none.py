@@ -182,7 +182,7 @@ def test_a_marker_of_several_tokens_may_not_be_completed() -> None:
     with ScriptedEngine(replies, tokenizer=tokenizer, obey_constraints=True) as engine:
         client = LocalOpenAI(engine=engine)
         assert ask(client, tools=[PING], tool_choice="none").choices[0].message.content == "Hi."
-        with pytest.raises(openai.InternalServerError, match=r"does not allow: '(t|<\|sep\|>)'"):
+        with pytest.raises(openai.InternalServerError, match="does not allow: 't' after"):
             ask(client, tools=[PING], tool_choice="none")
 
 
