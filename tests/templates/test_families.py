@@ -13,13 +13,9 @@ from tests.templates.families import TEMPLATES
 from tests.templates.models import make_model
 from tests.templates.uses import USES, check
 
-FORCED = ("tools_strict", "tools_required", "tools_named")
-"""A grammar is compiled for these, which takes most of the time."""
-QUICK = sample(TEMPLATES, 14, "forced calls")
-CASES = only(
-    [(name, use) for name in TEMPLATES for use in USES if use not in FORCED or name in QUICK],
-    [(name, use) for name in TEMPLATES for use in USES],
-)
+QUICK = sample(TEMPLATES, 14, "families")
+"""Making and loading a model takes a second."""
+CASES = only([(name, use) for name in QUICK for use in USES], [(name, use) for name in TEMPLATES for use in USES])
 
 
 @pytest.fixture(scope="module")
