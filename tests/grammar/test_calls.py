@@ -287,7 +287,8 @@ def test_an_answer_in_json_may_have_the_keys_of_a_call(format: str, special: boo
     vocabulary = vocabulary_for(format, special=special)
     calls = answer_with_calls(ROWS[format], [NOW], vocabulary, mode="required", parallel=False)
     guest = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
-    for schema, text in ((guest, '{"name": "Ann", "age": 5}'), ({"type": "array", "items": guest}, '[{"name": "no"}]')):
+    guests = {"type": "array", "items": guest}
+    for schema, text in ((guest, '{"name": "now", "age": 5}'), (guests, '[{"name": "now"}]')):
         grammar = Grammar(call_or(calls, json_schema(schema)), vocabulary)
         assert says(grammar, vocabulary, text) and not answer(format, [text], [NOW]).calls
         assert says(grammar, vocabulary, written(format, [("now", {})]))

@@ -118,6 +118,8 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
             yield from json_value(source)
     if not name:
         raise NoCallError("an object that names no function")
+    if only is not None and arguments is None and name not in free:
+        raise NoCallError("an object that happens to have a name")
     yield Event("name", name)
     if name in free and arguments is None:
         end = yield from source.until()
