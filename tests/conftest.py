@@ -38,6 +38,7 @@ from localai_shim.adapters.text import TextTokenizer
 from localai_shim.endpoints import request_fields as generation
 from localai_shim.endpoints.responses import create as responses
 from localai_shim.endpoints.responses.assembler import ResponseAssembler
+from localai_shim.prompt.shown import WriteCalls
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
@@ -251,12 +252,12 @@ def _make_sentencepiece(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def chat_tokenizer(tokenizer: Any) -> ChatTokenizer:
+def chat_tokenizer(tokenizer: Any, write: WriteCalls | None = None) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
     model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True, media_kinds=frozenset())
     for method in (TextTokenizer.encode, TextTokenizer.apply_chat_template):
         setattr(model, method.__name__, partial(method, model))
-    return ChatTokenizer(model)  # type: ignore[arg-type]
+    return ChatTokenizer(model, write)  # type: ignore[arg-type]
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -10,6 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
 from localai_shim.grammar.tool import CustomFormat, Tool
+from localai_shim.output.formats.table import FORMATS
+from localai_shim.output.formats.writing import write_calls
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer
@@ -84,11 +87,12 @@ Tokenizer = Callable[..., ChatTokenizer]
 def tokenizer(byte_level: Any) -> Tokenizer:
     """A tokenizer with a Jinja template, or with one of mlx-lm's programs."""
 
-    def make(template: Any, **options: Any) -> ChatTokenizer:
+    def make(template: Any, writes: str = "hermes", **options: Any) -> ChatTokenizer:
         inner = copy.deepcopy(byte_level._tokenizer)
         program = template if callable(template) else None
         inner.chat_template = None if program else template
-        return chat_tokenizer(TokenizerWrapper(inner, BPEStreamingDetokenizer, chat_template=program, **options))
+        wrapper = TokenizerWrapper(inner, BPEStreamingDetokenizer, chat_template=program, **options)
+        return chat_tokenizer(wrapper, partial(write_calls, FORMATS[writes]))
 
     return make
 
@@ -224,29 +228,22 @@ def test_parallel_calls_go_one_by_one_where_a_template_would_drop_all_but_the_fi
     )
 
 
-def test_a_template_that_reads_content_only_gets_calls_as_the_model_wrote_them(tokenizer: Tokenizer) -> None:
+def test_a_template_that_reads_content_only_gets_calls_as_the_model_writes_them(tokenizer: Tokenizer) -> None:
     messages = [*USER, *turn(call("a", '{"city": "Oslo", "now": true}'), content="Let me see.")]
-    for options, written in (
-        ({}, '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "now": true}}\n</tool_call>'),
-        (
-            {"tool_call_start": "<call>", "tool_call_end": "</call>"},
-            '<call>{"name": "weather", "arguments": {"city": "Oslo", "now": true}}</call>',
-        ),
-        (
-            {"tool_call_start": "<|tool_call_start|>", "tool_call_end": "<|tool_call_end|>"},
-            "<|tool_call_start|>[weather(city='Oslo', now=True)]<|tool_call_end|>",
-        ),
+    for format, written in (
+        ("hermes", '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "now": true}}\n</tool_call>'),
+        ("lfm2", '<|tool_call_start|>[weather(city="Oslo", now=True)]<|tool_call_end|>'),
+        ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Oslo", "now": true}'),
     ):
-        text = render(tokenizer(LFM, **options), messages)
+        text = render(tokenizer(LFM, writes=format), messages)
         assert text == f"[user]Weather?[assistant]Let me see.\n{written}[tool]R1"
 
 
 def test_a_call_written_for_lfm2_is_one_that_mlx_lm_reads(tokenizer: Tokenizer) -> None:
     from mlx_lm.tool_parsers import pythonic
 
-    lfm = tokenizer(LFM, tool_call_start=pythonic.tool_call_start, tool_call_end=pythonic.tool_call_end)
     arguments = {"city": 'O\'slo "x"\n', "days": [1, 2.5], "now": None, "deep": {"a": False}}
-    text = render(lfm, [*USER, *turn(call("a", json.dumps(arguments)))])
+    text = render(tokenizer(LFM, writes="lfm2"), [*USER, *turn(call("a", json.dumps(arguments)))])
     written = text.split(pythonic.tool_call_start)[1].split(pythonic.tool_call_end)[0]
     parsed = pythonic.parse_tool_call(written)
     assert parsed == {"name": "weather", "arguments": arguments} or parsed == [
