@@ -376,7 +376,7 @@ def test_formats_are_those_that_a_caller_names() -> None:
         assert tools_of(client) == ("mistral", "[/THINK]") != found
     with LocalOpenAI(path, tool_format="none", reasoning_format="none", keep_alive=0) as client:
         assert tools_of(client) == (None, None)
-        with refused("tools", "unsupported_value", "`tool_format` is 'none'"):
+        with refused("tools", "unsupported_value", "loaded with tool_format='none'"):
             client.chat.completions.create(**ASK, tools=[{"type": "function", "function": {"name": "f"}}])
 
 

@@ -13,7 +13,7 @@ from tests.templates.families import TEMPLATES
 from tests.templates.models import make_model
 from tests.templates.uses import USES, check
 
-QUICK = sample(TEMPLATES, 14, "families")
+QUICK = sample(TEMPLATES, 8, "families")
 """Making and loading a model takes a second."""
 CASES = only([(name, use) for name in QUICK for use in USES], [(name, use) for name in TEMPLATES for use in USES])
 

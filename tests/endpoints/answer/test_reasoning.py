@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +11,9 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused, revalidate
-from tests.endpoints.functions import TEXT, function
-from tests.endpoints.scripting import answer, arguments, ask, marked_model, message, reasoning, said
+from tests.endpoints.answer.thoughts import PLAIN, body
+from tests.endpoints.scripting import answer, ask, message, reasoning, said
 
-QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
-THINKS = {"enable_thinking": True}
-PLAIN = """
-{%- for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor -%}
-{%- if add_generation_prompt %}[assistant]{% endif -%}"""
 OPENS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
 """Generation prompts of models that cannot be told whether to think, and of those that always do."""
 
@@ -129,10 +123,6 @@ ANSWERS = [
 ]
 NAMES = "think gemma harmony cohere mistral seed apertus minimax kimi_k3 solar granite hunyuan hunyuan3"
 MODELS = pytest.mark.parametrize(("tokenizer", "text", "thought", "content"), ANSWERS, ids=NAMES.split())
-
-
-def body(**more: Any) -> dict[str, Any]:
-    return {"extra_body": more}
 
 
 # -- where it is said -------------------------------------------------------------------------------------------------
@@ -472,93 +462,3 @@ def test_a_model_that_cannot_think_is_not_told_to() -> None:
 def test_wrong_values_are_refused(more: dict[str, Any], param: str, code: str) -> None:
     with ScriptedEngine() as engine, refused(param, code, ""):
         ask(LocalOpenAI(engine=engine), **more)
-
-
-# -- budgets ----------------------------------------------------------------------------------------------------------
-
-
-UNHURRIED: dict[str, Any] = {"messages": QUESTION, "temperature": 0, "max_tokens": 100}
-
-
-@pytest.fixture(scope="module")
-def free(builtin: LocalOpenAI) -> Any:
-    """What is answered without a budget."""
-    return ask(builtin, **UNHURRIED, **body(**THINKS))
-
-
-@pytest.mark.parametrize("budget", [0, 1, 3, 8])
-def test_a_real_model_answers_when_its_budget_is_spent(builtin: LocalOpenAI, free: Any, budget: int) -> None:
-    limited = ask(builtin, **UNHURRIED, **body(**THINKS, thinking_budget=budget))
-    thought = reasoning(free.choices[0].message)
-    assert thought is not None
-    assert thought.startswith(reasoning(limited.choices[0].message) or "")
-    assert limited.choices[0].message.content == free.choices[0].message.content == "The capital of France is Paris."
-    assert limited.usage.completion_tokens_details.reasoning_tokens == budget + 2  # and the markers
-    assert free.usage.completion_tokens_details.reasoning_tokens > 10
-
-
-@pytest.mark.parametrize("budget", [None, 0, 1, 8])
-def test_a_real_model_follows_a_grammar_behind_its_thought(builtin: LocalOpenAI, budget: int | None) -> None:
-    schema = {"type": "object", "properties": {"capital": {"enum": ["Paris", "Rome"]}}, "required": ["capital"]}
-    format = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-    more = THINKS if budget is None else {**THINKS, "thinking_budget": budget}
-    made = ask(builtin, messages=QUESTION, temperature=0, max_tokens=60, response_format=format, **body(**more))
-    [choice] = made.choices
-    assert choice.finish_reason == "stop"
-    assert json.loads(choice.message.content)["capital"] in ("Paris", "Rome")
-    tokens = made.usage.completion_tokens_details.reasoning_tokens
-    assert tokens > 10 if budget is None else tokens == budget + 2
-
-
-def test_a_thought_comes_before_a_call(builtin: LocalOpenAI) -> None:
-    tool = function("get_weather", city=TEXT)
-    asked: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-    for choice in ("auto", "required"):
-        made = ask(builtin, messages=asked, tools=[tool], tool_choice=choice, temperature=0, **body(**THINKS)).choices[
-            0
-        ]
-        assert (made.finish_reason, made.message.content) == ("tool_calls", None)
-        assert reasoning(made.message) == "I need a tool for this."
-        assert arguments(made.message) == [("get_weather", {"city": "Paris"})]
-
-
-MARKERS = ("<think>", "</think>")
-TEMPLATE = PLAIN.replace("[assistant]", "[assistant]<think>")
-
-
-@pytest.fixture(scope="module")
-def random_model() -> Any:
-    """A model without sense whose template opens a block."""
-    with LocalOpenAI(marked_model(TEMPLATE, *MARKERS)) as client:
-        yield client
-
-
-@pytest.mark.parametrize("budget", [0, 1, 7])
-def test_budgets_hold_for_every_choice_of_a_model_that_never_stops_thinking(
-    random_model: LocalOpenAI, budget: int
-) -> None:
-    made = ask(random_model, n=12, seed=4, max_tokens=40, **body(thinking_budget=budget, ignore_eos=True))
-    assert made.usage.completion_tokens_details.reasoning_tokens == 12 * (budget + 1)
-    assert all(choice.message.content and choice.finish_reason == "length" for choice in made.choices)
-    assert len({choice.message.content for choice in made.choices}) == 12
-
-
-@pytest.mark.parametrize("budget", [0, 5])
-def test_behind_a_budget_comes_what_the_grammar_asks_for(random_model: LocalOpenAI, budget: int) -> None:
-    more = body(thinking_budget=budget, guided_regex="[a-z]{3} [0-9]{2}")
-    made = ask(random_model, n=12, seed=4, max_tokens=40, **more)
-    assert made.usage.completion_tokens_details.reasoning_tokens == 12 * (budget + 1)
-    for choice in made.choices:
-        word, number = choice.message.content.split(" ")
-        assert len(word) == 3 and word.isalpha() and number.isdigit() and choice.finish_reason == "stop"
-
-
-def test_a_block_that_is_opened_again_is_closed_when_what_is_left_of_the_budget_is_spent() -> None:
-    more: dict[str, Any] = {"tokenizer": ScriptedTokenizer(chat_template=PLAIN), "obey": True}
-    again = ["<think>", "a", "</think>", "So.", "<think>", "b", "</think>", "Yes."]
-    made = message(again, **more, **body(thinking_budget=2))
-    assert (made.content, reasoning(made)) == ("So.Yes.", "ab")
-    with pytest.raises(openai.InternalServerError, match=r"'b' after .*So"):
-        message(again, **more, **body(thinking_budget=1))
-    with pytest.raises(openai.InternalServerError, match="'a' after '<think>'"):
-        message(again, **more, reasoning_effort="none")
