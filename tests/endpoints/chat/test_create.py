@@ -67,7 +67,6 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"modalities": 5}, "modalities", "invalid_type", "expected an array"),
     ({"audio": {"voice": "alloy", "format": "wav"}}, "audio", "unsupported_parameter", "in text only"),
     ({"response_format": {}}, "response_format.type", "missing_required_parameter", "'response_format.type'"),
-    ({"tools": TOOLS}, "tools", "unsupported_value", "has no chat template"),
     ({"web_search_options": {}}, "web_search_options", "unsupported_parameter", "never uses the network"),
     (
         {"extra_body": {"chat_template_kwargs": {"mood": "gay"}}},
