@@ -13,7 +13,7 @@ from tests.output.recorded import WRITERS
 from tests.output.recorded.case import OFFERED, Call, Case
 from tests.output.recorded.read import read
 from tests.output.recorded.scenarios import NESTED, RING, SHORT, TRICKY, TRIP
-from tests.output.upstream import PARSERS, parser, upstream_calls
+from tests.output.upstream import FAMILIES, parser, upstream_calls
 
 # What upstream makes less of than it was given.
 _STRIPS = ("glm", "longcat", "minicpm5", "minimax_m2", "minimax_m3", "muse")  # whitespace of texts that have no quotes
@@ -26,7 +26,7 @@ def written(family: str, calls: Sequence[Call]) -> Case:
     return Case(family, "", writer.turn("", "", writer.block(calls)))
 
 
-@pytest.mark.parametrize("family", PARSERS)
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     "calls", [[TRIP], [SHORT, RING, TRIP], [TRICKY], [NESTED]], ids=["one", "three", "odd", "deep"]
 )
@@ -56,7 +56,7 @@ def _arguments(draw: st.DrawFn, family: str) -> dict[str, Any]:
     return draw(st.fixed_dictionaries({"title": words}, optional=fields))
 
 
-@pytest.mark.parametrize("family", PARSERS)
+@pytest.mark.parametrize("family", FAMILIES)
 @settings(derandomize=True, max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_arguments_are_read_as_upstream_reads_them(family: str, data: st.DataObject) -> None:
@@ -75,7 +75,7 @@ def test_whitespace_of_a_text_is_kept_where_upstream_strips_it(family: str) -> N
     assert read(case, [case.text]).whole_calls == [call]
 
 
-@pytest.mark.parametrize("family", PARSERS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_block_stands_between_the_markers_that_upstream_looks_for(family: str) -> None:
     text = written(family, [TRIP]).text
     assert parser(family).tool_call_start in text
