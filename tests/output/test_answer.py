@@ -81,7 +81,8 @@ def test_the_tokens_listed_are_those_of_the_content(answer: Case) -> None:
         pieces = random_tokens(answer, rng)
         found, content = listed(answer, pieces)
         assert found == list(content_tokens(answer, pieces)), pieces
-        assert not found or content == content_of(answer)
+        # Text that was meant as a call, of an answer that has nothing else, has no tokens.
+        assert not found or content == content_of(answer) or not answer.tools
 
 
 @pytest.mark.parametrize("answer", sampled([a for a in CASES if len(a.content or "") > 8], 120), ids=str)
