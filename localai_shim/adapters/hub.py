@@ -23,9 +23,9 @@ class LocalModel:
     bytes: int
     """Of its weights' files."""
     calls: str
-    """How it writes tool calls; empty where it has no chat template."""
+    """Format of its tool calls; empty where it has no chat template."""
     reasoning: str
-    """How it writes its reasoning; likewise."""
+    """Format of its reasoning; likewise."""
     problem: str = ""
     """Why it cannot be loaded; empty where nothing speaks against it."""
 

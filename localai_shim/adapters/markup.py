@@ -56,7 +56,7 @@ def markup_of(found: Detected) -> Markup:
 def find_formats(
     tokenizer: TokenizerWrapper, tool_format: str | None = None, reasoning_format: str | None = None
 ) -> Detected:
-    """How a model writes calls and reasoning, and why that is known; see `describe`."""
+    """Formats of a model's calls and reasoning, and why they are known; see `describe`."""
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
     evidence = Evidence(
         template=_template_text(tokenizer),

@@ -82,7 +82,7 @@ def _fits(model: LocalModel, limit: int) -> str:
 def describe_model(
     model: str, tool_format: str | None = None, reasoning_format: str | None = None, *, trusts: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """What is found out of a model's tokenizer and chat template, and why: subjects and texts.
+    """Findings in a model's tokenizer and chat template, with their reasons: subjects and texts.
 
     Raises:
         ModelLoadError: there is no such model.
@@ -116,7 +116,7 @@ def describe_model(
 
 
 def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
-    """What turns the reasoning on and off."""
+    """Switches of the reasoning."""
     from ..prompt.thinking_switch import EFFORT_VARIABLES
 
     switch = tokenizer.thinking_switch
@@ -132,7 +132,7 @@ def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
 
 
 def _shown(fitting: Fitting) -> str:
-    """What the template shows, and what is changed for it."""
+    """Parts that the template shows, and changes that are made for it."""
     shows = {"tools": fitting.shows_tools, "calls": fitting.shows_calls, "results": fitting.shows_results}
     form = fitting.with_tools or fitting.without_tools
     changed = [

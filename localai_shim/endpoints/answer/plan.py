@@ -115,7 +115,7 @@ class AnswerPlan:
         return [tokens[0] for tokens in markers] if all(len(tokens) == 1 for tokens in markers) else []
 
     def _beginnings(self, format: CallFormat) -> Sequence[str]:
-        """What begins a call; nothing that answers are looked through for where none may be made."""
+        """Beginnings of calls that are ruled out where none may be made; none where answers are not read for calls."""
         return () if format.bare else (*format.starts, *format.heads)
 
     def _compile(self) -> Grammar | None:

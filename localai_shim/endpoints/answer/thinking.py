@@ -76,7 +76,7 @@ def read_thinking(fields: Fields, variables: dict[str, object], model: ServedMod
 
 
 def _given(variables: dict[str, object], switch: ThinkingSwitch | None) -> bool | None:
-    """Whether the template's variables that the caller gave say that there is to be reasoning; None: they do not."""
+    """Wish for reasoning in the template's variables that the caller gave; None: they hold none."""
     given = next((variables[name] for name in _SWITCHES if name in variables), None)
     if isinstance(given, bool):
         return given

@@ -181,7 +181,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """How a model writes calls and reasoning, and why that is known.
+    """Formats of a model's calls and reasoning, and why they are known.
 
     Attributes:
         tools: its call format; None: calls are not read.
