@@ -13,7 +13,7 @@ from typing import Any
 from tests.tiny import TEMPLATE
 
 _SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-_MARKERS = ["<think>", "</think>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+_MARKERS = ["<think>", "</think>", "<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>"]
 _ENTROPY = 2.0  # nats
 
 

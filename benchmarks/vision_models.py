@@ -19,7 +19,8 @@ PATCH = 14
 TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content -%}
-{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif -%}
+{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>
+{%- elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ part.text }}{% endif -%}
 {% endfor %}{% endif %}<|im_end|>
 {% endfor -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
@@ -102,8 +103,8 @@ def make_vision_model(folder: Path, size: VisionSize) -> None:
 def _config(folder: Path, size: VisionSize, end: int) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
-    text, markers = size.text, ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
-    image, start, stop = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(list(markers))
+    text, markers = size.text, ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+    image, video, start, stop = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(list(markers))
     section = text.head_dim // 2
     return {
         "model_type": "qwen2_5_vl",
@@ -120,7 +121,7 @@ def _config(folder: Path, size: VisionSize, end: int) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "eos_token_id": end,
         "image_token_id": image,
-        "video_token_id": stop,  # there is none
+        "video_token_id": video,
         "vision_start_token_id": start,
         "vision_end_token_id": stop,
         "vision_config": {
