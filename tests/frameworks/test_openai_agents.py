@@ -68,7 +68,6 @@ def test_traces_stay_here_even_where_the_client_is_used_for_them(
 ) -> None:
     """The exporter has no key, and skips; the guard of this run would see it reach out."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(agents.models._openai_shared, "_default_openai_client", None)  # as it is afterwards
     agents.set_default_openai_client(run_snippet("openai-agents", local_openai.stage).client)
     exporter = agents.tracing.processors.default_exporter()
     assert not exporter.api_key
