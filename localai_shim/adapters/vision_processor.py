@@ -10,7 +10,6 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
 from .pixels import SEEN, Levels
-from .placeholder_runs import Runs
 from .text import Restore, TextTokenizer, Tools
 
 if TYPE_CHECKING:
@@ -213,11 +211,6 @@ class VisionTokenizer(TextTokenizer):
         self.media_kinds = frozenset(processor.placeholders)
         texts = [re.escape(place.text) for place in processor.placeholders.values()]
         self._placeholder = re.compile("|".join(sorted(texts, key=len, reverse=True)))
-        ids = {token for place in processor.placeholders.values() for token in place.ids}
-        self._runs = Runs(tokenizer._tokenizer, ids)
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return self._runs.encode(text, partial(super().encode, add_special_tokens=add_special_tokens))
 
     def process(self, media: Media) -> ProcessedMedia:
         return self._processor(media)
