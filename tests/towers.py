@@ -47,11 +47,15 @@ _WITHOUT_FRAMES = {"kimi_vl", "locateanything", "youtu_vl"}
 _WITHOUT_TIME = {"dots_ocr", "kimi_vl", "locateanything", "paddleocr_vl", "youtu_vl"}
 
 
-def tower(family: str) -> nn.Module:
-    """A tower with random weights; those with windows have them of 4 x 4 patches in their first layer."""
+def tower(family: str, **changes: Any) -> nn.Module:
+    """A tower with random weights; those with windows have them of 4 x 4 patches in their first layer.
+
+    Args:
+        changes: of the config's values, where the family has them.
+    """
     made, config = (importlib.import_module(f"mlx_vlm.models.{family}.{name}") for name in ("vision", "config"))
     kind = config.VisionConfig
-    values = {**_ALL, **({"temporal_patch_size": 1} if family in _WITHOUT_TIME else {})}
+    values = {**_ALL, **changes, **({"temporal_patch_size": 1} if family in _WITHOUT_TIME else {})}
     known = {name: value for name, value in values.items() if name in inspect.signature(kind).parameters}
     mx.random.seed(1)
     its: nn.Module = made.VisionModel(kind(**known, **({"model_type": family} if family in _UNTYPED else {})))

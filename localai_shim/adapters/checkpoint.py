@@ -120,6 +120,7 @@ def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
     from .dense import use_dense_kernels
     from .mrope import use_one_position
     from .quantised import batch_quantised_layers
+    from .tower_widths import fill_widths
     from .tower_windows import use_windows
     from .unpacking import use_float32
 
@@ -127,6 +128,7 @@ def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
         _widen(model)
         use_float32(model, _room(cast(ModelOptions, options).get("memory_limit")))
     batch_quantised_layers(model)
+    fill_widths(model)
     use_dense_kernels(model)
     use_attention(model)
     use_cpu_forms(model)

@@ -13,57 +13,89 @@ import numpy.typing as npt
 from PIL.Image import Resampling
 
 from ..workers import run_all
+from .backend import has_gpu
 from .shown import Shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 SEEN = "digest of pixels"
 """Key of the pixels' digest among a quick form's inputs, so that nobody has to go over the floats again."""
 _BAND_PIXELS = 1 << 17  # of the picture, which one thread does; digests depend on it
 _BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are copied
 
 
+class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
+    """Patches as bytes, `[patches, 3, patch * patch]`, of which a GPU makes the floats: an eighth of what is moved."""
+
+    table: Floats
+    """`[3, 256]`: the float of each byte, by channel."""
+    frames: int
+    """How many times a patch stands in its row of floats, by channel."""
+
+    @classmethod
+    def of(cls, pixels: Bytes, processor: Any) -> Levels:
+        """Patches of one frame each, which the processor has several times."""
+        made = pixels.view(cls)
+        scale, mean, std = _factors(processor)
+        made.table, made.frames = (np.arange(256, dtype=np.uint8) * scale - mean) / std, processor.temporal_patch_size
+        return made
+
+
 def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[str, object]:
     """In the place of `__call__` of Qwen's image processor in mlx-vlm: patches of pictures, and their grids."""
-    made, grids, seen = list[Floats](), list[list[int]](), hashlib.sha256()
+    made, grids, seen, levels = list[Any](), list[list[int]](), hashlib.sha256(), has_gpu()
     for image in images:
         height, width = processor._resolved_size(image.height, image.width)
         if (width, height) != image.size:
             image = image.resize((width, height), Resampling.BICUBIC)
-        patches, digest = _patches(image, processor)
+        patches, digest = _patches(image, processor, levels)
         made.append(patches)
         grids.append([1, height // processor.patch_size, width // processor.patch_size])
         seen.update(digest)
     pixels = made[0] if len(made) == 1 else np.concatenate(made)
+    pixels = Levels.of(pixels, processor) if levels else pixels.reshape(len(pixels), -1)
     return {"pixel_values": pixels, "image_grid_thw": np.array(grids, np.int64), SEEN: seen.digest()}
 
 
-def _patches(image: Image, processor: Any) -> tuple[Floats, bytes]:
-    """`[patches, 3 * frames * patch * patch]`, those that become one token side by side; and a digest of the pixels."""
+def _patches(image: Image, processor: Any, levels: bool) -> tuple[Floats | Bytes, bytes]:
+    """Patches, those that become one token side by side, and a digest of their pixels.
+
+    Returns:
+        floats `[patches, 3, frames, patch * patch]`, or bytes `[patches, 3, patch * patch]`.
+    """
     patch, merge, frames = processor.patch_size, processor.merge_size, processor.temporal_patch_size
-    scale, mean, std = _factors(processor)
-    side = patch * merge
+    factors, side = _factors(processor), patch * merge
     rows, columns = image.height // side, image.width // side
-    made = np.empty((rows * columns * merge * merge, 3, frames, patch * patch), np.float32)
+    shape: tuple[int, ...] = (rows * columns * merge * merge, 3, patch * patch)
+    made = np.empty(shape, np.uint8) if levels else np.empty((*shape[:2], frames, shape[2]), np.float32)
 
     def band(first: int, stop: int) -> bytes:
         pixels = _rearranged(image.crop((0, first * side, image.width, stop * side)), patch, merge)
         out = made[first * columns * merge * merge : stop * columns * merge * merge]
-        for at in range(0, len(pixels), _BLOCK_PATCHES):
-            block = pixels[at : at + _BLOCK_PATCHES] * scale
-            block -= mean
-            block /= std
-            out[at : at + _BLOCK_PATCHES] = block[:, :, None]
+        if levels:
+            out[:] = pixels
+        else:
+            _normalise(pixels, out, *factors)
         return hashlib.sha256(pixels.data).digest()
 
     step = max(1, _BAND_PIXELS // (side * image.width))
     digests = run_all([partial(band, at, min(at + step, rows)) for at in range(0, rows, step)])
-    return made.reshape(len(made), -1), b"".join(digests)
+    return made, b"".join(digests)
 
 
-def _rearranged(image: Image, patch: int, merge: int) -> npt.NDArray[np.uint8]:
+def _normalise(pixels: Bytes, out: Any, scale: np.float32, mean: Floats, std: Floats) -> None:
+    """Write the floats of patches `[patches, 3, patch * patch]`, once for each frame of `out`."""
+    for at in range(0, len(pixels), _BLOCK_PATCHES):
+        block = pixels[at : at + _BLOCK_PATCHES] * scale
+        block -= mean
+        block /= std
+        out[at : at + _BLOCK_PATCHES] = block[:, :, None]
+
+
+def _rearranged(image: Image, patch: int, merge: int) -> Bytes:
     """`[patches, 3, patch * patch]`: lines of patches are moved as they are."""
     line = np.dtype((np.void, patch))
     rows, columns = image.height // (patch * merge), image.width // (patch * merge)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..media import MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..types import Json, Prompt
 from .checkpoint import Checkpoint
 from .contents import RowCache
+from .pixels import Levels
 from .step_input import Features, StepInput
 from .text import TextModel
 from .vision_families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
@@ -171,7 +173,7 @@ class VisionModel(TextModel):
         tokens, places = np.array(media.tokens, np.int32), self._processor.places(media)
         if self._negative:
             tokens[places] = -1
-        inputs = {name: mx.array(array) for name, array in media.inputs.items()}
+        inputs = {name: on_device(array) for name, array in media.inputs.items()}
         with at_once():
             made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
@@ -200,6 +202,17 @@ class VisionModel(TextModel):
         if self._whole_prompts:
             return len(prompt.tokens) - 1
         return _end_of_images(prompt.media) if self._whole_images else 0
+
+
+def on_device(array: npt.NDArray[Any]) -> mx.array:
+    """The numbers that a tower reads, made of `Levels` or as they are."""
+    import mlx.core as mx
+
+    if not isinstance(array, Levels):
+        return mx.array(array)
+    places = mx.array(np.asarray(array)).astype(mx.uint32) + 256 * mx.arange(3, dtype=mx.uint32)[:, None]
+    floats = mx.array(array.table.reshape(-1))[places]
+    return mx.repeat(floats[:, :, None], array.frames, axis=2).reshape(len(array), -1)
 
 
 def _within(step: StepInput, k: int) -> bool:

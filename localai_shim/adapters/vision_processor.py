@@ -20,7 +20,7 @@ from ..types import Json
 from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
-from .pixels import SEEN
+from .pixels import SEEN, Levels
 from .text import Restore, TextTokenizer, Tools
 
 if TYPE_CHECKING:
@@ -386,6 +386,8 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
     """An array that the tower may read; None for what it does not."""
     if name in _OF_TEXT or value is None or isinstance(value, str | int | float):
         return None
+    if isinstance(value, Levels):
+        return value
     array = np.ascontiguousarray(value)[...] if isinstance(value, np.ndarray) and value.ndim else np.array(value)
     if array.dtype == np.float64:  # MLX has none
         array = array.astype(np.float32)

@@ -44,6 +44,12 @@ STEP_OPERATIONS = 4  # that a step may have more than its twin's, whatever the n
 Starts = list[int | list[int]]
 
 
+@pytest.fixture(autouse=True)
+def loads_without_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CUDA GPU the loader gives every model the form, the oracles too: here only `_load` does."""
+    monkeypatch.setattr(mrope, "on_cuda", lambda: False)
+
+
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> Starts:
     """The starts of what was turned in passes, queries and keys of each layer."""

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from localai_shim.adapters import shown
+from localai_shim.adapters import pixels, shown
 from localai_shim.adapters.loading import load_model
+from localai_shim.adapters.pixels import Levels
 from localai_shim.adapters.shown import Shown
-from localai_shim.adapters.vision import VisionModel
+from localai_shim.adapters.vision import VisionModel, on_device
 from localai_shim.media import Media
+from tests.adapters.seeing import load
 from tests.samples import only
 from tests.vision import FAMILIES, make_model, picture
 
@@ -32,6 +34,25 @@ WIDE: dict[str, dict[str, Any]] = {
     "kimi_vl": {},
 }
 SIZES = [(300, 420), (1024, 1024), (701, 333), (56, 84), (40, 61)]
+
+
+@pytest.fixture(autouse=True)
+def floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a tower reads is made here also where a GPU would make it."""
+    monkeypatch.setattr(pixels, "has_gpu", lambda: False)
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen3_vl"])
+def test_a_gpu_makes_the_same_floats_of_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, media = load(kind), picture(90, 123)
+    want = model.text.process(media)
+    monkeypatch.setattr(pixels, "has_gpu", lambda: True)
+    got = model.text.process(media)
+    levels, floats = got.inputs["pixel_values"], want.inputs["pixel_values"]
+    assert isinstance(levels, Levels) and 8 * levels.nbytes == floats.nbytes and not levels.flags.writeable
+    np.testing.assert_array_equal(np.array(on_device(levels)), floats)
+    assert got.tokens == want.tokens and got.digest != model.text.process(picture(90, 123, seed=5)).digest
+    np.testing.assert_array_equal(np.array(model.embed(got).rows), np.array(model.embed(want).rows))
 
 
 @pytest.mark.filterwarnings("ignore:.*getdata is deprecated:DeprecationWarning")  # upstream's own form of Kimi's
@@ -70,15 +91,13 @@ def test_a_picture_that_several_threads_resize_is_the_same(
 ) -> None:
     monkeypatch.setattr(shown, "CORES", 5)
     for height, width in ((1024, 1024), (777, 1300), (100, 90)):
-        pixels = picture(height, width).data
-        want, got = Image.fromarray(pixels).resize(size, resample), Shown(pixels).resize(size, resample)
+        data = picture(height, width).data
+        want, got = Image.fromarray(data).resize(size, resample), Shown(data).resize(size, resample)
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "gemma3", "kimi_vl"])
 def test_digests_are_equal_where_the_model_sees_the_same_and_nowhere_else(kind: str) -> None:
-    from tests.adapters.seeing import load
-
     process = load(kind).text.process
     first = picture(700, 900)
     changed = first.data.copy()

@@ -23,6 +23,19 @@ WITH_WINDOWS = ["qwen2_5_vl", "youtu_vl"]  # of a few patches; muse_glimmer's ar
 Groups = tuple[tuple[int, int], ...]
 
 
+def _turns(family: str) -> bool:
+    """A family's layers call the function that is compiled."""
+    name = "apply_rotary_pos_emb_vision"
+    kinds = [type(layer) for layer in tower(family).modules()]
+    return any(name in kind.__call__.__code__.co_names for kind in kinds if "Attention" in kind.__name__)
+
+
+@pytest.fixture(autouse=True)
+def not_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is for CUDA alone is turned on where it is tested."""
+    monkeypatch.setattr(tower_windows, "on_cuda", lambda: False)
+
+
 @pytest.fixture
 def attended(monkeypatch: pytest.MonkeyPatch) -> list[Groups]:
     """The (windows, patches of each) of every layer that attended in batches."""
@@ -132,6 +145,51 @@ def test_on_cuda_batches_are_of_few_numbers_of_windows(monkeypatch: pytest.Monke
     assert attended[0] == ((8, 16), (8, 8), (4, 4))
 
 
+TURNING = [family for family in FAMILIES if _turns(family)]
+
+
+@pytest.mark.parametrize("family", TURNING)
+def test_on_cuda_upstream_s_turns_are_compiled(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    its = tower(family)
+    before = [rows(family, its, grids) for grids in (PICTURE, PICTURES, PICTURE)]
+    use_windows(its, enabled=True)
+    plain = sum(operations(*rows(family, its, PICTURE)).values())
+    monkeypatch.setattr(tower_windows, "on_cuda", lambda: True)
+    for grids, want in zip((PICTURE, PICTURES, PICTURE), before, strict=True):
+        _same(rows(family, its, grids), want)
+    assert sum(operations(*rows(family, its, PICTURE)).values()) < plain
+
+
+def test_few_shapes_are_kept_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX goes over all that it has at each call."""
+    monkeypatch.setattr(tower_windows, "on_cuda", lambda: True)
+    its = tower("qwen2_vl")
+    use_windows(its, enabled=True)
+    for side in range(2, 2 + 2 * tower_windows._COMPILED_SHAPES + 8, 2):
+        mx.eval(rows("qwen2_vl", its, [(1, side, 2)]))
+    assert tower_windows._compiled.cache_info().currsize == tower_windows._COMPILED_SHAPES
+
+
+def test_turns_that_cannot_be_compiled_run_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    its = tower("qwen2_vl")
+    module: Any = sys.modules[type(its).__module__]
+    upstream = module.apply_rotary_pos_emb_vision
+
+    def looks(tensor: mx.array, freqs: mx.array) -> Any:
+        assert mx.abs(freqs).max().item() >= 0
+        return upstream(tensor, freqs)
+
+    before = rows("qwen2_vl", its, PICTURES)
+    use_windows(its, enabled=True)
+    monkeypatch.setattr(module, "apply_rotary_pos_emb_vision", looks)
+    monkeypatch.setattr(tower_windows, "on_cuda", lambda: True)
+    caplog.set_level(logging.INFO, logger="localai_shim")
+    _same(rows("qwen2_vl", its, PICTURES), before)
+    assert "apply_rotary_pos_emb_vision cannot be compiled" in caplog.text
+
+
 def test_a_cpu_attends_window_by_window_and_without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tower_windows, "has_gpu", lambda: False)
     changed = {family: use_windows(tower(family)) for family in FAMILIES}
@@ -217,9 +275,8 @@ def test_where_upstream_changed_its_own_code_runs(
 
 
 def test_the_forms_are_those_of_the_machine() -> None:
-    """A model that is loaded on the CPU keeps upstream's towers, which are faster there."""
-    assert not backend.has_gpu()
+    """A model that is loaded on a CPU keeps upstream's towers, which are faster there."""
     from tests.adapters.seeing import load
 
     model = load("qwen2_5_vl")
-    assert not [layer for layer in model._model.modules() if hasattr(type(layer), "in_windows")]
+    assert any(hasattr(type(layer), "in_windows") for layer in model._model.modules()) == backend.has_gpu()

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from localai_shim.adapters.numpy_processor import without_mlx
+from localai_shim.adapters.vision import on_device
 from tests.adapters.seeing import load, poison
 from tests.vision import FAMILIES, ID, picture, tiny_vision
 from tests.vision_others import shrunk
@@ -101,7 +102,7 @@ def test_paligemma_takes_the_first_tokens_for_those_of_its_image() -> None:
     rows = model.embed(item).rows
     tokens = [ID["<bos>"], 65, *item.tokens, 66]
     ids = mx.array([tokens])
-    pixels = mx.array(item.inputs["pixel_values"])
+    pixels = on_device(item.inputs["pixel_values"])
     whole = model._model.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids)).inputs_embeds[0]
     np.testing.assert_array_equal(np.array(whole[2]), np.array(rows[2]))  # where the first row should be
 
