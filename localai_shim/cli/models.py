@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
+from ..deadline import Budget
 from ..stats import show_bytes
 from .show import make_console, print_table, write
 
@@ -96,13 +96,13 @@ def describe_model(
     folder = fetch(resolve_path(model), None)
     from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..adapters.text import load_text_tokenizer
-    from ..output.formats.table import PLAIN
-    from ..output.formats.writing import write_calls
+    from ..prompt.shown import writer
     from ..prompt.template import ChatTokenizer, Conversation
 
     loaded = load_text_tokenizer(folder, trusts=trusts)
-    found = find_formats(loaded.tokenizer, tool_format, reasoning_format)
-    tokenizer = ChatTokenizer(loaded, partial(write_calls, found.tools or PLAIN))
+    budget = Budget()
+    found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
+    tokenizer = ChatTokenizer(loaded, writer(found.tools), budget)
     yield "model", str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"
