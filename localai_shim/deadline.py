@@ -67,11 +67,11 @@ def left() -> float | None:
 
 
 _allowed: contextvars.ContextVar[float | None] = contextvars.ContextVar("allowed", default=None)
-"""What `time.thread_time` may say while a budget is spent."""
+"""The `time.thread_time` at which the budget is spent; None: nothing limits the work."""
 
 
 class OverBudget(BaseException):
-    """What is found out now would cost more than it may. No `Exception`, for the same reason as `Overdue`."""
+    """The budget is spent. No `Exception`, for the same reason as `Overdue`."""
 
 
 class Budget:
@@ -81,14 +81,17 @@ class Budget:
 
     Args:
         seconds: of CPU time, for all that is found out.
+
+    Attributes:
+        is_over: something was given up.
     """
 
     def __init__(self, seconds: float = TRIAL_SECONDS) -> None:
         self._total = self._left = seconds
-        self._is_over = False
+        self.is_over = False
 
     def find(self, what: str, find: Callable[[], T], otherwise: Callable[[], T]) -> T:
-        """What `find` returns, unless that costs more than is left: it is given up then for what `otherwise` does.
+        """Result of `find`; where that costs more than is left it is given up, and the result is that of `otherwise`.
 
         Args:
             what: for the log, where one line tells of the first that was given up.
@@ -101,10 +104,10 @@ class Budget:
             check()
             return find()
         except OverBudget:
-            if not self._is_over:
+            if not self.is_over:
                 text = "a chat template takes long: it was tried for %.3g s of CPU time, and %s was not found out"
                 log.warning(text, self._total, what)
-            self._is_over = True
+            self.is_over = True
         finally:
             _allowed.reset(before)
             self._left -= time.thread_time() - began

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..prompt.template import ChatTokenizer
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
+TOO_SLOW = "it takes so long that conversations are given to it as they come"
 NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither conversations nor tools"
 
 
@@ -110,7 +111,11 @@ def describe_model(
         yield "template", NO_TEMPLATE
         return
     yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
-    yield "template", _shown(tokenizer.fitting)
+    form = _shown(tokenizer.fitting)
+    if budget.is_over:
+        yield "template", TOO_SLOW
+        return
+    yield "template", form
     question = Conversation([{"role": "user", "content": SAMPLE_QUESTION}], tools=[SAMPLE_TOOL])
     yield "prompt", f"with a tool:\n{tokenizer.decode(tokenizer.render(question))}"
 

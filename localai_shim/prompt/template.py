@@ -200,7 +200,7 @@ class ChatTokenizer:
 
     @cached_property
     def is_quick(self) -> bool:
-        """What the template makes of a short conversation takes little time, and is short."""
+        """A short conversation is rendered in little time, to a short text."""
         if not self._tokenizer.has_chat_template:
             return True
 

@@ -1,4 +1,4 @@
-"""What prompts are made with: a model's tokenizer and chat template, as an adapter has them."""
+"""A model's tokenizer and chat template, as an adapter has them."""
 
 from __future__ import annotations
 
