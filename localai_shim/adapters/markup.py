@@ -18,6 +18,7 @@ from .templates import limit_template
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+MAX_PROMPT_CHARACTERS = 100_000  # in which markers are looked for: many times what templates write of one tool
 SAMPLE_QUESTION = "What is the weather in Paris?"
 SAMPLE_TOOL: Json = {
     "type": "function",
@@ -107,11 +108,10 @@ def _sample(tokenizer: TokenizerWrapper) -> str:
     for start in (0, 1):  # mlx-lm's programs list tools in the system message, which others refuse
         check()
         try:
-            return str(
-                tokenizer.apply_chat_template(
-                    messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
-                )
+            text: str = tokenizer.apply_chat_template(
+                messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
             )
+            return text[:MAX_PROMPT_CHARACTERS]
         except Exception:  # templates raise what they like
             continue
     return ""

@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim import deadline
-from localai_shim.adapters.markup import find_formats
+from localai_shim.adapters.markup import MAX_PROMPT_CHARACTERS, find_formats
 from localai_shim.adapters.text import TextTokenizer
 from localai_shim.deadline import Budget, check
 from localai_shim.prompt.forms import Form
@@ -105,6 +105,13 @@ def test_formats_of_a_template_that_never_ends_are_found_in_its_source(byte_leve
     nothing = make(byte_level, LOOPS + "{{ tools }}" + STRICT)  # which is looked for in a prompt, too
     assert not find_formats(nothing.tokenizer, budget=Budget(SECONDS)).taught
     assert time.thread_time() - began < 2 * SECONDS + UNTIL_STOPPED
+
+
+@pytest.mark.parametrize("padding", [0, MAX_PROMPT_CHARACTERS])
+def test_signs_of_formats_are_looked_for_in_the_first_part_of_a_long_prompt(byte_level: Any, padding: int) -> None:
+    """A template may make a prompt of hundreds of megabytes, which each of fifty signs would be looked for in."""
+    model = make(byte_level, "{{ ' ' * " + str(padding) + " }}{{ '<mini' ~ 'max:tool_call>' }}")
+    assert find_formats(model.tokenizer).taught == (padding == 0)
 
 
 def test_a_template_without_loops_is_not_rendered_on_and_on(byte_level: Any, monkeypatch: pytest.MonkeyPatch) -> None:
