@@ -1,12 +1,18 @@
-"""The moment by which a request has to be answered, known to all code that prepares it."""
+"""Limits of what is done before a model runs, known to all code that does it: a request's deadline, and a budget."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+log = logging.getLogger("localai_shim")
+TRIAL_SECONDS = 2.0  # ten times what large templates take
 
 
 class Overdue(BaseException):
@@ -60,8 +66,62 @@ def left() -> float | None:
     return None if deadline is None else deadline.left()
 
 
+_allowed: contextvars.ContextVar[float | None] = contextvars.ContextVar("allowed", default=None)
+"""The `time.thread_time` at which the budget is spent; None: nothing limits the work."""
+
+
+class OverBudget(BaseException):
+    """The budget is spent. No `Exception`, for the same reason as `Overdue`."""
+
+
+class Budget:
+    """Computing time for what is found out about a model by trial, such as how its chat template takes conversations.
+
+    It is counted as the CPU time of the thread that tries, so that a busy machine finds out the same.
+
+    Args:
+        seconds: of CPU time, for all that is found out.
+
+    Attributes:
+        is_over: something was given up.
+    """
+
+    def __init__(self, seconds: float = TRIAL_SECONDS) -> None:
+        self._total = self._left = seconds
+        self.is_over = False
+
+    def find(self, what: str, find: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        """Result of `find`; where that costs more than is left it is given up, and the result is that of `otherwise`.
+
+        Args:
+            what: for the log, where one line tells of the first that was given up.
+        """
+        if _allowed.get() is not None:  # a part of what is found out already, and paid for there
+            return find()
+        began = time.thread_time()
+        before = _allowed.set(began + self._left)
+        try:
+            check()
+            return find()
+        except OverBudget:
+            if not self.is_over:
+                text = "a chat template takes long: it was tried for %.3g s of CPU time, and %s was not found out"
+                log.warning(text, self._total, what)
+            self.is_over = True
+        finally:
+            _allowed.reset(before)
+            self._left -= time.thread_time() - began
+        return otherwise()
+
+
 def check() -> None:
-    """Raise Overdue where nobody waits any more for what is done here. Costs a tenth of a microsecond."""
+    """Raise Overdue where nobody waits any more for what is done here, and OverBudget where it costs too much.
+
+    Costs a tenth of a microsecond.
+    """
     deadline = _current.get()
     if deadline is not None and time.monotonic() >= deadline.at:
         raise Overdue
+    allowed = _allowed.get()
+    if allowed is not None and time.thread_time() >= allowed:
+        raise OverBudget

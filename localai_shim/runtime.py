@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .deadline import Budget
 from .endpoints.readings import Readings
 from .media import NO_SOURCES, Contents, MediaRules
 from .offload import are_imported, import_modules, importing
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from .state.store import Store
 
 
-_MODULES = ("adapters.loading", "engine.engine")
-"""Modules that run models."""
+_MODULES = ("adapters.loading", "engine.engine")  # that run models
 _DESCRIBING = ("adapters.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 
@@ -401,12 +401,12 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from .grammar.compile import GrammarCompiler
     from .grammar.vocabulary import Vocabulary
     from .output.channels import markers_of
-    from .output.formats.table import PLAIN
-    from .output.formats.writing import write_calls
+    from .prompt.shown import writer
     from .prompt.template import ChatTokenizer
 
-    markup = describe(model.tokenizer, *format_names(options or {}))
-    tokenizer = ChatTokenizer(model.text, partial(write_calls, markup.tools or PLAIN))
+    budget = Budget()
+    markup = describe(model.tokenizer, *format_names(options or {}), budget)
+    tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
@@ -431,7 +431,7 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         tasks=model.tasks,
         embedding=model.embedding,
         reranking=model.reranking,
-        is_quick=getattr(model.text, "is_quick", False),
+        is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,
     )
 
 

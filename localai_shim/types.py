@@ -348,7 +348,7 @@ class LoadedModel(Protocol):
 
     @property
     def text(self) -> Any:
-        """Makes its prompts: see `prompt.template.Tokenizing`."""
+        """Makes its prompts: see `prompt.tokenizing.Tokenizing`."""
         ...
 
 

@@ -53,7 +53,7 @@ MAY = {
         "state types"
     ),
     "runtime": (
-        "adapters endpoints endpoints.batches endpoints.responses engine grammar kept media options output "
+        "adapters deadline endpoints endpoints.batches endpoints.responses engine grammar kept media options output "
         "output.formats prompt sources state telemetry types offload"
     ),
     "sources": "builtin options output.formats types",
@@ -81,7 +81,9 @@ MAY = {
     "testing.cassettes": "call client endpoints endpoints.responses errors output.formats reranking sdk testing types",
     "grammar": "output output.formats types",
     "__main__": "cli",
-    "cli": "adapters client content engine lines options output.formats prompt sdk sources stats types",  # also bare
+    "cli": (  # also bare
+        "adapters client content deadline engine lines options output.formats prompt sdk sources stats types"
+    ),
     "output": "output.formats panics types",
     "output.formats": "",
     "options": "media types",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from tests.preparing import (
     times_out,
     times_out_async,
 )
+from tests.templates.models import make_model
 from tests.tiny import tiny
 
 
@@ -192,6 +194,37 @@ def test_a_template_that_never_ends_keeps_no_event_loop(endless: LocalOpenAI, pa
             for way in ("chat", "stream", "responses", "chat"):
                 await times_out_async(client, WAYS[way])
             assert (await WAYS["completions"](client, timeout=60)).usage is not None
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.fixture(scope="module")
+def endless_path() -> Iterator[str]:
+    """A model whose chat template never ends from the start."""
+    folder = make_model(LOOPS + "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}")
+    yield str(folder)
+    shutil.rmtree(folder)
+
+
+def test_a_model_whose_template_never_ends_is_loaded(endless_path: str, submitted: list[object]) -> None:
+    with LocalOpenAI(endless_path, keep_alive=0) as client:
+        times_out(client, WAYS["chat"])  # while it is loaded
+        assert WAYS["completions"](client, timeout=SOON).usage is not None
+        for way in ("chat", "stream", "responses"):
+            times_out(client, WAYS[way])
+        assert WAYS["completions"](client, timeout=SOON).usage is not None
+    assert len(submitted) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tasks_leave_a_model_whose_template_never_ends(endless_path: str, backend: str) -> None:
+    async def main() -> None:
+        async with AsyncLocalOpenAI(endless_path, keep_alive=0) as client:
+            for _ in range(2):  # while it is loaded, and when it is there
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(2):
+                        tasks.start_soon(times_out_async, client, WAYS["chat"])
+                assert (await WAYS["completions"](client, timeout=SOON)).usage is not None
 
     anyio.run(main, backend=backend)
 

@@ -8,14 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..deadline import Budget, check
 from ..output.formats.detection import Detected, Evidence, detect
 from ..output.markup import Markup
 from ..types import Json
 from .files import read_json
+from .templates import limit_template
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+MAX_PROMPT_CHARACTERS = 100_000  # in which markers are looked for: many times what templates write of one tool
 SAMPLE_QUESTION = "What is the weather in Paris?"
 SAMPLE_TOOL: Json = {
     "type": "function",
@@ -32,15 +35,19 @@ SAMPLE_TOOL: Json = {
 
 
 def describe(
-    tokenizer: TokenizerWrapper, tool_format: str | None = None, reasoning_format: str | None = None
+    tokenizer: TokenizerWrapper,
+    tool_format: str | None = None,
+    reasoning_format: str | None = None,
+    budget: Budget | None = None,
 ) -> Markup:
     """The markers of a model.
 
     Args:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         tool_format, reasoning_format: names that the caller gave; None: they are found out.
+        budget: of a prompt that is rendered for that; None: one of its own.
     """
-    return markup_of(find_formats(tokenizer, tool_format, reasoning_format))
+    return markup_of(find_formats(tokenizer, tool_format, reasoning_format, budget))
 
 
 def markup_of(found: Detected) -> Markup:
@@ -54,7 +61,10 @@ def markup_of(found: Detected) -> Markup:
 
 
 def find_formats(
-    tokenizer: TokenizerWrapper, tool_format: str | None = None, reasoning_format: str | None = None
+    tokenizer: TokenizerWrapper,
+    tool_format: str | None = None,
+    reasoning_format: str | None = None,
+    budget: Budget | None = None,
 ) -> Detected:
     """Formats of a model's calls and reasoning, and why they are known; see `describe`."""
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
@@ -63,7 +73,7 @@ def find_formats(
         tokens=frozenset(added_tokens(tokenizer).values()),
         parser=parser if isinstance(parser, str) else None,
         think=_think(tokenizer),
-        render=partial(_prompt, tokenizer),
+        render=partial(_prompt, tokenizer, budget or Budget()),
     )
     tool_format = tool_format or getattr(tokenizer, "tool_format", None)  # a scripted model says it itself
     return detect(evidence, tool_format, reasoning_format)
@@ -84,18 +94,24 @@ def _template_text(tokenizer: TokenizerWrapper) -> str:
     return str(template or "")
 
 
-def _prompt(tokenizer: TokenizerWrapper) -> str:
-    """A question and a tool, as the chat template writes them; "" where it refuses that."""
+def _prompt(tokenizer: TokenizerWrapper, budget: Budget) -> str:
+    """A question and a tool, as the chat template writes them; "" where it refuses that, or takes too long."""
     if not tokenizer.has_chat_template:
         return ""
+    if getattr(tokenizer, "_chat_template", None) is None and (inner := getattr(tokenizer, "_tokenizer", None)):
+        limit_template(inner, [SAMPLE_TOOL])
+    return budget.find("what it makes of tools", partial(_sample, tokenizer), str)
+
+
+def _sample(tokenizer: TokenizerWrapper) -> str:
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": SAMPLE_QUESTION}]
     for start in (0, 1):  # mlx-lm's programs list tools in the system message, which others refuse
+        check()
         try:
-            return str(
-                tokenizer.apply_chat_template(
-                    messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
-                )
+            text: str = tokenizer.apply_chat_template(
+                messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
             )
+            return text[:MAX_PROMPT_CHARACTERS]
         except Exception:  # templates raise what they like
             continue
     return ""

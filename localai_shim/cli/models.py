@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
+from ..deadline import Budget
 from ..stats import show_bytes
 from .show import make_console, print_table, write
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..prompt.template import ChatTokenizer
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
+TOO_SLOW = "it takes so long that conversations are given to it as they come"
 NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither conversations nor tools"
 
 
@@ -96,13 +97,13 @@ def describe_model(
     folder = fetch(resolve_path(model), None)
     from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..adapters.text import load_text_tokenizer
-    from ..output.formats.table import PLAIN
-    from ..output.formats.writing import write_calls
+    from ..prompt.shown import writer
     from ..prompt.template import ChatTokenizer, Conversation
 
     loaded = load_text_tokenizer(folder, trusts=trusts)
-    found = find_formats(loaded.tokenizer, tool_format, reasoning_format)
-    tokenizer = ChatTokenizer(loaded, partial(write_calls, found.tools or PLAIN))
+    budget = Budget()
+    found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
+    tokenizer = ChatTokenizer(loaded, writer(found.tools), budget)
     yield "model", str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"
@@ -110,7 +111,11 @@ def describe_model(
         yield "template", NO_TEMPLATE
         return
     yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
-    yield "template", _shown(tokenizer.fitting)
+    form = _shown(tokenizer.fitting)
+    if budget.is_over:
+        yield "template", TOO_SLOW
+        return
+    yield "template", form
     question = Conversation([{"role": "user", "content": SAMPLE_QUESTION}], tools=[SAMPLE_TOOL])
     yield "prompt", f"with a tool:\n{tokenizer.decode(tokenizer.render(question))}"
 

@@ -43,7 +43,7 @@ class ServedModel:
     reranking: Reranking | None = None
     """How it scores documents; None: it does not."""
     is_quick: bool = False
-    """Tokenising a short text takes some tenths of a millisecond."""
+    """Making a short prompt takes some tenths of a millisecond."""
     readings: Readings = field(default_factory=Readings)
     """What was read of the last requests, for all clients."""
 

@@ -91,8 +91,7 @@ class RowConstraint:
 
     def mask(self, out: NDArray[np.int32]) -> bool:
         if self._forced:
-            token_id = self._forced[0]
-            out.view("uint32")[token_id // 32] = 1 << (token_id % 32)
+            self._mask_forced(out, self._forced[0])
             return True
         if self._matcher is None:
             return False
@@ -104,7 +103,7 @@ class RowConstraint:
         return True
 
     def accept(self, token_id: int) -> bool:
-        if self._forced:
+        if self._forced and token_id == self._forced[0]:
             self._forced.popleft()
         before = self._phase
         if self._thinking is not None and (before != "answer" or self._reopens):
@@ -121,6 +120,16 @@ class RowConstraint:
         return () if self._matcher is None or waits else self._matcher.forced()
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _mask_forced(self, out: NDArray[np.int32], token_id: int) -> None:
+        """Allow one token; amid a character that the grammar covers, what ends the character."""
+        word, bit = divmod(token_id, 32)
+        if self._matcher is not None and self._from_start:
+            self._matcher.mask(out)
+            if not out.view("uint32")[word] >> bit & 1:
+                return
+            out.fill(0)
+        out.view("uint32")[word] = 1 << bit
 
     def _bar(self, out: NDArray[np.int32]) -> bool:
         """Allow every token but those that would end the answer, or begin a call, amid the reasoning."""

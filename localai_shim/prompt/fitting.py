@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ..deadline import Budget
 from ..types import Json
 from . import shown
 from .forms import Form
@@ -176,17 +177,20 @@ class Fitting:
     Args:
         render: renders it.
         key: equal for equal templates that are rendered alike.
+        budget: of the search, after which the plain form is taken.
+        reads_tools: the template looks at the tools, as far as its source tells.
     """
 
-    def __init__(self, render: Render, key: Hashable) -> None:
+    def __init__(self, render: Render, key: Hashable, budget: Budget, reads_tools: bool) -> None:
         self._render, self._key = render, key
+        self._budget, self._reads_tools = budget, reads_tools
 
     @property
     def without_tools(self) -> Form:
         """The form of conversations where no tools are offered."""
         key = self._key, False
         if key not in _found:
-            _found[key] = _Search(self._text, None).form()
+            _found[key] = self._searched(None, Form())
         return _found[key] or Form()
 
     @property
@@ -194,7 +198,7 @@ class Fitting:
         """The form of conversations where tools are offered; None: the template does not show them."""
         key = self._key, True
         if key not in _found:
-            _found[key] = _Search(self._text, _TOOLS).form()
+            _found[key] = self._searched(_TOOLS, Form() if self._reads_tools else None)
         return _found[key]
 
     @property
@@ -222,6 +226,14 @@ class Fitting:
         if not tools:
             return self.without_tools
         return self.with_tools or replace(self.without_tools, calls=False, results="user")
+
+    def _searched(self, tools: list[Json] | None, plain: Form | None) -> Form | None:
+        """The form that is found; `plain` where the search takes too long."""
+        return self._budget.find(
+            "the form of conversations that it takes best",
+            lambda: _Search(self._text, tools).form(),
+            lambda: plain,
+        )
 
     def _text(self, messages: list[Message], form: Form, tools: list[Json] | None) -> str | None:
         """The rendering of a conversation in a form; None: the template refuses it."""
@@ -291,12 +303,12 @@ class _Search:
     def _knows_developer(self) -> bool:
         """The template treats this role otherwise than one that no template knows, and shows what it says."""
         form = replace(self._form, system="own")
-        known, unknown = (
-            self._text([_says(role, _SYSTEM), _user], form, self._tools) for role in ("developer", _UNKNOWN_ROLE)
-        )
+        roles = "developer", _UNKNOWN_ROLE, "developer"
+        known, unknown, again = (self._text([_says(role, _SYSTEM), _user], form, self._tools) for role in roles)
         if known is None or _SYSTEM not in known:
             return False
-        return unknown is None or unknown.replace(_UNKNOWN_ROLE, "developer") != known
+        differs = unknown is None or unknown.replace(_UNKNOWN_ROLE, "developer") != known
+        return differs and known == again  # otherwise it writes the time, or something random
 
     def _find_calls(self) -> None:
         kinds = itertools.product(("object", "string"), ("any", "short", "numbered"), ("", None))

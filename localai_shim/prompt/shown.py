@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from ..output.formats.description import CallFormat
 from ..output.formats.table import PLAIN
 from ..output.formats.writing import write_calls
 from ..types import Json
@@ -29,6 +30,11 @@ To call a function, answer with its name and its arguments, exactly like this:
 {example}
 Write this for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
 Where no function helps, answer in words."""
+
+
+def writer(format: CallFormat | None) -> WriteCalls:
+    """The writer of calls in a model's format; None: in the plain form."""
+    return write_plain if format is None else partial(write_calls, format)
 
 
 def with_tools(messages: Sequence[Message], tools: Sequence[Json], write: WriteCalls) -> list[Message]:

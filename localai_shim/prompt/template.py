@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
 
+from ..deadline import Budget, check
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
@@ -27,14 +28,13 @@ from .roles import HEAD
 from .shown import WriteCalls
 from .template_variables import check_variables, read_variables
 from .thinking_switch import ThinkingSwitch, find_thinking_switch
+from .tokenizing import Tokenizing, Tools
 from .within import encode_within
-
-Tools = list[dict[str, object]] | None
-"""As `Tool.template` makes them."""
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _WORD = "pencil"
+QUICK_SECONDS, MAX_QUICK_CHARACTERS = 0.02, 50_000  # several times what templates take, and make
 PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 
@@ -56,76 +56,17 @@ class Conversation:
     special: bool = False
 
 
-class Tokenizing(Protocol):
-    """An adapter's tokenizer and template. It does not hold the model, which what is made of it may outlive."""
-
-    @property
-    def tokenizer(self) -> Any:
-        """mlx-lm's `TokenizerWrapper`."""
-        ...
-
-    @property
-    def cuts_anywhere(self) -> bool:
-        """Rows' caches can be cut to any shorter length."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
-
-    def apply_chat_template(
-        self,
-        messages: list[Message],
-        variables: dict[str, object],
-        tools: Tools = None,
-        add_generation_prompt: bool = True,
-        restore: Callable[[str], str] | None = None,
-        media: Sequence[ProcessedMedia] = (),
-    ) -> list[int]:
-        """Prompt tokens for a conversation.
-
-        Args:
-            restore: changes the rendered text before it is tokenised, and before media are put in.
-            media: what the messages' parts `{"type": "image"}` (or video, audio) stand for, in their order; each comes
-                in the place of such a part.
-        """
-        ...
-
-    @property
-    def media_kinds(self) -> frozenset[MediaKind]:
-        """What the model reads beside text."""
-        ...
-
-    def process(self, media: Media) -> ProcessedMedia:
-        """Run the model's processor over one item; may be called from any thread.
-
-        Raises:
-            ValueError: the model cannot read this one; says why.
-        """
-        ...
-
-    def unread(self, size: MediaSize) -> ProcessedMedia | None:
-        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
-        ...
-
-    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        """Where these items stand in a prompt's ids; they stand there in this order.
-
-        Raises:
-            ValueError: the template left some out.
-            SpelledPlaceholder: a text spells what stands for an item.
-        """
-        ...
-
-
 class ChatTokenizer:
     """A model's chat template, and text to tokens and back. May be used from several threads.
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
         write: writes calls as the model does, for a template that does not show them; None: in the plain form.
+        budget: of what is found out by rendering; None: one of its own.
     """
 
-    def __init__(self, model: Tokenizing, write: WriteCalls | None = None) -> None:
-        self._model = model
+    def __init__(self, model: Tokenizing, write: WriteCalls | None = None, budget: Budget | None = None) -> None:
+        self._model, self._budget = model, budget or Budget()
         self._write = write or shown.write_plain
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
@@ -255,7 +196,21 @@ class ChatTokenizer:
         def render(messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
             return self._rendered_text(self._fitted(messages), variables, tools)
 
-        return Fitting(render, key)
+        return Fitting(render, key, self._budget, self.knows("tools"))
+
+    @cached_property
+    def is_quick(self) -> bool:
+        """A short conversation is rendered in little time, to a short text."""
+        if not self._tokenizer.has_chat_template:
+            return True
+
+        def renders_quickly() -> bool:
+            for _ in range(2):  # the first time it is compiled
+                began = time.thread_time()
+                text = self._text([{"role": "user", "content": _OTHER}])
+            return time.thread_time() - began < QUICK_SECONDS and len(text) < MAX_QUICK_CHARACTERS
+
+        return self._budget.find("how long it takes", renders_quickly, lambda: False)
 
     def prepare(self) -> None:
         """Find out now what the first conversation would wait for: some tenths of a second."""
@@ -274,7 +229,11 @@ class ChatTokenizer:
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
         if (variable, value) not in self._accepted:
-            self._accepted[variable, value] = self._renders({variable: value}) or not self._renders({})
+            self._accepted[variable, value] = self._budget.find(
+                f"the effect of '{variable}'",
+                lambda: self._renders({variable: value}) or not self._renders({}),
+                lambda: False,
+            )
         return self._accepted[variable, value]
 
     def _renders(self, variables: dict[str, object]) -> bool:
@@ -283,7 +242,10 @@ class ChatTokenizer:
     @cached_property
     def thinking_switch(self) -> ThinkingSwitch | None:
         """How the chat template is told whether the model is to think; None: it cannot be."""
-        return find_thinking_switch(self._prompt_of, self.knows) if self._tokenizer.has_chat_template else None
+        if not self._tokenizer.has_chat_template:
+            return None
+        find = partial(find_thinking_switch, self._prompt_of, self.knows)
+        return self._budget.find("its switch of the reasoning", find, lambda: None)
 
     def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:
         """The text of a prompt; None where the template refuses it."""
@@ -347,6 +309,7 @@ class ChatTokenizer:
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
             seen = RenderedText(None if caller is None else caller.restore)
             restore = seen if caller is not None or attempt is not form else None
+            check()
             try:
                 read, given = attempt.variables(tools, simple=simple)
                 ids = self._model.apply_chat_template(
@@ -426,8 +389,10 @@ class ChatTokenizer:
     def _reads_parts_only(self) -> bool:
         """The template looks for parts, and passes over the text of a message that is a string, as SmolVLM's does."""
         one: list[Message] = [{"role": "user", "content": _WORD}]
-        found = [_WORD in self._text(messages) for messages in (one, history.with_parts(one))]
-        return found == [False, True]
+        ways = one, history.with_parts(one)
+        return self._budget.find(
+            "how it reads parts", lambda: [_WORD in self._text(way) for way in ways] == [False, True], lambda: False
+        )
 
     def _text(self, messages: list[Message]) -> str:
         try:
@@ -439,6 +404,7 @@ class ChatTokenizer:
 
     def _rendered_text(self, messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
         """What the template makes of made-up messages; it is not tokenised."""
+        check()
         seen = RenderedText(lambda text: "")
         self._model.apply_chat_template(messages, variables, tools, True, seen)
         return seen.text

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from .history import Message
 
+T = TypeVar("T")
 Render = Callable[[list[Message], Mapping[str, object]], str | None]
 """The prompt of a conversation with these variables; None where the template refuses it."""
 
@@ -71,23 +74,29 @@ def find_thinking_switch(render: Render, knows: Callable[[str], bool]) -> Thinki
         knows: the template may read this variable.
     """
     question: Message = {"role": "user", "content": _WORD}
-    switches = [
-        name
-        for name in _SWITCHES
-        if knows(name) and _differ(*(render([question], {name: value}) for value in (True, False)))
-    ]
+
+    def told(name: str, value: object) -> str | None:
+        return render([question], {name: value})
+
+    def behind(name: str, value: object) -> str | None:
+        return _behind(told(name, value), str(value))
+
+    def behind_word(word: str) -> str | None:
+        return _behind(render([{"role": "system", "content": word}, question], {}), word)
+
+    switches = [name for name in _SWITCHES if knows(name) and _differ(partial(told, name), True, False)]
     if switches:
         return ThinkingSwitch(dict.fromkeys(switches, True), dict.fromkeys(switches, False))
     for name, on, off in _WAYS:
-        if knows(name) and _differ(*(_behind(render([question], {name: value}), str(value)) for value in (on, off))):
+        if knows(name) and _differ(partial(behind, name), on, off):
             return ThinkingSwitch({name: on}, {name: off})
-    told = (_behind(render([{"role": "system", "content": word}, question], {}), word) for word in _WORDS)
-    return ThinkingSwitch(words=_WORDS) if _differ(*told) else None
+    return ThinkingSwitch(words=_WORDS) if _differ(behind_word, *_WORDS) else None
 
 
-def _differ(prompt: str | None, other: str | None) -> bool:
-    """Two prompts that the template makes are not the same."""
-    return prompt is not None and other is not None and prompt != other
+def _differ(prompt: Callable[[T], str | None], on: T, off: T) -> bool:
+    """The template makes other prompts of these two values, and always the same of one: no time, nothing random."""
+    first, other = prompt(on), prompt(off)
+    return first is not None and other is not None and first != other and first == prompt(on)
 
 
 def _behind(prompt: str | None, told: str) -> str | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from localai_shim.cli.main import main
-from localai_shim.cli.models import NO_TEMPLATE
+from localai_shim.cli.models import NO_TEMPLATE, TOO_SLOW
+from tests.preparing import LOOPS
 from tests.tiny import tiny
 
 SUBJECTS = ("model", "calls", "reasoning", "thinking", "template", "prompt")
@@ -75,6 +76,11 @@ def test_words_and_efforts_are_named(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_a_model_without_a_template_completes_texts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = shown(capsys, str(with_template(tmp_path / "base", None)))
     assert found["template"] == NO_TEMPLATE and "prompt" not in found
+
+
+def test_a_template_that_never_ends_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = shown(capsys, str(with_template(tmp_path / "endless", LOOPS + MESSAGES)))
+    assert found["template"] == TOO_SLOW and "prompt" not in found
 
 
 def test_what_cannot_be_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

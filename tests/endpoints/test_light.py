@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shutil
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.call import Call
 from tests.conftest import MESSAGES
+from tests.templates.models import make_model
 
 pytestmark = pytest.mark.anyio
 CREATE: dict[str, Any] = {"model": "m", "messages": MESSAGES, "temperature": 0, "max_tokens": 2}
@@ -88,6 +90,18 @@ async def test_what_may_take_long_is_prepared_elsewhere_each_time(
     for _ in range(2):
         with contextlib.suppress(openai.APIStatusError):  # long ones do not fit into the context
             await ask[0](async_client)(**{**ask[1], **changes})
+    assert threads() == [True, True]
+
+
+async def test_prompts_of_a_template_that_writes_much_are_made_elsewhere_each_time(
+    threads: Callable[[], list[bool]],
+) -> None:
+    folder = make_model("{{ 'ab ' * 100000 }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    async with AsyncLocalOpenAI(folder, keep_alive=0) as client:
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError, match="maximum context length"):
+                await client.chat.completions.create(**CREATE)
+    shutil.rmtree(folder)
     assert threads() == [True, True]
 
 

@@ -286,12 +286,12 @@ def test_with_no_budget_at_all_every_block_is_closed_as_soon_as_it_opens() -> No
 # -- channels ---------------------------------------------------------------------------------------------------------
 
 
-def harmony(budget: int | None = None) -> RowConstraint:
-    """A constraint whose grammar is that of the whole answer."""
+def harmony(budget: int | None = None, letters: str = "a-z ") -> RowConstraint:
+    """A constraint whose grammar is that of the whole answer, with these letters in its thought."""
     opening, closing, final = map(
         VOCABULARY.lark, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant", "<|channel|>final<|message|>")
     )
-    source = f'start: ({opening} /[a-z ]*/ {closing})? {final} ("yes" | "no")'
+    source = f'start: ({opening} /[{letters}]*/ {closing})? {final} ("yes" | "no")'
     thinking = Thinking(
         text=row_text(ChannelSplitter(HARMONY)),
         opener=[],
@@ -314,6 +314,18 @@ def test_a_budget_closes_a_channel_whose_grammar_goes_on(budget: int) -> None:
     row = harmony(budget)
     take(row, "<|channel|>analysis<|message|>")
     take(row, ids("hm yes yes yes")[:budget])
+    assert asked(row) == ids("<|end|>")
+    assert take(row, "<|end|><|start|>assistant<|channel|>final<|message|>no")[-1]
+
+
+def test_a_budget_that_is_spent_amid_a_character_closes_the_channel_behind_it() -> None:
+    first, *others = ids("\N{OCTOPUS}")
+    row = harmony(1, "a-z\N{OCTOPUS}")
+    take(row, "<|channel|>analysis<|message|>")
+    take(row, [first])
+    for token in others:
+        assert asked(row) == [token]
+        take(row, [token])
     assert asked(row) == ids("<|end|>")
     assert take(row, "<|end|><|start|>assistant<|channel|>final<|message|>no")[-1]
 

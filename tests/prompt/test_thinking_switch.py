@@ -64,6 +64,9 @@ def test_the_variable_that_changes_the_prompt_is_the_switch(source: str, on: Any
         "",
         "{% if enable_thinking %}{% endif %}",  # is read, and changes nothing
         "{{ thinking_mode or '' }}{{ raise_exception('no') if thinking_mode }}",
+        "{{ range(1000000) | random }}",
+        "{% if enable_thinking %}{% endif %}{{ range(1000000) | random }}",
+        "{{ strftime_now('%f') }}",
     ],
 )
 def test_a_template_whose_prompts_stay_the_same_has_none(source: str) -> None:
