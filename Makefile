@@ -52,7 +52,7 @@ test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/real
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
-WITHOUT_SDK := engine state builtin output grammar prompt adapters testing/test_tokenizer.py testing/test_replies.py \
+WITHOUT_SDK := engine state builtin output grammar prompt models backends testing/test_tokenizer.py testing/test_replies.py \
 	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
 	endpoints/answer/test_tool_neighbours.py \
 	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \

@@ -3,7 +3,7 @@
 # ruff: noqa: E402
 from __future__ import annotations
 
-from localai_shim.adapters.backend import require_backend
+from localai_shim.backends.machine import require_backend
 
 require_backend()  # before anything imports MLX: it chooses the BLAS
 

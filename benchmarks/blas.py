@@ -71,8 +71,8 @@ def _run(folder: str, which: str) -> dict[str, Any]:
     """Prefill in this process. MLX's calls are bound at its import: to its own BLAS if nothing was loaded before."""
     if which == "bundled":
         import mlx.core  # noqa: F401
-    from localai_shim.adapters.backend import require_backend
-    from localai_shim.adapters.blas import blas
+    from localai_shim.backends.blas import blas
+    from localai_shim.backends.machine import require_backend
 
     require_backend()
     import time

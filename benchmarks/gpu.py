@@ -15,12 +15,12 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters.checkpoint import Checkpoint
-from localai_shim.adapters.cuda_attention import use_attention
-from localai_shim.adapters.dense import use_dense_kernels
-from localai_shim.adapters.quantised import batch_quantised_layers
-from localai_shim.adapters.text import LoadOptions, TextModel
+from localai_shim.backends.cuda.attention import use_attention
+from localai_shim.backends.cuda.dense import use_dense_kernels
+from localai_shim.backends.cuda.quantised import batch_quantised_layers
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.checkpoint import Checkpoint
+from localai_shim.models.text import LoadOptions, TextModel
 
 from . import batch_generator, gpu_drafts, gpu_shapes, models, report, throughput
 from .bare import BareModel

@@ -14,7 +14,7 @@ import mlx.core as mx
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
 
 from .figures import Figure, Section, ratios, spread
 from .speculation import ACCEPTANCE, ORACLE_DRAFTS, Oracle, Pair, drafting, known_answers, run

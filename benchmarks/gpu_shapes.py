@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.engine import kv
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
 
 from .figures import Figure, Section, spread
 from .streams import ask

@@ -18,11 +18,11 @@ from mlx_lm.utils import load_tokenizer
 from PIL import Image
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters.loading import load_model
-from localai_shim.adapters.vision import VisionModel
 from localai_shim.engine import kv
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
 from localai_shim.media import Media
+from localai_shim.models.loading import load_model
+from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import Prompt
 
 from . import gpu, models

@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx_lm
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters import unpacking
+from localai_shim.backends.x86 import unpacking
 
 from .bench import Bench
 from .figures import Figure, Section, print_figures, ratios, spread

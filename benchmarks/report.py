@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from localai_shim.adapters.blas import blas
+from localai_shim.backends.blas import blas
 
 from .figures import Figure, print_table, ratios, spread
 from .grammars import GRAMMAR_STREAMS, GrammarCost

@@ -9,8 +9,8 @@ from typing import Any
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ClientFactory, ScriptedEngine, scripted
-from localai_shim.testing.engine import is_last
-from localai_shim.testing.replies import PlayedRow
+from localai_shim.testing.model.engine import is_last
+from localai_shim.testing.model.replies import PlayedRow
 from localai_shim.types import Event, deliver_events
 
 from .bench import Bench

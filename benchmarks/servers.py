@@ -18,7 +18,7 @@ from typing import Any
 
 import openai
 
-from localai_shim.adapters.blas import blas
+from localai_shim.backends.blas import blas
 
 from . import streams, throughput
 from .bench import Bench

@@ -18,8 +18,8 @@ from typing import Any
 import mlx.core as mx
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters.text import LoadOptions, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.text import LoadOptions, load_text_model
 
 from .figures import Figure, Section, print_figures
 from .models import SIZES, make_model

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from localai_shim.adapters.text import load_text_model
 from localai_shim.engine import kv
-from localai_shim.engine.drafts import _Seen
-from localai_shim.engine.model import StepInput
-from localai_shim.prediction import Follower
+from localai_shim.engine.drafts.prediction import Follower
+from localai_shim.engine.drafts.sources import _Seen
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.text import load_text_model
 
 from .figures import print_table
 

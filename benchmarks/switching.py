@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from localai_shim.adapters.text import load_text_model
-from localai_shim.engine.batch import Batch
+from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.models.text import load_text_model
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams
 
 BLOCK_STEPS, SKIPPED_STEPS = 8, 2  # after a switch, steps were begun in the other mode

@@ -17,7 +17,7 @@ import openai
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.adapters.cpu_forms import at_once
+from localai_shim.backends.x86.forms import at_once
 
 from . import servers, stalls, streams
 from .bench import Bench

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
-    from .content import image, input_image
-    from .reranking import rerank
+    from .client.content import image, input_image
+    from .client.local import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
+    from .endpoints.embeddings.reranking import rerank
     from .types import BackendMissingError
 
     __version__: str
@@ -28,7 +28,12 @@ __all__ = [
     "input_image",
     "rerank",
 ]
-_ELSEWHERE = {"image": "content", "input_image": "content", "BackendMissingError": "types", "rerank": "reranking"}
+_ELSEWHERE = {
+    "image": "client.content",
+    "input_image": "client.content",
+    "BackendMissingError": "types",
+    "rerank": "endpoints.embeddings.reranking",
+}
 
 
 class _BlasFirst:
@@ -37,7 +42,7 @@ class _BlasFirst:
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "mlx.core" and self in sys.meta_path:
             sys.meta_path.remove(self)
-            from .adapters.blas import load_blas
+            from .backends.blas import load_blas
 
             load_blas()
 
@@ -52,7 +57,7 @@ def __getattr__(name: str) -> object:
         return import_module(".types", __name__).VERSION
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f".{_ELSEWHERE.get(name, 'client')}", __name__), name)
+    found: object = getattr(import_module(f".{_ELSEWHERE.get(name, 'client.local')}", __name__), name)
     return found
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from localai_shim.adapters.checkpoint import Checkpoint
-from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.text import TextModel
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.checkpoint import Checkpoint
+from localai_shim.models.text import TextModel
 from tests.engine.harness import quantised_by
 from tests.tiny import TEMPLATE, VOCABULARY, tiny
 

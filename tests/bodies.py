@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localai_shim import event_stream, sdk
+from localai_shim.sdk import event_stream
+from localai_shim.sdk import private as sdk
 
 FIELDS: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "required_fields.json").read_text())
 

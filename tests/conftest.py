@@ -29,21 +29,26 @@ import numpy as np
 import openai
 import pytest
 
-from localai_shim.adapters.backend import require_backend
+from localai_shim.backends.machine import require_backend
 
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints, event_stream, sdk
-from localai_shim.adapters.text import TextTokenizer
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints
 from localai_shim.endpoints import request_fields as generation
 from localai_shim.endpoints.responses import create as responses
 from localai_shim.endpoints.responses.assembler import ResponseAssembler
-from localai_shim.prompt.shown import WriteCalls
+from localai_shim.models.text import TextTokenizer
+from localai_shim.prompt.fit.tool_text import WriteCalls
 from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.runtime.host import connect
+from localai_shim.sdk import event_stream
+from localai_shim.sdk import private as sdk
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
 from tests.endpoints.responses.legal import check_stream
 from tests.tiny import CORPUS, byte_fallback_tokenizer, make_tokenizer, tiny
+
+connect()  # many tests run an engine, or its parts, without a client
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
 

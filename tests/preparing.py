@@ -11,7 +11,8 @@ import anyio
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, offload
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.runtime import offload
 
 TIMEOUT = 0.4
 SOON = 20.0

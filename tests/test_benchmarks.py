@@ -10,8 +10,8 @@ import pytest
 from benchmarks import gpu_vision
 from benchmarks.vision import BareVision
 from benchmarks.vision_models import SIZES, make_vision_model
-from localai_shim.adapters.loading import load_model
-from localai_shim.adapters.vision import VisionModel
+from localai_shim.models.loading import load_model
+from localai_shim.models.vision.model import VisionModel
 
 SIZE = dataclasses.replace(
     SIZES["small"],

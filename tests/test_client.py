@@ -16,7 +16,9 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, runtime, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.runtime import engines as runtime
+from localai_shim.sdk import private as sdk
 from tests.engine.harness import eventually
 from tests.tiny import tiny
 
@@ -224,7 +226,7 @@ def test_the_fingerprint_changes_with_the_model_and_its_options(path: str) -> No
 
 
 def test_the_fingerprint_changes_with_the_versions_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.adapters import text
+    from localai_shim.models import text
 
     load = partial(text.load_text_model, str(tiny("qwen3")), text.LoadOptions())
     before = load().fingerprint

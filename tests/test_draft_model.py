@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.engine.draft_model import DraftModel
+from localai_shim.engine.drafts.draft_model import DraftModel
 from tests.conftest import MESSAGES
 from tests.drafting import split
 from tests.engine.guessing import speculate

@@ -13,7 +13,8 @@ from unittest import mock
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import ScriptedEngine
 
 MESSAGES: Any = [{"role": "user", "content": "Grüße"}]

@@ -17,9 +17,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine
 from localai_shim.grammar import compile as grammar
+from localai_shim.models.text import TextModel
 from localai_shim.types import RowError
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.heartbeat import stays_free

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -24,115 +25,128 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "adapters client content reranking types",
+    "localai_shim": "backends client endpoints.embeddings types",
+    # -- on top of the clients
+    "__main__": "cli",
+    "cli": "backends client engine models options prompt prompt.fit runtime sdk stats threads types",
+    "testing": (
+        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes "
+        "testing.model types"
+    ),
+    "testing.cassettes": (
+        "client endpoints endpoints.embeddings endpoints.responses errors output.formats sdk testing "
+        "testing.model types"
+    ),
+    "testing.model": "media output stats types vectors",
+    "testing.offline": "client testing testing.cassettes",
+    # -- clients
     "client": (
-        "arguments call endpoints endpoints.batches endpoints.responses engine event_stream lines media options "
-        "runtime sdk state stats stock streams transport types websocket_url offload"
+        "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
+        "endpoints.items endpoints.responses engine errors grammar media models options runtime sdk state "
+        "stats telemetry threads types"
     ),
-    "lm_eval": "client types",
-    "lines": "adapters call endpoints endpoints.batches endpoints.responses errors runtime sdk state stock types",
-    "transport": "call errors event_stream runtime sdk state stock types",
-    "stock": "sdk",
-    "panics": "",
-    "event_stream": "sdk",
-    "call": (
-        "deadline endpoints endpoints.responses errors event_stream grammar lazy_request media panics routes runtime "
-        "sdk state telemetry types offload"
-    ),
-    "offload": "deadline engine workers",
-    "deadline": "",
-    "telemetry": "endpoints stats types",
-    "websocket_url": "errors sdk",
-    "arguments": "options sdk",
-    "content": "media",
-    "reranking": "",
-    "sdk": "errors runtime",
-    "lazy_request": "prompt sdk",
-    "routes": (
-        "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.items endpoints.responses runtime "
-        "state types"
-    ),
+    "sdk": "errors prompt runtime",
     "runtime": (
-        "adapters deadline endpoints endpoints.batches endpoints.responses engine grammar kept media options output "
-        "output.formats prompt sources state telemetry types offload"
+        "backends builtin endpoints endpoints.batches endpoints.responses engine grammar media models "
+        "options output output.formats prompt prompt.fit state telemetry threads types"
     ),
-    "sources": "builtin options output.formats types",
-    "kept": "endpoints.batches endpoints.responses state",
-    "streams": "endpoints engine errors types",
-    "endpoints": "errors grammar media output prediction prompt reranking state types vectors",
-    "endpoints.completions": "endpoints endpoints.answer errors grammar output prompt state types",
-    "endpoints.responses": (
-        "endpoints endpoints.answer endpoints.chat endpoints.items errors media output prompt state types"
+    "telemetry": "endpoints stats types",
+    # -- endpoints, and what they translate with
+    "endpoints": "engine.drafts errors grammar media output prompt state types vectors",
+    "endpoints.answer": (
+        "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit "
+        "types"
     ),
     "endpoints.batches": "endpoints errors state types",
-    "endpoints.chat": "endpoints endpoints.answer errors media output prompt state types",
-    "endpoints.answer": "endpoints endpoints.items errors grammar output output.formats prompt types",
-    "endpoints.items": "endpoints errors media prompt state types",
-    "engine": "adapters engine.kv engine.prefix media options prediction stats types",
-    "engine.prefix": "adapters engine.kv media types",
-    "engine.kv": "adapters media types",
-    "adapters": "deadline media options output output.formats panics types vectors workers",
-    "prompt": "deadline errors media output output.formats panics prompt.media types workers",
-    "prompt.media": "deadline errors media types",
-    "testing": (
-        "arguments call client endpoints endpoints.responses errors event_stream media output output.formats runtime "
-        "sdk stats stock testing.cassettes transport types vectors"
-    ),  # it patches clients
-    "testing.cassettes": "call client endpoints endpoints.responses errors output.formats reranking sdk testing types",
-    "grammar": "output output.formats types",
-    "__main__": "cli",
-    "cli": (  # also bare
-        "adapters client content deadline engine lines options output.formats prompt sdk sources stats types"
+    "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
+    "endpoints.completions": "endpoints endpoints.answer errors grammar output prompt state types",
+    "endpoints.embeddings": "endpoints errors prompt state types vectors",
+    "endpoints.items": "endpoints errors prompt state",
+    "endpoints.responses": (
+        "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state types"
     ),
-    "output": "output.formats panics types",
+    "grammar": "output output.formats",
+    "grammar.calls": "grammar output output.formats output.formats.reading",
+    "output": "output.formats output.formats.reading threads types",
     "output.formats": "",
-    "options": "media types",
+    "output.formats.reading": "output.formats",
+    "prompt": "errors media output prompt.fit prompt.media threads types",
+    "prompt.fit": "output.formats prompt threads types",
+    "prompt.media": "errors media threads types",
+    # -- the engine, which imports the nouns alone
+    "engine": (
+        "engine.decode engine.drafts engine.kv engine.plan engine.prefix engine.prompts engine.texts "
+        "media options stats types"
+    ),
+    "engine.costs": "engine",
+    "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
+    "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
+    "engine.kv": "engine",
+    "engine.plan": "engine engine.costs engine.decode engine.kv engine.prefix engine.prompts types",
+    "engine.prefix": "engine engine.kv types",
+    "engine.prompts": "engine engine.kv engine.prefix engine.sampling types",
+    "engine.sampling": "engine types",
+    "engine.texts": "engine engine.costs types",
+    # -- models and machines, which fill its ports
+    "backends": "backends.cuda types",
+    "backends.cuda": "backends engine",
+    "backends.x86": "backends",
+    "models": (
+        "backends backends.cuda backends.x86 engine media models.encoders models.heads models.vision "
+        "options output output.formats threads types"
+    ),
+    "models.encoders": "backends backends.x86 models models.heads options types vectors",
+    "models.heads": "backends backends.cuda engine models threads types vectors",
+    "models.vision": "backends backends.cuda backends.x86 engine media models models.heads options threads types",
+    # -- beneath
     "state": "types",
-    "errors": "types",
+    "threads": "",
+    "builtin": "",
+    # -- nouns
     "types": "media stats vectors",
     "vectors": "",
-    "stats": "",
     "media": "",
-    "workers": "",
-    "prediction": "",  # what engine and endpoints both follow
-    "builtin": "",
+    "options": "media types",
+    "errors": "",
+    "stats": "",
 }
+NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
-    "client": "anyio openai",
-    "call": "anyio openai",
-    "offload": "anyio",
-    "telemetry": "opentelemetry",
-    "lm_eval": "lm_eval openai tqdm",
-    "lines": "openai",
-    "transport": "httpx2 openai",
-    "event_stream": "httpx2 openai",
-    "stock": "httpx2 openai",
-    "websocket_url": "httpx2 openai",
-    "arguments": "httpx2 openai",
-    "lazy_request": "httpx2",
-    "content": "PIL numpy openai",  # for annotations alone
-    "reranking": "openai",
-    "sdk": "httpx2 openai",
-    "streams": "anyio openai",
-    "endpoints": "numpy openai",  # vectors
+    "backends": "mlx mlx_lm numpy",
+    "backends.cuda": "mlx mlx_lm",
+    "backends.x86": "mlx mlx_lm numpy",
+    "cli": "PIL mlx openai rich",
+    "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",
+    "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
-    "endpoints.items": "openai",
-    "endpoints.responses": "openai pydantic",
-    "engine": "anyio mlx numpy trio",
-    "engine.prefix": "mlx numpy",
+    "endpoints.embeddings": "numpy openai",
+    "endpoints.responses": "openai",
+    "engine": "anyio mlx numpy",
+    "engine.decode": "mlx numpy",
+    "engine.drafts": "mlx numpy",
     "engine.kv": "mlx numpy",
-    "adapters": "PIL huggingface_hub jinja2 mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "media": "numpy",
-    "prediction": "numpy",  # an index of thousands of tokens
-    "types": "numpy",  # for annotations alone
-    "testing": "stats anyio httpx2 jinja2 numpy openai pytest",
-    "prompt": "PIL jinja2",
-    "prompt.media": "PIL certifi cv2 miniaudio numpy",  # decoders
-    "testing.cassettes": "openai",
-    "cli": "PIL mlx openai rich",
+    "engine.prefix": "mlx numpy",
+    "engine.prompts": "mlx numpy",
+    "engine.sampling": "mlx numpy",
+    "engine.texts": "mlx numpy",
     "grammar": "llguidance numpy",
+    "media": "numpy",
+    "models": "huggingface_hub jinja2 mlx mlx_lm transformers",
+    "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "models.heads": "mlx mlx_lm numpy tokenizers",
+    "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
+    "prompt": "PIL jinja2",
+    "prompt.media": "PIL certifi cv2 miniaudio numpy",
+    "runtime": "anyio",
+    "sdk": "httpx2 openai",
+    "telemetry": "opentelemetry",
+    "testing": "anyio httpx2 numpy openai pytest",
+    "testing.cassettes": "openai",
+    "testing.model": "anyio jinja2 numpy",
+    "testing.offline": "openai pytest",
+    "types": "numpy",
 }
 
 
@@ -200,9 +214,29 @@ def test_no_module_leads_back_to_itself() -> None:
     assert not circle({module: imports(module) & MODULES.keys() for module in MODULES})
 
 
+def node_of(module: str) -> str:
+    """A module's room; the module itself where its room has others within it."""
+    room = room_of(module)
+    return module if any(each.startswith(f"{room}.") for each in MAY) or room == "localai_shim" else room
+
+
 def test_no_room_within_another_may_lead_back_to_itself() -> None:
-    inner = {room: {name for name in line.split() if name != "testing.cassettes"} for room, line in MAY.items()}
-    assert not circle(inner), "cassettes play on the scripted engine, and fixtures beside it have them played"
+    graph: dict[str, set[str]] = {}
+    for module in MODULES:
+        used = {node_of(name) for name in imports(module) & MODULES.keys()} - {node_of(module)}
+        graph.setdefault(node_of(module), set()).update(used)
+    assert not circle(graph)
+
+
+def test_the_engine_imports_the_nouns_alone() -> None:
+    for room in (each for each in MAY if each.partition(".")[0] == "engine"):
+        assert {name for name in MAY[room].split() if name.partition(".")[0] != "engine"} <= NOUNS, room
+
+
+def test_a_room_has_at_most_fourteen_modules_and_the_top_only_nouns() -> None:
+    flat = Counter(room_of(module) for module in MODULES if MODULES[module].name != "__init__.py")
+    assert {room: count for room, count in flat.items() if count > 14} == {}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", *NOUNS}
 
 
 def test_no_room_of_the_top_level_may_lead_back_to_itself() -> None:

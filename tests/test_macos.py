@@ -15,10 +15,11 @@ import pytest
 from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI
-from localai_shim.adapters import backend, importing
-from localai_shim.adapters.text import LoadOptions, load_text_model
+from localai_shim.backends import machine as backend
 from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
+from localai_shim.models import upstream_imports as importing
+from localai_shim.models.text import LoadOptions, load_text_model
 from tests.tiny import make_half_model, tiny
 
 _SYSCONF, _EXISTS, _ISDIR = os.sysconf, os.path.exists, os.path.isdir

@@ -18,10 +18,12 @@ import openai
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from localai_shim import LocalOpenAI, runtime, sources
-from localai_shim.adapters.backend import is_out_of_memory
-from localai_shim.adapters.text import LoadOptions, load_text_model
+from localai_shim import LocalOpenAI
+from localai_shim.backends.machine import is_out_of_memory
 from localai_shim.engine.engine import Engine
+from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.runtime import engines as runtime
+from localai_shim.runtime import sources
 from localai_shim.types import ModelLoadError, RowError
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.samples import only
@@ -251,7 +253,7 @@ def test_clients_of_one_model_share_its_failure(path: str, loads: list[str]) -> 
 
 
 def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.adapters import checkpoint
+    from localai_shim.models import checkpoint
 
     widen, failing = checkpoint._widen, [True]
 
@@ -274,7 +276,7 @@ def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkey
 
 def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may be importing transformers, which then shows half-made modules."""
-    from localai_shim.adapters import checkpoint
+    from localai_shim.models import checkpoint
 
     fetch, failing = checkpoint.fetch, [True]
 

@@ -12,10 +12,10 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.text import LoadOptions, load_text_model
-from localai_shim.engine import scheduler
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.plan import scheduler
 from localai_shim.media import MediaRules
+from localai_shim.models.text import LoadOptions, load_text_model
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.arguments import own_rows
+from localai_shim.client.arguments import own_rows
 from localai_shim.options import OWN
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
@@ -94,7 +94,7 @@ def test_every_argument_of_the_clients_has_its_row() -> None:
 
 
 def test_the_clients_own_arguments_have_the_rows_that_their_options_make() -> None:
-    """Paste what `localai_shim.arguments.own_rows` returns into the page."""
+    """Paste what `localai_shim.client.arguments.own_rows` returns into the page."""
     section = PAGE.read_text(encoding="utf-8").partition("\nTheir own:\n")[2].partition("\nThe SDK's:\n")[0]
     assert section == f"\n| parameter | status | what it does here |\n|---|---|---|\n{own_rows()}"
 
@@ -379,7 +379,7 @@ def test_an_accepted_argument_leads_nowhere(client: LocalOpenAI, model_path: Pat
 
 
 def test_an_http_client_lends_its_timeout_only(client: LocalOpenAI, model_path: Path) -> None:
-    from localai_shim.sdk import httpx
+    from localai_shim.sdk.private import httpx
 
     with httpx.Client(timeout=77) as foreign, LocalOpenAI(model_path, http_client=foreign) as made:
         assert made.timeout == httpx.Timeout(77)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.prediction import Follower, Prediction, accepted_tokens
+from localai_shim.engine.drafts.prediction import Follower, Prediction, accepted_tokens
 
 TEXT = list(range(100, 140))
 

@@ -16,8 +16,8 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters import loading
-from localai_shim.adapters.text import TextTokenizer
+from localai_shim.models import loading
+from localai_shim.models.text import TextTokenizer
 from localai_shim.types import ModelLoadError
 from tests.engine.harness import eventually
 from tests.preparing import (

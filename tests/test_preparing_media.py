@@ -15,12 +15,13 @@ import anyio.to_thread
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, offload
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import sources
 from localai_shim.prompt.media.remote import fetch
+from localai_shim.runtime import offload
 from localai_shim.testing import ScriptedEngine
-from localai_shim.workers import MAX_THREADS
+from localai_shim.threads.workers import MAX_THREADS
 from tests.endpoints.pictures import image_url, input_image, png, user, user_item
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually

@@ -11,7 +11,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.sdk import httpx as sdk_httpx
+from localai_shim.sdk.private import httpx as sdk_httpx
 from tests.conftest import MESSAGES
 
 CREATE: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES, "temperature": 0, "max_tokens": 12}

@@ -12,7 +12,9 @@ import pytest
 from openai import AsyncStream, Stream
 from openai.types.chat import ChatCompletionChunk
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, sdk, stock
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.sdk import private as sdk
+from localai_shim.sdk import stock_clients as stock
 from tests.warm import python
 
 
@@ -98,5 +100,5 @@ def test_our_signatures_accept_every_stock_constructor_argument(make: type) -> N
 @pytest.mark.skipif(importlib.util.find_spec("httpx2") is None, reason="nothing can import it")
 def test_no_model_s_thread_is_the_first_to_import_httpx2() -> None:
     """huggingface_hub does; the SDK's 2.x line fails with what is half imported, in a constructor on another thread."""
-    code = "import sys, localai_shim.sdk; sys.exit(not hasattr(sys.modules.get('httpx2'), 'Timeout'))"
+    code = "import sys, localai_shim.sdk.private; sys.exit(not hasattr(sys.modules.get('httpx2'), 'Timeout'))"
     subprocess.run([*python(), "-c", code], check=True)

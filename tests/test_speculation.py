@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.engine import speculation
+from localai_shim.engine.drafts import controller as speculation
 from tests.tiny import tiny
 
 SCHEMA: dict[str, Any] = {

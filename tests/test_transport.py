@@ -17,8 +17,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
 from localai_shim.options import OWN
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import Reply, ScriptedEngine, rate_limit, scripted
 from localai_shim.types import QueueFullError, RowError
 from tests.bodies import check_body

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.arguments import AsyncClientArguments, ClientArguments
+from localai_shim.client.arguments import AsyncClientArguments, ClientArguments
 from localai_shim.options import OWN
 from tests.samples import exhaustive
 
@@ -24,7 +24,7 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
-from localai_shim.reranking import RerankResponse
+from localai_shim.endpoints.embeddings.reranking import RerankResponse
 from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from localai_shim import workers
-from localai_shim.workers import MAX_THREADS, Begun, Workers, run_all
+from localai_shim.threads import workers
+from localai_shim.threads.workers import MAX_THREADS, Begun, Workers, run_all
 
 SECONDS = 30
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_map
 
-from localai_shim.adapters.tower_windows import _LAYERS
+from localai_shim.backends.tower_windows import _LAYERS
 
 Grid = tuple[int, int, int]
 """Frames, and rows and columns of patches."""

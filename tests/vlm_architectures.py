@@ -16,11 +16,11 @@ import mlx.core as mx
 from mlx import nn
 from mlx_vlm.models.cache import make_prompt_cache
 
-from localai_shim.adapters.attention import batch_attention
-from localai_shim.adapters.checkpoint import Checkpoint
-from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.vision import VisionModel
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.checkpoint import Checkpoint
+from localai_shim.models.misreading_layers import batch_attention
+from localai_shim.models.vision.model import VisionModel
 from localai_shim.options import LoadOptions
 from tests.architectures import COMMON, GATED_DELTA, SPECIAL, WINDOW, randomise, tokenizer
 from tests.engine.harness import quantised_by

@@ -29,9 +29,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).parents[1]
-SDK = ("localai_shim.client", "localai_shim.testing.engine", "localai_shim.testing.clients", "trio", "sqlite3")
+SDK = (
+    "localai_shim.client.local",
+    "localai_shim.testing.model.engine",
+    "localai_shim.testing.clients",
+    "trio",
+    "sqlite3",
+)
 MLX = (
-    "localai_shim.adapters.text",
+    "localai_shim.models.text",
     "localai_shim.engine.loop",  # and not `engine`, which knows that the process was forked
     "mlx_lm.models.qwen3",
     "mlx_lm.models.gemma3_text",
@@ -105,7 +111,7 @@ def main(folder: str) -> None:
     print("ready", flush=True)  # noqa: T201
     asked = serve(sdk, mlx)
     if asked == "mlx":
-        import_module("localai_shim.adapters.backend").require_backend()
+        import_module("localai_shim.backends.machine").require_backend()
         for module in MLX:
             import_module(module)
         asked = serve(mlx)

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from localai_shim.adapters.backend import require_backend
+from localai_shim.backends.machine import require_backend
 from localai_shim.builtin import CHECKPOINT
 from training.chat import prompt_text
 from training.dialogues import KINDS, sample

@@ -8,7 +8,7 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from localai_shim.adapters.backend import require_backend
+from localai_shim.backends.machine import require_backend
 from training.batches import shard, training_batches
 from training.registry import Split
 from training.tokenizer import save_tokenizer, train_tokenizer

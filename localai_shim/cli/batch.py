@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
                 open_client("batch", arguments.model, given_options(arguments)) as client,
                 _appending(output, before.size) as out,
             ):
-                from ..adapters.progress import make_bar
-                from ..lines import answer_lines
+                from ..client.batch_lines import answer_lines
+                from ..models.progress import make_bar
 
                 show, counts = make_bar(arguments.input), _Counts(before.answered, list(before.failures))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import openai
     from rich.console import Console
 
-    from ..client import LocalOpenAI
+    from ..client.local import LocalOpenAI
 
 HELP = """\
 /image PATH   show the model a picture with your next question
@@ -180,8 +180,8 @@ class Chat:
         """
         from openai import OpenAIError
 
-        from .. import sdk
-        from ..content import image
+        from ..client.content import image
+        from ..sdk import private as sdk
 
         pictures, self._pictures = self._pictures, []
         content = [{"type": "text", "text": text}, *(image(path) for path in pictures)] if pictures else text

@@ -73,8 +73,8 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _backend() -> Iterator[Finding]:
-    from ..adapters.backend import describe_backend, late_blas, on_cuda, require_backend
-    from ..adapters.blas import blas
+    from ..backends.blas import blas
+    from ..backends.machine import describe_backend, late_blas, on_cuda, require_backend
 
     try:
         require_backend()
@@ -100,16 +100,18 @@ def _extra(name: str) -> str:
 
 
 def _memory() -> Iterator[Finding]:
-    from ..adapters.backend import free_memory, total_memory
+    from ..backends.machine import free_memory, total_memory
     from ..engine.memory import default_limit
+    from ..runtime.host import connect
 
+    connect()
     free = free_memory()
     unused = "" if free is None else f", {show_bytes(free)} of it free"
     yield Finding("memory", "ok", f"{show_bytes(total_memory())}{unused}; MLX may use {show_bytes(default_limit())}")
 
 
 def _hub_cache() -> Iterator[Finding]:
-    from ..adapters.hub import cached_models
+    from ..models.hub import cached_models
 
     found = cached_models()
     text = f"{len(found)} model{'s' * (len(found) != 1)}, {show_bytes(sum(model.bytes for model in found))} of weights"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..client import LocalOpenAI
+    from ..client.local import LocalOpenAI
     from ..options import LocalOptions
 
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C has ended
@@ -22,7 +22,7 @@ def open_client(command: str, model: str | None, options: LocalOptions) -> Local
         ModelLoadError: it could not be loaded.
     """
     with ending_at_once(command):
-        from ..client import LocalOpenAI
+        from ..client.local import LocalOpenAI
 
         options["keep_alive"] = 0
         client = LocalOpenAI(model, **options)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import openai
     from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
-    from ..client import AsyncLocalOpenAI
+    from ..client.local import AsyncLocalOpenAI
     from ..options import LocalOptions
 
 BARE_SHARE, CLIENT_SHARE = 0.15, 0.5  # of the time; what remains is for loading, prompts and warming up
@@ -65,13 +65,14 @@ def measure(
     """
     import asyncio
 
-    from ..adapters.bare import bare_rate
-    from ..adapters.loading import load_model
-    from ..adapters.text import TextModel
-    from ..client import AsyncLocalOpenAI
+    from ..client.local import AsyncLocalOpenAI
     from ..engine.engine import Engine
+    from ..models.bare import bare_rate
+    from ..models.loading import load_model
+    from ..models.text import TextModel
     from ..options import model_options
-    from ..sources import Source, resolve_path
+    from ..runtime.host import connect
+    from ..runtime.sources import Source, resolve_path
     from ..types import ModelLoadError
 
     share = seconds / len(streams)
@@ -89,6 +90,7 @@ def measure(
         async with AsyncLocalOpenAI(engine=engine) as client:
             return [await _level(client, count, bare[count], CLIENT_SHARE * share) for count in streams]
 
+    connect()
     engine = Engine(load, source.options, name=source.name)
     try:
         _ = engine.model  # raises why it could not be loaded

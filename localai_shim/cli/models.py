@@ -10,15 +10,15 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..deadline import Budget
 from ..stats import show_bytes
+from ..threads.deadline import Budget
 from .show import make_console, print_table, write
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..adapters.hub import LocalModel
-    from ..prompt.fitting import Fitting
+    from ..models.hub import LocalModel
+    from ..prompt.fit.trials import Fitting
     from ..prompt.template import ChatTokenizer
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
@@ -51,19 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def find_models() -> list[LocalModel]:
     """Those that can be had without a network."""
-    from ..adapters.hub import cached_models, describe
-    from ..sources import BUILTIN_NAME, builtin_path
+    from ..models.hub import cached_models, describe
+    from ..runtime.sources import BUILTIN_NAME, builtin_path
 
     return [describe(BUILTIN_NAME, builtin_path()), *cached_models()]
 
 
 def print_models(console: Console, found: list[LocalModel]) -> None:
     """Print a table of models, with whether each fits into the memory that MLX may use."""
-    from ..adapters.backend import require_backend
+    from ..backends.machine import require_backend
 
     require_backend()
     from ..engine.memory import default_limit
+    from ..runtime.host import connect
 
+    connect()
     limit = default_limit()
     rows = [
         (model.name, model.kind, model.calls, model.reasoning, show_bytes(model.bytes), _fits(model, limit))
@@ -89,15 +91,15 @@ def describe_model(
         ModelLoadError: there is no such model.
         ValueError: there is no such format.
     """
-    from ..adapters.backend import require_backend
-    from ..adapters.hub import fetch
-    from ..sources import resolve_path
+    from ..backends.machine import require_backend
+    from ..models.hub import fetch
+    from ..runtime.sources import resolve_path
 
     require_backend()
     folder = fetch(resolve_path(model), None)
-    from ..adapters.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
-    from ..adapters.text import load_text_tokenizer
-    from ..prompt.shown import writer
+    from ..models.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
+    from ..models.text import load_text_tokenizer
+    from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer, Conversation
 
     loaded = load_text_tokenizer(folder, trusts=trusts)
@@ -122,7 +124,7 @@ def describe_model(
 
 def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
     """Switches of the reasoning."""
-    from ..prompt.thinking_switch import EFFORT_VARIABLES
+    from ..prompt.fit.thinking_switch import EFFORT_VARIABLES
 
     switch = tokenizer.thinking_switch
     if switch is None and not thinks:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..engine.drafts.prediction import Follower, Prediction
 from ..errors import BadRequest
-from ..prediction import Follower, Prediction
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import Token

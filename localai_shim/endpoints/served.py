@@ -13,7 +13,7 @@ from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
 from ..types import Prompt, Task
 from ..vectors import Embedding, Reranking
-from .readings import Readings
+from .field_cache import Readings
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..types import EmbeddingRequest, EngineClosedError, GenerationRequest, Mode
 from . import threads
 from .inbox import Cancel, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .model import Model
+from .ports import Model
 from .threads import Work
 
 __all__ = ["Engine", "EngineOptions"]

@@ -15,8 +15,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import mlx.core as mx
 
-from ..adapters import device
-from ..adapters.backend import describe_backend, is_out_of_memory
 from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
@@ -32,19 +30,19 @@ from ..types import (
     deliver_events,
     release_frames,
 )
-from .batch import Batch
-from .draft_model import speculation_for
-from .embedding import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
-from .features import FeatureCache
+from .decode.batch import Batch
+from .drafts.controller import Speculation
+from .drafts.draft_model import speculation_for
 from .inbox import Cancel, Inbox, Submit, put_last
 from .memory import Memory, Workspace
 from .meter import Meter
-from .model import Encoder, Model
+from .plan.scheduler import Scheduler
+from .ports import Encoder, Model, host
 from .prefix.cache import PrefixCache, default_budget
+from .prompts.features import FeatureCache
 from .row import Row, row_error
-from .scheduler import Scheduler
 from .setup import PREFILL_CHUNK_TOKENS, Setup, set_up
-from .speculation import Speculation
+from .texts.lane import PASS_TOKENS, EmbeddingJob, EmbeddingLane, decoding
 from .tickets import Entry, Tickets
 
 log = logging.getLogger("localai_shim")
@@ -99,7 +97,7 @@ class Loop(Generic[ModelT]):
 
     def run(self) -> None:
         try:
-            device.process.enter(self)
+            host().memory.enter(self)
             self._start()
             while not self.closing:
                 try:
@@ -109,7 +107,7 @@ class Loop(Generic[ModelT]):
         finally:
             self._end()
             try:
-                device.process.leave(self)
+                host().memory.leave(self)
             finally:
                 self._ran(self)
 
@@ -175,7 +173,7 @@ class Loop(Generic[ModelT]):
             step_seconds=meter.step_seconds(),
             stall_seconds=meter.stall_seconds(),
             drafts={} if self._speculation is None else self._speculation.counts.copy(),
-            backend=describe_backend(),
+            backend=host().machine.describe_backend(),
             modalities=() if model is None else modalities(model.text.media_kinds),
         )
 
@@ -188,16 +186,14 @@ class Loop(Generic[ModelT]):
             self.load_error = error
         except BaseException as error:
             # Another thread that imports transformers meanwhile may show this one a half-made module.
-            transient = is_out_of_memory(error) or isinstance(error, ImportError) or not isinstance(error, Exception)
+            transient = _may_pass(error) or isinstance(error, ImportError) or not isinstance(error, Exception)
             self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
             self.load_error.__cause__ = error
         if self.model is not None:
             try:
                 self._set_up(cast(Model, self.model), self._draft)
             except Exception as error:
-                self.load_error = ModelLoadError(
-                    f"this model cannot be run: {error}", transient=is_out_of_memory(error)
-                )
+                self.load_error = ModelLoadError(f"this model cannot be run: {error}", transient=_may_pass(error))
                 self.load_error.__cause__ = error
                 self.model = self._draft = None
         if self.model is None:
@@ -210,7 +206,7 @@ class Loop(Generic[ModelT]):
         """Find out how the model is run, and make what runs it; one that only embeds is no more than an `Encoder`."""
         options = self._options
         weights = model.weight_bytes + (0 if draft is None else draft.weight_bytes)
-        device.process.loaded(self, weights)
+        host().memory.loaded(self, weights)
         if "generate" in model.tasks:
             self._setup = setup = set_up(model, draft, options)
             self._together, self._memory, self._prefixes = setup.together, setup.memory, setup.prefixes
@@ -292,7 +288,7 @@ class Loop(Generic[ModelT]):
         clear = self._steps - self._cleared >= CLEAR_STEPS
         if clear:
             self._cleared = self._steps
-        device.process.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
+        host().memory.rest(self, free=None if self._memory is None else self._memory.free, clear=clear)
 
     def _wait_for_message(self) -> Submit | Cancel | None:
         """The next message. While none comes, the prefix cache is written to disk."""
@@ -304,13 +300,13 @@ class Loop(Generic[ModelT]):
                 try:
                     found.append(self._inbox.get(timeout=quiet))
                 except queue.Empty:
-                    device.process.work(self)
+                    host().memory.work(self)
                     self._prefixes.save()
                     self._rest()
                     quiet = 0.0
         message = found[0] if found else self._inbox.get()
         with _logged("an engine could not say that it works"):
-            device.process.work(self)
+            host().memory.work(self)
         return message
 
     def _admit(self, message: Submit) -> None:
@@ -427,3 +423,8 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except BaseException:
         log.exception(what)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """True for a lack of memory, which may be there later."""
+    return host().machine.is_out_of_memory(error)

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from ..adapters.backend import gpu_memory, total_memory
-from ..adapters.contents import KeyValues
 from . import kv
+from .cache_contents import KeyValues
 from .kv.row import is_packed, leaves
 from .kv.slots import capacity_for, slots_for
-from .model import Model, StepInput
+from .ports import Model, StepInput, host
 
 GPU_SHARE = 0.9  # of a GPU's memory, weights included
 WORKSPACE_SHARE = 0.1  # of what the weights leave, for the steps' own arrays, a buffer that grows, and free buffers
@@ -184,5 +183,6 @@ def _share_out() -> None:
 
 def default_limit() -> int:
     """Bytes that MLX may hold: most of a GPU's memory; on the CPU back end MLX's own limit."""
-    gpu = gpu_memory()
-    return min(int(mx.get_memory_limit()), total_memory()) if gpu is None else int(GPU_SHARE * gpu)
+    machine = host().machine
+    gpu = machine.gpu_memory()
+    return min(int(mx.get_memory_limit()), machine.total_memory()) if gpu is None else int(GPU_SHARE * gpu)

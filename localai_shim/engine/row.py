@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..types import (
     Event,
@@ -16,9 +16,14 @@ from ..types import (
     Token,
     release_frames,
 )
-from .masks import Array, grammar_failed
-from .model import Model
+from .ports import Model
 from .uniform import stream_key
+
+Array: TypeAlias = Any
+"""MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
+
+MAX_STEP_TOKENS = 16
+"""Most tokens of a row in one step, those that it runs once more among them."""
 
 
 class Row:
@@ -135,6 +140,13 @@ def row_error(what: str, cause: BaseException) -> RowError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
     release_frames(cause)
     error = RowError(f"{what}: {cause!r}")
+    error.__cause__ = cause
+    return error
+
+
+def grammar_failed(cause: BaseException) -> RowError:
+    """The error that ends a row whose grammar constraint failed."""
+    error = RowError(f"the grammar of this request failed: {cause!r}")
     error.__cause__ = cause
     return error
 

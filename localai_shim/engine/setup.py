@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass
 
 from ..options import EngineOptions
-from .agreement import agreement, ends_prompts, runs_built
 from .kv import can_batch, fits_slots
 from .memory import Memory
-from .model import Model
+from .ports import Model
 from .prefix.cache import PrefixCache, default_budget
+from .probes import agreement, ends_prompts, runs_built
 
 log = logging.getLogger("localai_shim")
 

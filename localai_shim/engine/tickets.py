@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ..types import QueueFullError, Ticket, TooManyRowsError
-from .embedding import EmbeddingJob
 from .meter import Meter
 from .row import Row
+from .texts.lane import EmbeddingJob
 
 Entry = Row | EmbeddingJob
 

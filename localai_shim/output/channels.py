@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from .formats.block import BlockReader
 from .formats.description import CallFormat, Channels
 from .formats.layout import around
-from .formats.source import Event
+from .formats.reading.block import BlockReader
+from .formats.reading.source import Event
 from .markup import HEADER, NORMAL, REASONING, TOOL, Markup
 from .offered import OfferedTools
 

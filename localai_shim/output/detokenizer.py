@@ -12,7 +12,7 @@ import codecs
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..panics import panics_are_errors
+from ..threads.panics import panics_are_errors
 from .token_bytes import TokenBytes
 
 _make_decoder = codecs.getincrementaldecoder("utf-8")

@@ -1,4 +1,4 @@
-"""What a model writes around its answer: markers of reasoning and of tool calls. Data only; `adapters/` fills it in."""
+"""What a model writes around its answer: markers of reasoning and of tool calls. Data only; `models/` fills it in."""
 
 from __future__ import annotations
 

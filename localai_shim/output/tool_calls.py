@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .broken_calls import broken_call
 from .formats.description import CallFormat
-from .formats.source import Event
+from .formats.reading.source import Event
 from .formats.values import json_or_text
 from .offered import OfferedTools
 

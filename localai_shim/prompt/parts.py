@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .. import deadline
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
-from ..workers import Begun
+from ..threads import deadline
+from ..threads.workers import Begun
 from .history import Message
 
 if TYPE_CHECKING:

@@ -11,23 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from ..deadline import Budget, check
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
-from ..panics import PanicError, panics_are_errors
+from ..threads.deadline import Budget, check
+from ..threads.panics import PanicError, panics_are_errors
 from ..types import common_length
-from . import history, shown
+from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
-from .fitting import Fitting, RenderedText
+from .fit import tool_text as shown
+from .fit.roles import HEAD
+from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
+from .fit.tool_text import WriteCalls
+from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .parts import media_parts, unreadable
-from .roles import HEAD
-from .shown import WriteCalls
 from .template_variables import check_variables, read_variables
-from .thinking_switch import ThinkingSwitch, find_thinking_switch
 from .tokenizing import Tokenizing, Tools
 from .within import encode_within
 

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from .cassettes.engine import play_cassette
     from .checks import Budget, Usage
     from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
-    from .clock import Clock
-    from .engine import ScriptedEngine
     from .factory import ClientFactory, LocalOpenAIConfig, scripted
+    from .model.clock import Clock
+    from .model.engine import ScriptedEngine
+    from .model.replies import Decide, Reply, ReplyLike
+    from .model.tokenizer import Piece, ScriptedTokenizer
     from .patching import patch_openai
-    from .replies import Decide, Reply, ReplyLike
     from .requests import Request
     from .script import UnexpectedRequest
-    from .tokenizer import Piece, ScriptedTokenizer
 
 _MODULES = {
     "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut "
@@ -54,14 +54,14 @@ _MODULES = {
     "cassettes.engine": "play_cassette",
     "checks": "Budget Usage",
     "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",
-    "clock": "Clock",
-    "engine": "ScriptedEngine",
+    "model.clock": "Clock",
+    "model.engine": "ScriptedEngine",
     "factory": "ClientFactory LocalOpenAIConfig scripted",
-    "patching": "patch_openai",
-    "replies": "Decide Reply ReplyLike",
+    "offline.patching": "patch_openai",
+    "model.replies": "Decide Reply ReplyLike",
     "requests": "Request",
     "script": "UnexpectedRequest",
-    "tokenizer": "Piece ScriptedTokenizer",
+    "model.tokenizer": "Piece ScriptedTokenizer",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from .replies import Reply
-from .tokenizer import Piece
+from .model.replies import Reply
+from .model.tokenizer import Piece
 
 if TYPE_CHECKING:
     from .requests import Request

@@ -35,7 +35,7 @@ def decide(reply: ScriptedReply, request: Request) -> Answer:
 def _wait_for(made: Awaitable[object]) -> object:
     import anyio.from_thread
 
-    from ..call import preparing
+    from ..client.call import preparing
 
     async def beside_others() -> object:
         limiter = preparing()

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import openai
 
-from .. import sdk
-from ..arguments import AsyncClientArguments, ClientArguments
-from ..client import AsyncLocalOpenAI, LocalOpenAI
-from ..runtime import Runtime
+from ..client.arguments import AsyncClientArguments, ClientArguments
+from ..client.local import AsyncLocalOpenAI, LocalOpenAI
+from ..runtime.engines import Runtime
+from ..sdk import private as sdk
 from .answers import ScriptedReply
 from .checks import Budget, Usage, check_called, check_tool_called, check_tool_result, usage_of
-from .clock import Clock
+from .model.clock import Clock
 from .requests import Request
 from .script import Criteria, Rule, check_criteria
 from .stage import Stage
 
 if TYPE_CHECKING:
-    from ..sdk import RequestOptions
+    from ..sdk.private import RequestOptions
 
 
 class IncompleteScript(AssertionError):
@@ -288,3 +288,27 @@ class AsyncScriptedOpenAI(Scripted, AsyncLocalOpenAI):
                 taken += 1
                 options = sdk.as_retry(options, taken)
                 await stage.clock.sleep_async(delay)
+
+
+# -- of the checkpoint that ships with the package, on the real engine -----------------------------------------------
+
+TINY_SEED = 0
+"""Of requests that bring none."""
+
+
+class TinyOpenAI(LocalOpenAI):
+    """A `LocalOpenAI` whose requests have a seed."""
+
+    if not TYPE_CHECKING:
+
+        def _call(self, cast_to, options, stream, stream_cls):
+            return super()._call(cast_to, sdk.with_body_field(options, "seed", TINY_SEED), stream, stream_cls)
+
+
+class AsyncTinyOpenAI(AsyncLocalOpenAI):
+    """As `TinyOpenAI`, async."""
+
+    if not TYPE_CHECKING:
+
+        def _call(self, cast_to, options, stream, stream_cls):
+            return super()._call(cast_to, sdk.with_body_field(options, "seed", TINY_SEED), stream, stream_cls)

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from .answers import ScriptedReply
 from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
-from .clock import ClockMode
+from .model.clock import ClockMode
 from .stage import Stage
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import openai
 
-from .. import sdk
 from ..errors import RequestError
-from ..event_stream import CUT
+from ..sdk import private as sdk
+from ..sdk.event_stream import CUT
 from ..types import RowError
 from .answers import Trouble
 
 if TYPE_CHECKING:
     import httpx2 as httpx
 
-    from ..call import Call
+    from ..client.call import Call
 else:
     httpx = sdk.httpx
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..types import GenerationRequest, GrammarConstraint, Json
 from .answers import Answer, ToolCall
+from .model.schema_values import SchemaValues
+from .model.tokenizer import ScriptedTokenizer
 from .requests import Request, tool_fields
-from .schema_values import SchemaValues
-from .tokenizer import ScriptedTokenizer
 
 _TEXTS = (
     "This is a made-up answer.",

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from .. import sdk, stock
-from ..client import AsyncLocalOpenAI, LocalOpenAI
-from ..runtime import Runtime
-from ..transport import LocalAsyncTransport, LocalTransport
+from ..client.local import AsyncLocalOpenAI, LocalOpenAI
+from ..client.transport import LocalAsyncTransport, LocalTransport
+from ..runtime.engines import Runtime
+from ..sdk import private as sdk
+from ..sdk import stock_clients as stock
 
 AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .clients import AsyncScriptedOpenAI, ScriptedOpenAI
+    from .clients import AsyncScriptedOpenAI, AsyncTinyOpenAI, ScriptedOpenAI, TinyOpenAI
     from .factory import ClientFactory, LocalOpenAIConfig
     from .stage import Stage
-    from .tiny import AsyncTinyOpenAI, TinyOpenAI
 
 MARKER = (
     "local_openai(script=[...], model=..., seed=..., clock=..., context_length=..., assert_complete=..., client=...): "
     "the script of local_openai and async_local_openai, and their settings; assert_complete=False lets replies be left."
 )
-pytest_plugins = ["localai_shim.testing.offline"]
+pytest_plugins = ["localai_shim.testing.offline.hooks"]
 _FACTORIES = pytest.StashKey[list["ClientFactory"]]()
 
 
@@ -130,7 +129,7 @@ def local_openai_tiny() -> Iterator[TinyOpenAI]:
             answer = local_openai_tiny.responses.create(model="any", input="What is your name?", temperature=0)
             assert "Shim" in answer.output_text
     """
-    from .tiny import TinyOpenAI
+    from .clients import TinyOpenAI
 
     with TinyOpenAI(keep_alive=0) as client:
         yield client
@@ -146,7 +145,7 @@ def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
             answer = await async_local_openai_tiny.responses.create(model="any", input="Your name?", temperature=0)
             assert "Shim" in answer.output_text
     """
-    from .tiny import AsyncTinyOpenAI
+    from .clients import AsyncTinyOpenAI
 
     client = AsyncTinyOpenAI(keep_alive=0)
     yield client

@@ -9,24 +9,24 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from ..output.formats.values import json_or_text
-from ..runtime import serve_like
+from ..runtime.served_models import serve_like
 from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
 from .checks import Budget
-from .clock import Clock, ClockMode
-from .engine import ScriptedEngine, is_last
 from .made_up import MadeUp, steer
-from .replies import Patience, PlayedRow, Reply
-from .replies import Script as PlayedScript
+from .model.clock import Clock, ClockMode
+from .model.engine import ScriptedEngine, is_last
+from .model.replies import Patience, PlayedRow, Reply
+from .model.replies import Script as PlayedScript
+from .model.tokenizer import ScriptedTokenizer
+from .model.vectors import Pair, PlayedEmbedding
 from .requests import Request, api_of, plain
 from .script import Script, UnexpectedRequest
-from .tokenizer import ScriptedTokenizer
-from .vectors import Pair, PlayedEmbedding
 
 if TYPE_CHECKING:
-    from ..call import Call
+    from ..client.call import Call
     from ..endpoints.prepared import Prepared
 
 MAX_INLINE_TOKENS = 4096

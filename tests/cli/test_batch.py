@@ -11,8 +11,8 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
-from localai_shim import lines
 from localai_shim.cli.main import main
+from localai_shim.client import batch_lines as lines
 from tests.tiny import tiny
 
 

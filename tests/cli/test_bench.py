@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from localai_shim.adapters.bare import bare_rate
-from localai_shim.adapters.text import TextModel, load_text_model
 from localai_shim.cli import bench
 from localai_shim.cli.main import main
 from localai_shim.cli.measure import BUSY, Level, _rate, _Run, measure
 from localai_shim.cli.plot import draw
+from localai_shim.models.bare import bare_rate
+from localai_shim.models.text import TextModel, load_text_model
 from tests.tiny import tiny
 
 

@@ -91,7 +91,7 @@ def test_a_model_that_is_none_is_said_on_stderr(
 LOADS = """
 import sys
 from pathlib import Path
-from localai_shim import sources
+from localai_shim.runtime import sources
 from localai_shim.cli import main
 sources.CHECKPOINT = Path(sys.argv[1])
 raise SystemExit(main.main(sys.argv[2:]))

@@ -10,7 +10,8 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from localai_shim.adapters import backend, blas
+from localai_shim.backends import blas
+from localai_shim.backends import machine as backend
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.cli.measure import BUSY, Level

@@ -119,7 +119,7 @@ def test_a_reader_that_leaves_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_options_of_the_model_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim import client as module
+    from localai_shim.client import local as module
 
     given: dict[str, Any] = {}
 

@@ -36,7 +36,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]
 
 
 def test_the_model_in_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    from localai_shim.sources import builtin_path
+    from localai_shim.runtime.sources import builtin_path
 
     found = shown(capsys, builtin_path())
     assert tuple(found) == SUBJECTS

@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim.media import Media, MediaKind, MediaSpan, ProcessedMedia
 from localai_shim.testing import ScriptedEngine
-from localai_shim.testing.replies import ScriptedModel
+from localai_shim.testing.model.replies import ScriptedModel
 
 
 class SeeingModel(ScriptedModel):

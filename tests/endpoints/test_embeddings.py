@@ -16,7 +16,8 @@ import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client, sdk
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import ScriptedEngine
 from localai_shim.vectors import Embedding
 from tests.conftest import MESSAGES, revalidate

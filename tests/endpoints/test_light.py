@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.call import Call
+from localai_shim.client.call import Call
 from tests.conftest import MESSAGES
 from tests.templates.models import make_model
 

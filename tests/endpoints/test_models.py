@@ -11,7 +11,7 @@ import pytest
 from openai.types import Model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters import text
+from localai_shim.models import text
 from tests.conftest import MESSAGES, revalidate
 from tests.tiny import make_model, tiny
 

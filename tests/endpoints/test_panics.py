@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.output.detokenizer import LibraryDetokenizer
-from localai_shim.panics import PanicError, panics_are_errors
+from localai_shim.threads.panics import PanicError, panics_are_errors
 from tests.tiny import tiny
 
 BAD = "x" * 60  # the pattern tries all ways to divide these
@@ -92,7 +92,7 @@ def test_tasks_get_it_too(path: str) -> None:
 
 
 def test_a_line_of_a_batch_fails_alone(client: LocalOpenAI, tmp_path: Path) -> None:
-    from localai_shim.lines import answer_lines
+    from localai_shim.client.batch_lines import answer_lines
 
     lines = [
         json.dumps(

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.engine.speculation import StepCosts
-from localai_shim.prediction import Prediction
+from localai_shim.engine.drafts.controller import StepCosts
+from localai_shim.engine.drafts.prediction import Prediction
 from localai_shim.stats import DraftCounts
 from tests.conftest import MESSAGES
 from tests.tiny import tiny

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.readings import MAX_KEY_BYTES, MAX_READINGS, Readings
+from localai_shim.endpoints.field_cache import MAX_KEY_BYTES, MAX_READINGS, Readings
 from localai_shim.errors import BadRequest
 from tests.conftest import MESSAGES
 

@@ -27,10 +27,10 @@ def answers(process: subprocess.Popen[str]) -> list[tuple[list[int], int, int]]:
 
 
 def main() -> None:
-    from localai_shim.adapters.text import LoadOptions, load_text_model
     from localai_shim.engine import loop as module
     from localai_shim.engine.engine import Engine
     from localai_shim.engine.prefix.cache import PrefixCache
+    from localai_shim.models.text import LoadOptions, load_text_model
     from localai_shim.types import Prompt
     from tests.engine.counting import Counting
     from tests.engine.folders import insert_and_write

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from localai_shim.adapters.text import TextModel
-from localai_shim.engine.batch import Batch
+from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.models.text import TextModel
 from localai_shim.types import Event, GenerationRequest, Token
 from tests.engine.harness import step_of
 

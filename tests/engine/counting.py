@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from localai_shim.adapters.text import TextModel
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.text import TextModel
 from localai_shim.types import GenerationRequest, Prompt, SamplingParams
 from tests.engine.harness import GREEDY, Running, engine_for
 from tests.engine.oracle import alone

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from localai_shim.adapters.text import TextModel
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.text import TextModel
 from tests.engine.harness import step_of
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from localai_shim.adapters.text import load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.models.text import load_text_model
 from localai_shim.types import EmbeddingRequest, Event, Failure, Token
 from tests.engine.seeing import Seeing
 from tests.tiny import tiny

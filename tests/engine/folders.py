@@ -8,10 +8,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from localai_shim.adapters import caches
-from localai_shim.adapters.contents import Contents, KeyValues, States
+from localai_shim.engine.cache_contents import Contents, KeyValues, States
 from localai_shim.engine.kv import RowCache, read_row
 from localai_shim.engine.prefix.cache import PrefixCache
+from localai_shim.models import caches
 from tests.engine.segments import arrays_of
 
 PLENTY = 2**30

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from localai_shim.adapters.contents import Quantised
-from localai_shim.engine import speculation
-from localai_shim.engine.drafts import Drafter
+from localai_shim.engine.cache_contents import Quantised
+from localai_shim.engine.decode.verify import Several
+from localai_shim.engine.drafts import controller as speculation
+from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.prefill import PrefillJob
+from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
-from localai_shim.engine.verify import Several
 from localai_shim.types import GenerationRequest
 from tests.tiny import VOCABULARY
 

@@ -11,12 +11,12 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.engine import scheduler
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.plan import scheduler
+from localai_shim.engine.ports import StepInput
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.models.text import LoadOptions, TextModel, load_text_model
 from localai_shim.stats import EngineStats
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.tiny import tiny

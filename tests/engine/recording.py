@@ -12,17 +12,17 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from localai_shim.engine import prefill as prefill_module
-from localai_shim.engine import scheduler as scheduler_module
-from localai_shim.engine.batch import Batch
-from localai_shim.engine.features import FeatureCache
+from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.model import Features, ProcessedMedia, StepInput
+from localai_shim.engine.plan import scheduler as scheduler_module
+from localai_shim.engine.plan.scheduler import Scheduler
+from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
+from localai_shim.engine.prompts import prefill as prefill_module
+from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
-from localai_shim.engine.scheduler import Scheduler
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last, rows_of

@@ -12,9 +12,9 @@ from mlx_lm.models import falcon_h1
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from mlx_vlm.models import cache as mlx_vlm
 
-from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.packed import pack
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.kv import RowCache
+from localai_shim.models.packed_cache import pack
 from tests import vlm_architectures
 from tests.tiny import VOCABULARY, tiny
 

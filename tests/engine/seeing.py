@@ -14,9 +14,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from localai_shim.adapters.text import TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.model import Features, ProcessedMedia, StepInput
+from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
+from localai_shim.models.text import TextModel, load_text_model
 from localai_shim.types import Prompt
 from tests.engine.harness import quantised_by
 from tests.tiny import tiny

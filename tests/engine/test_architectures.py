@@ -14,8 +14,8 @@ import mlx.core as mx
 import mlx_lm.utils
 import pytest
 
-from localai_shim.engine.agreement import ends_prompts
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.probes import ends_prompts
 from localai_shim.types import ModelLoadError
 from tests.architectures import Alone, architectures, engine_of, text_model
 from tests.engine.ending import hold_end

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.text import LoadOptions, TextModel, load_text_model
 from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
 from tests.engine.constraints import Only, Stepped

@@ -9,9 +9,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.text import LoadOptions, TextModel, load_text_model
 from localai_shim.types import SamplingParams
 from tests.engine.harness import GREEDY, Running, request
 from tests.tiny import tiny

@@ -5,9 +5,9 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine import prefill
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.ports import StepInput
+from localai_shim.engine.prompts import prefill
 from localai_shim.types import RowError
 from tests.engine.counting import counting, expected, tokens
 from tests.engine.harness import Running, engine_for, eventually, request, rows_of

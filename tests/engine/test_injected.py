@@ -13,27 +13,27 @@ from typing import Any
 
 import pytest
 
-from localai_shim.adapters.device import DeviceMemory
-from localai_shim.engine import scheduler
-from localai_shim.engine.batch import Batch
-from localai_shim.engine.embedding import EmbeddingLane
+from localai_shim.backends.memory import DeviceMemory
+from localai_shim.engine.costs.pace import Pace
+from localai_shim.engine.costs.step_costs import StepCosts
+from localai_shim.engine.decode.batch import Batch
+from localai_shim.engine.decode.verify import Several
+from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.features import FeatureCache, Tower
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.loop import Loop
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.pace import Pace
-from localai_shim.engine.prefill import Prefiller, PrefillJob
+from localai_shim.engine.plan import scheduler
+from localai_shim.engine.plan.scheduler import Scheduler
+from localai_shim.engine.plan.waiting import Waiting
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.tree import PrefixTree
+from localai_shim.engine.prompts.features import FeatureCache, Tower
+from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
-from localai_shim.engine.sampling import Sampler
-from localai_shim.engine.scheduler import Scheduler
-from localai_shim.engine.speculation import Speculation
-from localai_shim.engine.step_costs import StepCosts
+from localai_shim.engine.sampling.sampler import Sampler
+from localai_shim.engine.texts.lane import EmbeddingLane
 from localai_shim.engine.tickets import Tickets
-from localai_shim.engine.verify import Several
-from localai_shim.engine.waiting import Waiting
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.guessing import Failing, speculate

@@ -9,12 +9,12 @@ from contextlib import closing, contextmanager
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import Quantised
-from localai_shim.adapters.text import LoadOptions, load_text_model
-from localai_shim.engine import scheduler
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.model import StepInput
+from localai_shim.engine.plan import scheduler
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.text import LoadOptions, load_text_model
 from localai_shim.stats import EngineStats
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
 from tests.engine.counting import PER_TOKEN, counting, tokens

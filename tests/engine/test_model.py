@@ -8,8 +8,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
-from localai_shim.engine.model import Model, StepInput
+from localai_shim.engine.ports import Model, StepInput
+from localai_shim.models.text import LoadOptions, TextModel, load_text_model
 from localai_shim.types import LoadedModel
 from tests.engine.counting import KINDS
 from tests.engine.harness import step_of

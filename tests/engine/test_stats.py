@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.adapters.contents import Quantised
+from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.meter import Meter
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
@@ -73,7 +73,7 @@ def test_choices_of_one_prompt_are_prefilled_once_and_count_each() -> None:
 
 
 def test_a_row_that_is_preempted_counts_its_prompt_once(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.engine import scheduler
+    from localai_shim.engine.plan import scheduler
 
     monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)

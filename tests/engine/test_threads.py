@@ -11,9 +11,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.text import load_text_model
 from localai_shim.engine import threads
 from localai_shim.engine.engine import Engine
+from localai_shim.models.text import load_text_model
 from localai_shim.types import ModelLoadError
 from tests.engine.harness import engine_for, eventually, generate, request
 from tests.scripts import run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.prefill import PrefillJob
+from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.telemetry.timings import measure

@@ -12,13 +12,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.adapters import caches
-from localai_shim.adapters.contents import KeyValues, States
-from localai_shim.adapters.loading import load_model
-from localai_shim.adapters.vision import VisionModel
+from localai_shim.engine.cache_contents import KeyValues, States
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv.row import leaves
 from localai_shim.media import Media, MediaSpan, media_keys
+from localai_shim.models import caches
+from localai_shim.models.loading import load_model
+from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
 from tests.engine.guessing import Oracle, Steady, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, generate, leave_room_for

@@ -1,7 +1,7 @@
 """Every family that only mlx-vlm defines says beside others, and on cached second turns, what it says alone.
 
 docs/models.md says how each runs; this is what it is held against. Media are not in it:
-see tests/adapters/test_vision.py.
+see tests/models/vision/test_model.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from localai_shim.adapters.vision_families import refuse
-from localai_shim.engine.agreement import ends_prompts
 from localai_shim.engine.kv import RowCache
+from localai_shim.engine.probes import ends_prompts
+from localai_shim.models.vision.families import refuse
 from localai_shim.types import ModelLoadError
 from tests.engine.ending import hold_end
 from tests.engine.harness import Running, request

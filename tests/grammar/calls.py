@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from localai_shim.grammar.calls import answer_with_calls
+from localai_shim.grammar.calls.tools import answer_with_calls
 from localai_shim.grammar.compile import Grammar
 from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.calls import answer_with_calls, call_or, content_in_channels, no_call
+from localai_shim.grammar.calls.tools import answer_with_calls, call_or, content_in_channels, no_call
 from localai_shim.grammar.compile import Grammar, choice, json_schema
 from localai_shim.grammar.tool import CustomFormat, Tool
 from localai_shim.output.formats.detection import CHANNELS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.adapters.markup import markup_of
+from localai_shim.models.markup import markup_of
 from localai_shim.output.formats.detection import Evidence, detect
 from localai_shim.output.formats.thoughts import THOUGHTS
 from localai_shim.output.markup import HEADER, NORMAL, REASONING, Markup

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
-from localai_shim import deadline
-from localai_shim.adapters.markup import MAX_PROMPT_CHARACTERS, find_formats
-from localai_shim.adapters.text import TextTokenizer
-from localai_shim.deadline import Budget, check
-from localai_shim.prompt.forms import Form
+from localai_shim.models.markup import MAX_PROMPT_CHARACTERS, find_formats
+from localai_shim.models.text import TextTokenizer
+from localai_shim.prompt.fit.form import Form
 from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.threads import deadline
+from localai_shim.threads.deadline import Budget, check
 from tests.preparing import LOOPS
 from tests.prompt.template_kinds import CONTENT_ONLY, STRICT
 

@@ -17,7 +17,7 @@ from localai_shim.grammar.tool import Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from localai_shim.testing import ScriptedTokenizer
-from localai_shim.testing.replies import ScriptedModel
+from localai_shim.testing.model.replies import ScriptedModel
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.prompt import kinds
 from tests.tiny import make_tokenizer

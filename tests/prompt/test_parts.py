@@ -16,10 +16,10 @@ from localai_shim.errors import BadRequest
 from localai_shim.media import MediaKind, MediaRules, ProcessedMedia
 from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
-from localai_shim.prompt.forms import Form
+from localai_shim.prompt.fit.form import Form
+from localai_shim.prompt.fit.tool_text import write_plain
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts
-from localai_shim.prompt.shown import write_plain
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.tiny import TEMPLATE, make_tokenizer

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from localai_shim.prompt.fit.thinking_switch import ThinkingSwitch
 from localai_shim.prompt.template import ChatTokenizer
-from localai_shim.prompt.thinking_switch import ThinkingSwitch
 from localai_shim.testing import ScriptedTokenizer
-from localai_shim.testing.replies import ScriptedModel
+from localai_shim.testing.model.replies import ScriptedModel
 
 MESSAGES = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}[assistant]"
 WORDS: Any = ("/think", "/no_think")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.adapters.markup import describe
+from localai_shim.models.markup import describe
 from localai_shim.output.markup import REASONING
 from localai_shim.testing import ScriptedEngine
 from tests.templates.families import TEMPLATES

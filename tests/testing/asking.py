@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing.engine import ScriptedEngine
+from localai_shim.testing.model.engine import ScriptedEngine
 from tests.conftest import MESSAGES, revalidate
 
 WEATHER: dict[str, Any] = {

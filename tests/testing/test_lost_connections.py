@@ -12,7 +12,8 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import LocalOpenAI, sdk
+from localai_shim import LocalOpenAI
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import Reply, ScriptedEngine, connection_error, cut, patch_openai, scripted, timeout
 from tests.conftest import MESSAGES
 

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from localai_shim.testing import ScriptedOpenAI, scripted
-from localai_shim.testing.schema_values import SchemaValues
+from localai_shim.testing.model.schema_values import SchemaValues
 from tests.testing.asking import ask
 
 PERSON: dict[str, Any] = {

@@ -14,7 +14,8 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import LocalOpenAI, http_client, sdk
+from localai_shim import LocalOpenAI, http_client
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import ScriptedEngine, patch_openai, rate_limit, scripted, server_error
 from tests.conftest import MESSAGES
 from tests.threads import in_threads

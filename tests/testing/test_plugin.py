@@ -314,7 +314,7 @@ def test_a_client_costs_its_test_less_than_a_millisecond(
 @pytest.mark.timed
 def test_having_the_plugin_costs_a_suite_next_to_nothing() -> None:
     """A thirtieth of importing pytest, which takes 0.15 s on two quiet cores."""
-    ours = "import localai_shim.testing.plugin, localai_shim.testing.offline"
+    ours = "import localai_shim.testing.plugin, localai_shim.testing.offline.hooks"
     assert import_cost(ours, "import pytest", PYDANTIC_DISABLE_PLUGINS="__all__", PYTHONDONTWRITEBYTECODE="") < 1 / 30
 
 
@@ -363,7 +363,7 @@ def test_the_names_of_the_package_come_when_they_are_asked_for() -> None:
     import localai_shim, sys
     assert {"LocalOpenAI", "AsyncLocalOpenAI"} <= set(dir(localai_shim)) and "openai" not in sys.modules
     from localai_shim import *
-    print(LocalOpenAI is localai_shim.client.LocalOpenAI, hasattr(localai_shim, "nothing"))
+    print(LocalOpenAI is localai_shim.client.local.LocalOpenAI, hasattr(localai_shim, "nothing"))
     """
     assert python(code) == "True False\n"
-    assert LocalOpenAI.__module__ == "localai_shim.client"
+    assert LocalOpenAI.__module__ == "localai_shim.client.local"

@@ -11,7 +11,7 @@ import pytest
 from localai_shim.output.token_bytes import TokenBytes
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.testing import ScriptedTokenizer
-from localai_shim.testing.replies import ScriptedModel
+from localai_shim.testing.model.replies import ScriptedModel
 from tests.conftest import TEXTS
 
 PIECES: list[Any] = [

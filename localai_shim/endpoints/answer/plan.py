@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.calls import call_or, content_in_channels, no_call
+from ...grammar.calls.tools import call_or, content_in_channels, no_call
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ...errors import BadRequest
 from ...grammar import GrammarError
-from ...grammar.calls import answer_with_calls
+from ...grammar.calls.tools import answer_with_calls
 from ...grammar.tool import Tool
 from ...output.formats.description import CallFormat
 from ...output.offered import OfferedTools

@@ -18,12 +18,12 @@ from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..copies import Original
-from ..extras import NO_PROMPT, Extras
+from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
 from ..request_fields import new_id, now
 from ..served import ServedModel
 from ..usage import usage_fields
+from .copied_models import Original
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 

@@ -22,8 +22,8 @@ from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_tool_plan
-from ..extras import Extras, read_extras
 from ..fields import Fields
+from ..optional_fields import Extras, read_extras
 from ..predictions import counted
 from ..prepared import Prepared
 from ..request_fields import (

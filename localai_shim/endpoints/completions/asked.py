@@ -19,8 +19,8 @@ from ...prompt.template import ChatTokenizer
 from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..answer.format import read_answer_format
 from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
-from ..extras import Extras, read_extras
 from ..fields import Fields
+from ..optional_fields import Extras, read_extras
 from ..request_fields import (
     Generation,
     Limits,

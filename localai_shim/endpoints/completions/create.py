@@ -15,8 +15,8 @@ from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..extras import NO_PROMPT, Extras, scored
 from ..fields import Fields
+from ..optional_fields import NO_PROMPT, Extras, scored
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
 from ..request_fields import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...adapters.contents import RowCache
+from ..cache_contents import RowCache
 from .batch_cache import BatchCache, join
 from .buckets import Buckets, BucketStep, BuiltBuckets, Place, max_padding_bytes
 from .merged import MergedCache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ...adapters.contents import Contents, RowCache
+from ..cache_contents import Contents, RowCache
 from .merged import MergedCache
 from .row import OneRow, can_batch, fits_slots, is_packed
 from .slots import SlotCache

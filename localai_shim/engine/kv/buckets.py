@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ...adapters import caches
-from ...adapters.contents import Contents, KeyValues, RowCache
+from ..cache_contents import Contents, KeyValues, RowCache
+from ..ports import host
 from .batch_cache import BatchCache, for_several, join
 from .row import leaves
 from .slots import BuiltSlots, SlotCache, length_of
@@ -224,7 +224,7 @@ def size_of(row: RowCache) -> tuple[int, int]:
     Raises:
         ValueError: slots cannot hold it, as its layers have seen different numbers of tokens.
     """
-    contents = [layer for layer in map(caches.read, row) if layer is not None]
+    contents = [layer for layer in map(host().caches.read, row) if layer is not None]
     if len(contents) == len(row):
         length_of(contents)
     length, size = 0, 0

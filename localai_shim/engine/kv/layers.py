@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ...adapters import caches
-from ...adapters.backend import multiplies_packed
-from ...adapters.contents import Contents, KeyValues, LayerCache, Parts, States
+from ..cache_contents import Contents, KeyValues, LayerCache, Parts, States
+from ..ports import host
 from .row import copy_of
 from .states import StateSlots
 from .step import Step
@@ -314,7 +313,7 @@ class QuantisedSlots(KeyValueSlots):
         super().__init__(like, current)
         assert like.quantised is not None
         how = self._quantised = like.quantised
-        self._unpacks = not multiplies_packed()
+        self._unpacks = not host().machine.multiplies_packed()
         if not self._unpacks:
             self.bits, self.group_size = how.bits, how.group_size
 
@@ -341,7 +340,7 @@ class ListSlots:
 
     def __init__(self, like: Parts, current: Current) -> None:
         self._parts = [layer_slots(part, current) for part in like.parts]
-        self.layer = caches.as_list([part.layer for part in self._parts], like.upstream)
+        self.layer = host().caches.as_list([part.layer for part in self._parts], like.upstream)
 
     def resize(self) -> None:
         for part in self._parts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...adapters.contents import Contents, RowCache
+from ..cache_contents import Contents, RowCache
 from .row import copied
 
 

@@ -8,23 +8,23 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from ...adapters import caches
-from ...adapters.contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from ..ports import host
 
 
 def fits_slots(row: RowCache) -> bool:
     """Whether slots and the prefix cache can hold rows of this kind of cache."""
-    return all(caches.read(layer) is not None for layer in row)
+    return all(host().caches.read(layer) is not None for layer in row)
 
 
 def is_packed(row: RowCache) -> bool:
     """Whether some keys and values of a row are quantised."""
-    return any(caches.is_packed(layer) for layer in row)
+    return any(host().caches.is_packed(layer) for layer in row)
 
 
 def can_batch(row: RowCache) -> bool:
     """Whether rows of this kind of cache can share a batch."""
-    return all(caches.can_merge(layer) or caches.read(layer) is not None for layer in row)
+    return all(host().caches.can_merge(layer) or host().caches.read(layer) is not None for layer in row)
 
 
 def read_row(row: RowCache) -> list[Contents]:
@@ -35,7 +35,7 @@ def read_row(row: RowCache) -> list[Contents]:
     """
     contents = []
     for layer in row:
-        known = caches.read(layer)
+        known = host().caches.read(layer)
         if known is None:
             raise ValueError(f"a {type(layer).__name__} cannot be kept in slots")
         contents.append(known)
@@ -44,7 +44,7 @@ def read_row(row: RowCache) -> list[Contents]:
 
 def write_row(contents: Sequence[Contents]) -> RowCache:
     """A plain cache with these contents."""
-    return [caches.write(layer) for layer in contents]
+    return [host().caches.write(layer) for layer in contents]
 
 
 def leaves(row: Sequence[Contents]) -> list[KeyValues | States]:
@@ -96,7 +96,7 @@ class OneRow:
         return sum(layer.nbytes for layer in self.row)
 
     def lengths(self) -> list[int]:
-        known = leaves([layer for layer in map(caches.read, self.row) if layer is not None])
+        known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
         return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
 
     def join(self, rows: Sequence[RowCache]) -> list[int]:
@@ -108,7 +108,7 @@ class OneRow:
     @cached_property
     def takes_several(self) -> bool:
         """Whether tokens can be taken back from it, however long it is."""
-        return all(layer is not None and is_trimmable(layer) for layer in map(caches.read, self.row))
+        return all(layer is not None and is_trimmable(layer) for layer in map(host().caches.read, self.row))
 
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
         self._count = counts[0] if counts else 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from ...adapters.contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
 from .row import fits_slots, leaves, read_row, write_row
 
 Segment = list[mx.array]

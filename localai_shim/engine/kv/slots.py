@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.contents import Contents, KeyValues, RowCache, States
+from ..cache_contents import Contents, KeyValues, RowCache, States
 from .layers import Current, LayerSlots, abreast, layer_slots
 from .row import leaves, read_row
 from .step import Lengths, Step

@@ -8,8 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ...adapters import caches
-from ...adapters.contents import Contents, States
+from ..cache_contents import Contents, States
+from ..ports import host
 from .row import copy_of
 
 
@@ -17,7 +17,7 @@ class StateSlots:
     """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step."""
 
     def __init__(self, like: States) -> None:
-        self.layer: Any = caches.write(replace(like, arrays=(None,) * len(like.arrays)))
+        self.layer: Any = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
         self._upstream = like.upstream
         self._before: list[mx.array | None] = []
         """The states before a step of several tokens."""

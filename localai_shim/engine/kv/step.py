@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ...adapters.contents import Ring
+from ..cache_contents import Ring
 
 MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shapes do not change with every token
 MASKED_COLUMNS_CPU = 8  # where a new shape costs nothing, and each place that is read does

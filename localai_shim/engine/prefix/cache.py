@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from ...adapters.backend import gpu_memory, total_memory
-from ...adapters.contents import Contents, is_trimmable
+from ..cache_contents import Contents, is_trimmable
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
+from ..ports import host
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
@@ -226,5 +226,8 @@ class PrefixCache:
 
 def default_budget(weight_bytes: int) -> int:
     """Bytes for a prefix cache: a share of the machine's memory, or of what the weights leave of a GPU's."""
-    gpu = gpu_memory()
-    return int(PREFIX_RAM_SHARE * total_memory()) if gpu is None else int(PREFIX_GPU_SHARE * max(0, gpu - weight_bytes))
+    machine = host().machine
+    gpu = machine.gpu_memory()
+    if gpu is None:
+        return int(PREFIX_RAM_SHARE * machine.total_memory())
+    return int(PREFIX_GPU_SHARE * max(0, gpu - weight_bytes))

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import mlx.core as mx
 import numpy as np
 
-from ...adapters.contents import KeyValues, Ring, States
 from ...types import Json
+from ..cache_contents import KeyValues, Ring, States
 from ..kv.segments import Segment, Snapshot
 
 PIECE_BYTES = 4 * 2**20

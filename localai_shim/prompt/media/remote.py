@@ -15,8 +15,8 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from ... import deadline as request
 from ...errors import BadRequest
+from ...threads import deadline as request
 from ...types import VERSION
 
 FETCH_SECONDS = 30.0

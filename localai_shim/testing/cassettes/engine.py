@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...types import GenerationRequest, Json
 from .. import marks
 from ..answers import Mark
-from ..engine import ScriptedEngine
-from ..replies import LIKELY_LOGPROB, Logprob, Reply
-from ..tokenizer import Piece, ScriptedTokenizer
-from ..vectors import PlayedEmbedding
+from ..model.engine import ScriptedEngine
+from ..model.replies import LIKELY_LOGPROB, Logprob, Reply
+from ..model.tokenizer import Piece, ScriptedTokenizer
+from ..model.vectors import PlayedEmbedding
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .normalizing import Normalize
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import openai
     from openai import BaseModel
 
-    from ...call import Call
-    from ...client import LocalOpenAI
+    from ...client.call import Call
+    from ...client.local import LocalOpenAI
     from ...endpoints.assembler import Assembler
     from ...endpoints.prepared import Prepared
 
@@ -63,7 +63,7 @@ def play_cassette(
         ...     client.responses.create(model="any", input="Hi").output_text
         'Hello!'
     """
-    from ...client import LocalOpenAI
+    from ...client.local import LocalOpenAI
 
     cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source, [normalize])
     with CassetteEngine(cassette) as engine, LocalOpenAI(engine=engine) as client:

@@ -12,9 +12,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from openai.types.responses import Response, ResponseStreamEvent
 
-from ... import sdk
-from ...client import LocalOpenAI
-from ...reranking import RerankResponse
+from ...client.local import LocalOpenAI
+from ...endpoints.embeddings.reranking import RerankResponse
+from ...sdk import private as sdk
 from ...types import Json
 from ..patching import unpatched
 from .tape import CassetteError, Interaction, spelling_bytes

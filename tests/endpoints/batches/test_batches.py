@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.lines import answer_lines
+from localai_shim.client.batch_lines import answer_lines
 from localai_shim.testing import ScriptedEngine, connection_error, rate_limit, scripted, timeout
 from tests.conftest import revalidate
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
@@ -219,6 +219,6 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(
 ) -> None:
     done = finished(client, start(client, [GOOD], extra_body={"progress": True}).id)
     assert done.status == "completed" and capsys.readouterr().err == ""
-    monkeypatch.setattr("localai_shim.adapters.progress.shows_bars", lambda: True)
+    monkeypatch.setattr("localai_shim.models.progress.shows_bars", lambda: True)
     done = finished(client, start(client, [line(str(i)) for i in range(3)], extra_body={"progress": True}).id)
     assert f"{done.id}: 100%" in capsys.readouterr().err

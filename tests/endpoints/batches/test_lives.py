@@ -17,8 +17,8 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
+from localai_shim.client.batch_lines import answer_lines
 from localai_shim.endpoints.batches import stored
-from localai_shim.lines import answer_lines
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
 from tests.engine.harness import eventually

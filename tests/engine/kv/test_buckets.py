@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.text import LoadOptions, TextModel, load_text_model
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import Buckets, OneRow, buckets
+from localai_shim.models.text import LoadOptions, TextModel, load_text_model
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
 from tests.engine.counting import expected, tokens

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.adapters.contents import Ring
+from localai_shim.engine.cache_contents import Ring
 from localai_shim.engine.kv import step as of_steps
 from localai_shim.engine.kv.step import Step
 

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import is_trimmable
+from localai_shim.engine.cache_contents import is_trimmable
 from localai_shim.engine.kv import RowCache, copied, read_row, write_row
 from localai_shim.engine.kv.row import leaves
 from localai_shim.engine.kv.segments import Segment, Snapshot, build_row, take_segment, take_snapshot

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.prefill import PrefillJob
+from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.types import Prompt, Token
 from tests.engine.counting import KINDS, counting, expected, tokens
 from tests.engine.folders import Fake, flush

@@ -15,8 +15,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import States
 from localai_shim.engine import loop
+from localai_shim.engine.cache_contents import States
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv.segments import Segment, Snapshot
 from localai_shim.engine.prefix import file as prefix_file

@@ -13,8 +13,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import Contents, KeyValues, Quantised, States
-from localai_shim.adapters.text import TextModel, load_text_model
+from localai_shim.engine.cache_contents import Contents, KeyValues, Quantised, States
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import RowCache, copied, read_row, write_row
 from localai_shim.engine.kv.row import leaves
@@ -22,6 +21,7 @@ from localai_shim.engine.prefix import cache as prefix_cache
 from localai_shim.engine.prefix import store as prefix_store
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.store import PrefixStore
+from localai_shim.models.text import TextModel, load_text_model
 from localai_shim.types import Prompt
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 
-from localai_shim.adapters.contents import KeyValues, Ring, States
+from localai_shim.engine.cache_contents import KeyValues, Ring, States
 from localai_shim.engine.kv.segments import Snapshot
 from localai_shim.engine.prefix.tree import Node, PrefixTree, _age
 from tests.engine.segments import arrays_of, common_length, random_tokens

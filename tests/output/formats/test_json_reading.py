@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localai_shim.output.formats.json_reading import MAX_KEYS, json_text, json_value, object_call
-from localai_shim.output.formats.source import Event, NoCallError, Reading, Source, UnreadableError
+from localai_shim.output.formats.reading.json_values import MAX_KEYS, json_text, json_value, object_call
+from localai_shim.output.formats.reading.source import Event, NoCallError, Reading, Source, UnreadableError
 from tests.output.formats.reading import arguments, run
 
 _VALUES = st.recursive(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localai_shim.output.formats.description import MarkedArguments
-from localai_shim.output.formats.marked_reading import MAX_DEPTH, marked_arguments
-from localai_shim.output.formats.source import Reading, Source, UnreadableError
+from localai_shim.output.formats.reading.marked import MAX_DEPTH, marked_arguments
+from localai_shim.output.formats.reading.source import Reading, Source, UnreadableError
 from tests.output.formats.reading import arguments, run
 
 _NESTS, _FLAT = MarkedArguments("'|"), MarkedArguments("'|", nests=False)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localai_shim.output.formats.python_reading import MAX_DEPTH, python_arguments
-from localai_shim.output.formats.source import UnreadableError
+from localai_shim.output.formats.reading.python_call import MAX_DEPTH, python_arguments
+from localai_shim.output.formats.reading.source import UnreadableError
 from tests.output.formats.reading import arguments, run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localai_shim.output.formats.layout import layout
-from localai_shim.output.formats.source import Event, Reading, Source, UnreadableError
+from localai_shim.output.formats.reading.source import Event, Reading, Source, UnreadableError
 from tests.output.formats.reading import run
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from localai_shim.output.formats.description import Parameters
 from localai_shim.output.formats.layout import layout
-from localai_shim.output.formats.source import Reading, Source, UnreadableError
+from localai_shim.output.formats.reading.source import Reading, Source, UnreadableError
+from localai_shim.output.formats.reading.tagged import dumps, inside, parameters
 from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.formats.tagged_reading import dumps, inside, parameters
 from tests.output.formats.reading import arguments, run
 
 _SCHEMA = {

@@ -1,0 +1,1 @@
+"""Forms for MLX's CUDA back end."""

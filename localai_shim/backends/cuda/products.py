@@ -1,0 +1,236 @@
+"""CUDA kernels for products of a few to some hundred rows with a layer's weights, and for unpacking those.
+
+MLX's own kernels (0.32.4) read quantised weights once per row below eight rows, and leave most of the GPU's bandwidth
+unused from there on. Here weights are read once, unpacked in registers and multiplied on the tensor cores. On an H100,
+4 bits in groups of 64, bfloat16, us; MLX's product, MLX's weights unpacked and multiplied, these kernels:
+
+| rows | 4,096 -> 4,096 | 4,096 -> 1,024 | 4,096 -> 12,288 | 12,288 -> 4,096 | 4,096 -> 151,936   |
+| 1    | 13, 46, 7      | 6, 14, 5       | 31, 148, 15     | 33, 147, 17     | 338, 1,713, 172    |
+| 5    | 49, 47, 7      | 14, 16, 5      | 139, 150, 15    | 142, 149, 17    | 1,671, 1,747, 176  |
+| 16   | 57, 48, 9      | 56, 16, 7      | 57, 150, 17     | 167, 149, 19    | 300, 1,752, 175    |
+| 40   | 98, 47, 12     | 89, 16, 10     | 91, 149, 31     | 280, 149, 27    | 686, 1,759, 357    |
+| 64   | 99, 47, 14     | 90, 16, 12     | 91, 147, 37     | 282, 150, 31    | 689, 1,761, 428    |
+| 80   | -, 47, 24      | -, 17, 12      | -, 149, 39      | -, 151, 57      | -, 1,763, 323      |
+| 160  | 92, 51, 24     | 99, 18, 13     | 276, 150, 52    | 265, 155, 66    | 1,925, 1,776, 459  |
+| 320  | -, 54, 37      | -, 19, 23      | -, 158, 103     | -, 163, 112     | -, 1,865, 902      |
+
+Weights in half precision MLX multiplies well, but has cuBLAS look for an algorithm at each call and records what that
+launches: 21 us of the host's time for 5 rows, which it has not got; a kernel takes 8. Time on the GPU, MLX's and the
+kernel's: 4,096 -> 4,096 15.8 and 13.5 us, 4,096 -> 12,288 36.9 and 35.5; for 32 rows 14.4 and 16.9, 40.1 and 42.3.
+Relative error beside exact products in bfloat16: 2.1e-3 (MLX's product of one row: 3.1e-3).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from ..machine import on_cuda
+
+# A call costs the host some 6 us more than MLX's product does, and steps of one row are bound by the host.
+ONE_ROW_FROM_WEIGHTS = 2**25
+# Of packed weights; more rows are multiplied with unpacked ones.
+MOST_ROWS, MOST_ROWS_HOPPER = 160, 320
+# From so many rows of them Hopper's form for many is faster, where outputs are many (WIDE), and fewer (NARROW).
+ROWS_WIDE, ROWS_NARROW = 65, 129
+WIDE, NARROW = 8_192, 2_048
+# Of weights in half precision. For more cuBLAS takes less of the GPU's time than kernels save of the host's.
+DENSE_ROWS, DENSE_ROWS_HOPPER = range(2, 17), range(2, 41)
+CAPABILITY = 8  # of a GPU that multiplies bfloat16 on its tensor cores
+HOPPER = 9
+_HALF = (mx.bfloat16, mx.float16)
+_OUTPUTS_MULTIPLE, _WORDS_MULTIPLE, _INPUTS_MULTIPLE = 32, 32, 64  # of weights; the kernels know no remainder
+
+
+class Form(NamedTuple):
+    """A kernel: what a block computes, and with what."""
+
+    function: str
+    numbers: tuple[int, ...]  # of the function's template, behind the weights' type
+    rows: int
+    outputs: int
+    threads: int
+    deep: int = 1  # groups of warps that share the inputs
+    stages: int = 0  # of 64 inputs for each, in shared memory
+
+    def shared_bytes(self, bits: int) -> int:
+        """Bytes of shared memory that it asks for."""
+        groups = self.threads // 128
+        scales = groups * 4_096 if bits < 16 else 0
+        return self.stages and 1_024 + self.stages * (self.deep * self.rows * 128 + groups * 512 * bits) + scales
+
+    def takes(self, inputs: int, outputs: int, group_size: int) -> bool:
+        """Whether weights of this shape leave no remainder."""
+        return outputs % self.outputs == inputs % (self.deep * group_size) == 0
+
+
+def _few(tiles: int, stacks: int, warps: int) -> Form:
+    """Warps share the inputs. More stacks, or warps that share rows instead, were no faster."""
+    return Form("multiply", (tiles, stacks, warps), 8 * tiles, 16 * stacks, 32 * warps)
+
+
+def _many(rows: int, tiles: int, across: int, deep: int, stages: int) -> Form:
+    """Some groups of four warps have other outputs, and some other inputs: `multiply_many`."""
+    numbers = (rows, tiles, across, deep, stages)
+    return Form("multiply_many", numbers, rows * tiles, 64 * across, 128 * across * deep, deep, stages)
+
+
+PACKED_FORMS = (_few(1, 1, 8), _few(2, 2, 8), _few(5, 2, 8), _few(8, 2, 8))
+DENSE_FORMS = (_few(1, 1, 16), _few(2, 1, 16), _many(40, 1, 1, 4, 4))  # the last on Hopper
+MANY, MANY_WIDE = _many(80, 1, 1, 2, 4), _many(80, 2, 2, 1, 4)
+"""Each takes two seconds to compile: see `prepare`."""
+_PREPARED_ROWS = (1, 2, 16, 40, 64, 80, 160)
+
+
+class Kernel:
+    """Products with one layer's weights, quantised or in half precision.
+
+    Args:
+        layer: one that `fits`.
+        hopper: whether the GPU has the tensor cores of that generation.
+    """
+
+    def __init__(self, layer: nn.Module, *, hopper: bool = False) -> None:
+        packed = "scales" in layer
+        self._outputs, words = layer["weight"].shape
+        self._bits: int = layer.bits if packed else 16
+        self._group_size: int = layer.group_size if packed else 64
+        self._names = ["weight", "scales", "biases"] if packed else ["weight"]
+        self._dtype, self._hopper = layer[self._names[-1]].dtype, hopper
+        self._inputs: int = words * 32 // self._bits if packed else words
+        self._rows = self._range()
+        self._launches: dict[int, tuple[Any, tuple[int, int, int], tuple[int, int, int]]] = {}
+        """By the number of rows: the kernel, its grid and its threads."""
+
+    def multiply(self, layer: nn.Module, x: mx.array) -> mx.array | None:
+        """`[..., inputs]` -> `[..., outputs]`, without a bias; None where MLX's product is to be used."""
+        rows = x.size // self._inputs
+        if rows < self._rows.start or x.dtype != self._dtype:
+            return None
+        if rows >= self._rows.stop:
+            return x @ self.unpack(layer).T if self._bits < 16 else None
+        kernel, grid, threads = self._launches.get(rows) or self._launch(rows)
+        out: mx.array
+        [out] = kernel(
+            inputs=[x, *(layer[name] for name in self._names)],
+            grid=grid,
+            threadgroup=threads,
+            output_shapes=[(*x.shape[:-1], self._outputs)],
+            output_dtypes=[self._dtype],
+        )
+        return out
+
+    def unpack(self, layer: nn.Module) -> mx.array:
+        """`[outputs, inputs]`: what `mx.dequantize` gives of packed weights, which takes twice as long."""
+        out: mx.array
+        [out] = _unpacking(self._dtype == mx.float16, self._bits, self._group_size)(
+            inputs=[layer["weight"], layer["scales"], layer["biases"]],
+            grid=(self._outputs * self._inputs // 8, 1, 1),
+            threadgroup=(256, 1, 1),
+            output_shapes=[(self._outputs, self._inputs)],
+            output_dtypes=[self._dtype],
+        )
+        return out
+
+    def prepare(self, layer: nn.Module, done: set[tuple[object, ...]]) -> None:
+        """Have each form compiled that is not among what has been done, and add it."""
+        for rows in _PREPARED_ROWS:
+            form = (self._dtype, self._bits, self._group_size, self.form_of(rows)) if rows in self._rows else None
+            if form is not None and form not in done:
+                done.add(form)
+                mx.eval(self.multiply(layer, mx.zeros((rows, self._inputs), self._dtype)))
+
+    def form_of(self, rows: int) -> Form:
+        """How so many rows are multiplied: by one block of each output, or by several of the last form."""
+        if self._bits == 16:
+            return next(form for form in DENSE_FORMS if form.rows >= rows)
+        wide = self._outputs >= WIDE
+        if self._hopper and self._outputs >= NARROW and rows >= (ROWS_WIDE if wide else ROWS_NARROW):
+            form = MANY_WIDE if wide and rows > MANY.rows else MANY
+            if form.takes(self._inputs, self._outputs, 4 * self._group_size):
+                return form
+        return next((form for form in PACKED_FORMS if form.rows >= rows), PACKED_FORMS[-1])
+
+    def _range(self) -> range:
+        """The numbers of rows that have a form."""
+        if self._bits == 16:
+            takes = DENSE_FORMS[-1].takes(self._inputs, self._outputs, self._group_size)
+            return DENSE_ROWS_HOPPER if self._hopper and takes else DENSE_ROWS
+        fewest = 1 if self._inputs * self._outputs >= ONE_ROW_FROM_WEIGHTS else 2
+        many = self.form_of(MOST_ROWS_HOPPER) in (MANY, MANY_WIDE)
+        return range(fewest, 1 + (MOST_ROWS_HOPPER if many else MOST_ROWS))
+
+    def _launch(self, rows: int) -> tuple[Any, tuple[int, int, int], tuple[int, int, int]]:
+        form = self.form_of(rows)
+        grid = -(-rows // form.rows) * form.threads, self._outputs // form.outputs, 1
+        kernel = _product(self._dtype == mx.float16, self._bits, self._group_size, form)
+        self._launches[rows] = kernel, grid, (form.threads, 1, 1)
+        return self._launches[rows]
+
+
+def prepare(model: nn.Module) -> int:
+    """Have the kernels of a model's layers compiled for any number of rows: the first step that needs one would wait.
+
+    Returns:
+        how many there are.
+    """
+    done: set[tuple[object, ...]] = set()
+    for layer in model.modules():
+        kernel = getattr(layer, "kernel", None)
+        if isinstance(kernel, Kernel):
+            kernel.prepare(layer, done)
+    return len(done)
+
+
+def kernel_of(layer: nn.Module) -> Kernel | None:
+    """The kernel for a layer on this GPU, if there is one."""
+    if not on_cuda():
+        return None
+    capability = int(mx.device_info()["compute_capability_major"])
+    return Kernel(layer, hopper=capability == HOPPER) if capability >= CAPABILITY and fits(layer) else None
+
+
+def fits(layer: nn.Module) -> bool:
+    """Whether the kernels know a layer's shape and types."""
+    weight = layer["weight"]
+    if weight.ndim != 2 or weight.shape[0] % _OUTPUTS_MULTIPLE:
+        return False
+    if "scales" not in layer:
+        return weight.dtype in _HALF and weight.shape[1] % _INPUTS_MULTIPLE == 0
+    return (
+        layer.mode == "affine"
+        and layer.bits in (4, 8)
+        and layer["scales"].dtype in _HALF
+        and weight.shape[1] % _WORDS_MULTIPLE == 0
+    )
+
+
+# MLX copies and hashes a kernel's source for each call, so that is short: what it does is in a file that it includes.
+_HEADER = f'#include "{Path(__file__).with_suffix(".cuh")}"\n'
+
+
+@cache
+def _product(half: bool, bits: int, group_size: int, form: Form) -> Any:
+    name = "_".join(map(str, (form.function, int(half), bits, group_size, *form.numbers)))
+    numbers = ", ".join(map(str, (_type(half), bits, group_size, *form.numbers)))
+    packed = bits < 16
+    words, others = ("w", "scales, biases") if packed else ("reinterpret_cast<const uint32_t*>(w)", "nullptr, nullptr")
+    source = f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, {words}, {others}, out, w_shape[0]);"
+    inputs = ["x", "w", "scales", "biases"] if packed else ["x", "w"]
+    return mx.fast.cuda_kernel(name, inputs, ["out"], source, _HEADER, shared_memory=form.shared_bytes(bits))
+
+
+@cache
+def _unpacking(half: bool, bits: int, group_size: int) -> Any:
+    source = f"localai_shim::unpack<{_type(half)}, {bits}, {group_size}>(w, scales, biases, out);"
+    return mx.fast.cuda_kernel(
+        f"unpacking_{half:d}_{bits}_{group_size}", ["w", "scales", "biases"], ["out"], source, _HEADER
+    )
+
+
+def _type(half: bool) -> str:
+    return "__half" if half else "__nv_bfloat16"

@@ -1,0 +1,131 @@
+"""Quantised layers that run a batch in the way that is fastest on MLX's CUDA back end."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from ..machine import on_cuda
+from . import products as cuda_products
+
+# What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
+# * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
+#   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
+# * Fewer than TILE_ROWS rows take a kernel for vectors, which reads the weights once per row, too. Seven rows of a wide
+#   layer take 2 to 7 times as long as eight, so they are padded with zeros.
+# * A block of outputs adds up all inputs one after another. Where these are many and blocks few, most of the GPU idles:
+#   32 rows of 12,288 -> 4,096 take 0.28 ms, and 0.10 as four products of a quarter of the inputs each. Weights have to
+#   be contiguous, and are copied for it: as a whole a step of an 8B model takes 20 ms instead of 26.
+# * Its products are bound by arithmetic early: from some hundred rows on it is faster to unpack the weights and to
+#   multiply with these: 2,048 tokens of an 8B model take 64 ms instead of 233, 256 take 29 instead of 40.
+# * It fails for an input of one dimension.
+# So layers of the shapes that `cuda_products` knows go through its kernels; what follows here is for the others.
+# Layers of experts (gather_qmm) are not concerned: each row reads weights of its own choice.
+TILE_ROWS = 8
+# Rows times outputs from which eight rows are faster, padding included. Each product waited for the one before it, for
+# 11 layers of 1,024 to 151,936 outputs; the number of inputs does not matter.
+PAD_FROM_SIZE = 28_000
+UNPACK_FROM_ROWS = 128
+SPLIT_FROM_INPUTS, SPLIT_MAX_OUTPUTS = 8_192, 8_192  # of products that are split
+SPLITS = 4
+SPLIT_MULTIPLE = 128  # of a split's inputs: its kernels know no remainder
+HALF_DTYPES = (mx.bfloat16, mx.float16)
+
+Packed = tuple[mx.array, mx.array, mx.array | None]
+"""(weight, scales, biases)"""
+
+
+class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
+    """`mlx.nn.QuantizedLinear`, with all rows of the input in one product."""
+
+    kernel: cuda_products.Kernel | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        y = _multiply(self, x)
+        return y + self["bias"] if "bias" in self else y
+
+
+class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
+    """`mlx.nn.QuantizedEmbedding`, whose use as an output layer has all rows in one product."""
+
+    kernel: cuda_products.Kernel | None = None
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """`[..., features]` -> `[..., tokens]`."""
+        return _multiply(self, x)
+
+
+_BATCHED: dict[type, type] = {
+    nn.QuantizedLinear: BatchedQuantizedLinear,
+    nn.QuantizedEmbedding: BatchedQuantizedEmbedding,
+}
+
+
+def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> int:
+    """Give a model's quantised layers a class that runs a batch in one product; their weights stay as they are.
+
+    Args:
+        model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
+            may compute something else.
+        enabled: whether to do it; None does it on a CUDA GPU, where it helps, and nowhere else.
+
+    Returns:
+        how many layers changed.
+    """
+    if not (on_cuda() if enabled is None else enabled):
+        return 0
+    layers = [layer for layer in model.modules() if type(layer) in _BATCHED]
+    for layer in layers:
+        layer.__class__ = _BATCHED[type(layer)]
+        layer.kernel = cuda_products.kernel_of(layer)
+    return len(layers)
+
+
+def _multiply(layer: nn.Module, x: mx.array) -> mx.array:
+    """`[..., inputs]` -> `[..., outputs]`, without a bias."""
+    kernel: cuda_products.Kernel | None = layer.kernel
+    if kernel is not None and (y := kernel.multiply(layer, x)) is not None:
+        return y
+    features = x.shape[-1]
+    rows = x.size // features
+    packed = layer["weight"], layer["scales"], layer.get("biases")
+    # These kernels are there for half precision only, and were measured for these widths.
+    known = layer.mode == "affine" and layer.bits in (4, 8) and x.dtype in HALF_DTYPES
+    if known and rows >= UNPACK_FROM_ROWS and x.dtype == packed[1].dtype:
+        return x @ mx.dequantize(*packed, group_size=layer.group_size, bits=layer.bits).T
+    outputs = packed[0].shape[0]
+    if known and 1 < rows < TILE_ROWS and rows * outputs >= PAD_FROM_SIZE:
+        y = _in_one_product(layer, mx.pad(x.reshape(rows, features), [(0, TILE_ROWS - rows), (0, 0)]), packed)[:rows]
+    elif x.ndim == 1 or rows > x.shape[-2]:
+        y = _in_one_product(layer, x.reshape(rows, features), packed)
+    else:
+        return _in_one_product(layer, x, packed)
+    return y.reshape(*x.shape[:-1], outputs)
+
+
+def _in_one_product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
+    """`[..., rows, inputs]` -> `[..., rows, outputs]`."""
+    *_, rows, features = x.shape
+    outputs = packed[0].shape[0]
+    long = features >= SPLIT_FROM_INPUTS and outputs <= SPLIT_MAX_OUTPUTS and features % (SPLITS * SPLIT_MULTIPLE) == 0
+    # 8 bits are twice as much to copy.
+    measured = layer.bits == 4 and layer.mode == "affine" and x.dtype in HALF_DTYPES
+    if not (long and measured and x.size == rows * features and rows >= TILE_ROWS):
+        return _product(layer, x, packed)
+    weight, scales, biases = packed
+    parts = _split(weight), _split(scales), None if biases is None else _split(biases)
+    y = _product(layer, x.reshape(rows, SPLITS, -1).swapaxes(0, 1), parts)
+    return y.sum(axis=0).reshape(*x.shape[:-1], outputs)
+
+
+def _split(array: mx.array) -> mx.array:
+    """`[outputs, inputs]` -> `[splits, outputs, inputs / splits]`."""
+    return mx.contiguous(array.reshape(array.shape[0], SPLITS, -1).swapaxes(0, 1))
+
+
+def _product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
+    weight, scales, biases = packed
+    return mx.quantized_matmul(
+        x, weight, scales, biases, transpose=True, group_size=layer.group_size, bits=layer.bits, mode=layer.mode
+    )

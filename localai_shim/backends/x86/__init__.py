@@ -1,0 +1,1 @@
+"""Forms for MLX's CPU back end on x86."""

@@ -1,0 +1,1 @@
+"""LocalOpenAI and AsyncLocalOpenAI, and all between a call of theirs and an endpoint."""

@@ -1,0 +1,350 @@
+"""Requests that run side by side, always as many as the engine has rows for: the lines of batches."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import weakref
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import openai
+
+from ..endpoints.batches.job import Progress
+from ..endpoints.batches.lines import Answered, Line, Usage, answer_text, error_text, read_lines
+from ..endpoints.batches.runner import Batches
+from ..endpoints.prepared import Prepared
+from ..endpoints.responses.background import Background
+from ..errors import BadRequest
+from ..runtime.engines import Runtime
+from ..sdk import private as sdk
+from ..sdk.stock_clients import stock_client
+from ..state.store import Store
+from ..types import EngineClosedError, EngineLike, Event, Failure, QueueFullError, Ticket, Token
+from .call import Call
+
+BATCH_PRIORITY = 1_000_000
+"""Added to the priority of a batch's rows: all others are more urgent."""
+POLL_SECONDS = 0.2  # that `run_lines` waits for an answer at most
+QUEUED_SHARE = 0.5  # of `max_rows`: rows that wait in the engine's queue, lest it should ever wait for one
+_USUAL_ROWS = 64  # of engines that do not say how many they have
+
+Inbox = queue.SimpleQueue["_Request | None"]
+"""Where requests say that they have ended; None has `run_lines` return to its caller at once."""
+
+
+def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
+    """Answer requests in whatever order they end, and None now and then, whenever nothing has for a while.
+
+    A request is read from `lines` when there is room for it. Whoever closes the iterator stops those that run.
+
+    Raises:
+        EngineClosedError: the engine, or the client, was closed.
+    """
+    flight = _Flight(runtime, inbox)
+    try:
+        for line in lines:
+            yield from flight.start(line)
+        while flight.running:
+            yield from flight.wait()
+    finally:
+        flight.cancel()
+
+
+def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
+    """What runs the batches of a client."""
+
+    def answer(lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
+        return run_lines(_alive(reference), lines, inbox)
+
+    return Batches(
+        store,
+        answer,
+        queue.SimpleQueue,
+        served=sorted(f"{name}={found.root}" for name, found in _alive(reference).names().items()),
+        owner=background.owner,
+        is_alive=background.is_alive,
+        make_progress=_make_bar,
+    )
+
+
+def _alive(reference: weakref.ref[Runtime]) -> Runtime:
+    """The runtime; once a batch runs, it lives on until that has ended, or the client was closed."""
+    runtime = reference()
+    if runtime is None:
+        raise EngineClosedError("the client is gone")
+    return runtime
+
+
+def _make_bar(name: str) -> Progress:
+    from ..models.progress import make_bar
+
+    return make_bar(name)
+
+
+class AnyLocalClient(Protocol):
+    """A `LocalOpenAI` or `AsyncLocalOpenAI`."""
+
+    _runtime: Runtime
+
+
+def answer_lines(
+    client: AnyLocalClient,
+    lines: Iterable[str | bytes],
+    *,
+    endpoint: str | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
+    done: Collection[str] = (),
+) -> Iterator[str]:
+    """Answer the lines of a batch's input file, without files and batches: for programs that have their own.
+
+    Args:
+        client: whose models answer. Not to be used on the thread of an event loop.
+        lines: JSON, see https://platform.openai.com/docs/api-reference/batch/request-input. Read as there is room.
+        endpoint: the only one that lines may have; None: each its own.
+        done: each `custom_id` that has its answer already, and gets none.
+        on_progress: called after each answer with the number of lines that were answered and that failed so far.
+
+    Yields:
+        The lines of the output file, in whatever order they end. What is not a request is answered with an `error`.
+
+    Raises:
+        EngineClosedError: the client was closed meanwhile.
+
+    Example:
+        >>> import json
+        >>> from localai_shim.client.batch_lines import answer_lines
+        >>> from localai_shim.testing import scripted
+        >>> body = {"model": "any", "input": "Hi"}
+        >>> line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body})
+        >>> with scripted("Hello!") as client:
+        ...     [answer] = map(json.loads, answer_lines(client, [line]))
+        >>> answer["custom_id"], answer["response"]["body"]["output"][0]["content"][0]["text"]
+        ('a', 'Hello!')
+    """
+    failed: list[str] = []  # what could not be read, until it is yielded
+    counts = [0, 0]
+
+    def count(ok: bool) -> None:
+        counts[not ok] += 1
+        if on_progress is not None:
+            on_progress(*counts)
+
+    requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
+    with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
+        for answered in answers:
+            while failed:
+                count(ok=False)
+                yield failed.pop(0)
+            if answered is not None:
+                count(answered.ok)
+                yield answered.text
+    for text in failed:
+        count(ok=False)
+        yield text
+
+
+def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
+    """The requests among the lines; what is answered to others goes to `failed`."""
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    for each in read_lines(numbered, endpoint):
+        if isinstance(each, Line):
+            yield each
+        else:
+            failed.append(error_text(None, each.code, f"Line {each.number}: {each.message}"))
+
+
+class _Flight:
+    """The requests that run."""
+
+    def __init__(self, runtime: Runtime, inbox: Inbox) -> None:
+        self._runtime, self._inbox = runtime, inbox
+        self.running: set[_Request] = set()
+        self._rows = 0
+
+    def start(self, line: Line) -> Iterator[Answered | None]:
+        """Start a request when there is room; until then, and where it fails at once, there are answers."""
+        request = _Request(self._runtime, line, self._inbox)
+        try:
+            engine = request.engine()
+            while engine is not None and not engine.is_ready:
+                yield from self.wait()
+            request.prepare()
+            while request.prepared is not None and not self._submit(request):
+                yield from self.wait()
+        except Exception as error:
+            yield request.failed(error)
+            return
+        if request.prepared is None:
+            yield request.answer()
+
+    def _submit(self, request: _Request) -> bool:
+        """False where there is no room."""
+        if self._rows >= request.most_rows:
+            return False
+        try:
+            request.submit()
+        except QueueFullError:
+            return False
+        self.running.add(request)
+        self._rows += request.rows
+        return True
+
+    def wait(self) -> Iterator[Answered | None]:
+        """The next answer; None where none comes for a while, or the caller is wanted."""
+        try:
+            request = self._inbox.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            request = None
+        if request is None or request not in self.running:
+            yield None
+            return
+        self.running.remove(request)
+        self._rows -= request.rows
+        yield request.answer()
+
+    def cancel(self) -> None:
+        """Stop what runs."""
+        while self.running:
+            self.running.pop().cancel()
+
+
+class _Request:
+    """One request on its way; an engine's sink, which keeps tokens until the last one has come."""
+
+    waker = None
+    prepared: Prepared | None = None
+    rows = most_rows = _open = 0
+
+    def __init__(self, runtime: Runtime, line: Line, inbox: Inbox) -> None:
+        url = line.url.removeprefix("/v1")
+        options = sdk.RequestOptions.construct(method="post", url=url, json_data=line.body, timeout=None)
+        self._call, self._line, self._inbox = Call(stock_client(False), runtime, options), line, inbox
+        self._local: Callable[[], object] | None = None
+        self._engine: EngineLike | None = None
+        self._ticket: Ticket | None = None
+        self._tokens: list[tuple[int, Token]] = []
+        self._error: Exception | None = None
+
+    def engine(self) -> EngineLike | None:
+        """What is to serve the request; None: no model has to run."""
+        imports = self._call.begin()
+        if imports is not None:
+            imports.result()
+        self._local = self._call.local()
+        if self._local is None:
+            self._engine = self._call.engine()
+        return self._engine
+
+    def prepare(self) -> None:
+        """Validate, render and tokenise."""
+        for name in ("stream", "background"):
+            if self._line.body.get(name):
+                raise BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
+        if self._engine is not None:
+            self.prepared = self._call.staged(self._engine, self._call.prepare(self._engine))
+            self.rows = len(self.prepared.requests) or 1
+            max_rows = self._engine.stats().max_rows or _USUAL_ROWS
+            self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))
+
+    def submit(self) -> None:
+        """Have the engine run it."""
+        assert self.prepared is not None and self._engine is not None
+        self._open, embedding = self.rows, self.prepared.embedding
+        if embedding is not None:
+            urgency, embedding.priority = embedding.priority, embedding.priority + BATCH_PRIORITY
+            try:
+                self._ticket = self._engine.embed(embedding, self)
+            except QueueFullError:
+                embedding.priority = urgency
+                raise
+            return
+        rows = [replace(each, priority=each.priority + BATCH_PRIORITY) for each in self.prepared.requests]
+        self._ticket = self._engine.submit(rows, self)
+
+    def put(self, index: int, event: Event) -> None:
+        """Take an event; runs on the engine thread, and wakes nobody before the last one."""
+        if isinstance(event, Failure):
+            self._error, self._open = event.error, 0  # the other choices end with it
+        elif self._error is None:
+            self._tokens.append((index, event))
+            if event.finish_reason is None:
+                return
+            self._open -= 1
+        else:
+            return
+        if not self._open:
+            self._inbox.put(self)
+
+    def cancel(self) -> None:
+        """Leave the engine."""
+        if self._engine is not None and self._ticket is not None:
+            with contextlib.suppress(EngineClosedError):
+                self._engine.cancel(self._ticket)
+
+    def answer(self) -> Answered:
+        """The answer, once there is one.
+
+        Raises:
+            EngineClosedError: there will be none.
+        """
+        try:
+            answer = self._made()
+            response = self._call.whole(answer)
+        except Exception as error:
+            return self.failed(error)
+        text = answer_text(self._line.custom_id, 200, response.headers["x-request-id"], response.content)
+        return Answered(self._line, text, True, getattr(answer, "model", None), read_usage(answer))
+
+    def _made(self) -> object:
+        if self._error is not None:
+            raise self._error
+        if self.prepared is None:
+            assert self._local is not None
+            return self._local()
+        assembler, tokens = self.prepared.assembler, self._tokens
+        for index, token in tokens:
+            assembler.collect(index, token)
+        assembler.save()
+        return assembler.result()
+
+    def failed(self, error: Exception) -> Answered:
+        """What a request is answered with that failed; raises where no other would fare better."""
+        if isinstance(error, EngineClosedError):
+            raise error
+        self.cancel()
+        try:
+            self._call.fail(error)
+        except openai.APIStatusError as failure:
+            response = failure.response
+            id = response.headers.get("x-request-id", "")
+            text = answer_text(self._line.custom_id, response.status_code, id, response.content)
+        except openai.APITimeoutError as failure:
+            text = error_text(self._line.custom_id, "request_timeout", str(failure))
+        except openai.OpenAIError as failure:
+            text = error_text(self._line.custom_id, "request_failed", str(failure))
+        return Answered(self._line, text, False)
+
+
+def read_usage(answer: object) -> Usage:
+    """The tokens that an answer of any endpoint counts."""
+    usage = getattr(answer, "usage", None)
+    if usage is None:
+        return Usage()
+
+    def count(*names: str) -> int:
+        for name in names:
+            value: object = usage
+            for part in name.split("."):
+                value = getattr(value, part, None)
+            if isinstance(value, int):
+                return value
+        return 0
+
+    return Usage(
+        count("input_tokens", "prompt_tokens"),
+        count("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
+        count("output_tokens", "completion_tokens"),
+        count("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens"),
+    )

@@ -1,0 +1,367 @@
+"""One request: finds the endpoint and the engine that serve it, and turns failures into the SDK's exceptions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import parse_qsl
+
+import anyio
+import openai
+from anyio.lowlevel import RunVar
+from openai.types import CreateEmbeddingResponse, Embedding
+from openai.types.create_embedding_response import Usage
+
+from ..endpoints.models import unknown_model
+from ..endpoints.prepared import Prepared
+from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
+from ..grammar import TooComplexError
+from ..media import Contents, UnreadError
+from ..runtime.engines import Runtime
+from ..runtime.offload import importing_later, read_all, wait
+from ..runtime.served_models import is_described
+from ..sdk import event_stream
+from ..sdk import private as sdk
+from ..sdk.requests import make_request
+from ..state.errors import StoreError
+from ..telemetry.observe import observe
+from ..threads.deadline import Deadline, Overdue, until
+from ..threads.panics import PanicError, is_panic
+from ..types import (
+    EngineClosedError,
+    EngineError,
+    EngineLike,
+    ModelLoadError,
+    QueueFullError,
+    RowError,
+    Task,
+    TooManyRowsError,
+)
+from . import routes
+from .routes import Generation, find
+
+if TYPE_CHECKING:
+    from ..endpoints.responses.background import Run
+    from ..endpoints.responses.stored import StoredEvents
+    from ..endpoints.served import ServedModel
+
+_RAISED = (RequestError, openai.OpenAIError, sdk.TransportError)
+LIGHT_SECONDS = 0.05  # that an event loop prepares a request for at most
+_SUPPORTED = "chat.completions, responses, conversations, completions, embeddings, rerank, files, batches and models"
+
+
+class Call:
+    """One request up to the point where it waits; both clients share it."""
+
+    def __init__(self, client: sdk.Client, runtime: Runtime, options: sdk.RequestOptions) -> None:
+        self.client, self.runtime, self._options = client, runtime, options
+        self.started = time.monotonic()
+        self.request = make_request(client, options)
+        self.timeout: float | None = None
+        self.deadline = Deadline()
+        """When the answer has to be there, or the first event of a stream."""
+        self.cast_to: object = None
+        """What the SDK makes of a whole answer; None: nobody knows."""
+        self.attempt = sdk.retries_taken(options)
+        """How many retries came before it."""
+        self.method = options.method.lower()
+        self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
+        self._parts = (options.json_data, options.extra_json)
+        self.body: dict[str, object] = {}
+        self._generation: Generation | None = None
+        self._contents = Contents()
+        self._observation = observe(self.method, self.path, self.body, self.started)
+
+    def begin(self) -> Future[None] | None:
+        """Read what every request has; returns the imports that have to be waited for, if there are some.
+
+        Raises:
+            RequestError: no such timeout, or no body.
+        """
+        if self.client.is_closed():
+            raise EngineClosedError("this client was closed")
+        self.timeout = sdk.seconds(self.client, self._options)
+        if not self.runtime.is_scripted:
+            self.deadline = Deadline(self.timeout, self.started)
+        for part in self._parts:
+            if part is not None and not isinstance(part, Mapping):
+                raise BadRequest.wrong_type("body", "an object", part)
+            self.body.update(part or {})
+        self.body.update(_uploads(self._options))
+        if routes.are_loaded() and self.runtime.is_imported:
+            return None
+        return importing_later(partial(_load, self.runtime))
+
+    def local(self) -> Callable[[], object] | None:
+        """Function that answers where no model has to run; it may read files. None for the other endpoints.
+
+        Raises:
+            RequestError: no such endpoint.
+        """
+        found = find(self.method, self.path)
+        if found is None:
+            raise NotFound(
+                f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process "
+                f"and never uses the network. It supports {_SUPPORTED}.",
+                code="unknown_url",
+            )
+        endpoint, ids = found
+        if isinstance(endpoint, Generation):
+            self._generation = endpoint
+            return None
+        return partial(endpoint, self.runtime, self.body, query(self._options), *ids)
+
+    def engine(self) -> EngineLike:
+        """The engine that serves the request's model.
+
+        Raises:
+            RequestError: there is none.
+        """
+        name = self.body.get("model")
+        if name is None and not self.runtime.only:
+            name = ""  # whatever the name, one model serves it
+        if name is None:
+            known = ", ".join(f"'{each}'" for each in self.runtime.names())
+            raise BadRequest(f"you must provide a model parameter: this client serves {known}", param="model")
+        if not isinstance(name, str):
+            raise BadRequest.wrong_type("model", "a string", name)
+        engine = self.runtime.engine(name)
+        if engine is None:
+            raise unknown_model(name, self.runtime.names())
+        return engine
+
+    def prepare(self, engine: EngineLike) -> Prepared:
+        """Validate, render and tokenise, and read files and URLs for it. Not for event loops."""
+        while True:
+            try:
+                return self.read(engine)
+            except UnreadError:
+                wait(self.read_contents(), self.deadline)
+
+    def read(self, engine: EngineLike) -> Prepared:
+        """Prepare the request from what is there.
+
+        Raises:
+            Overdue: nobody waits for it any more.
+            UnreadError: `read_contents` comes first.
+        """
+        assert self._generation is not None
+        with until(self.deadline):
+            self.deadline.check()
+            served = self.runtime.served(engine, self._contents)
+            task = self._generation.task
+            if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
+                raise _unfit(served, task)
+            return self._generation.prepare(self.body, served, self.runtime.store)
+
+    def read_contents(self) -> Future[None]:
+        """Read the files and URLs that a request names, on threads that nothing else waits for."""
+        return read_all(self._contents.unread, self.deadline)
+
+    def read_at_once(self, engine: EngineLike) -> Prepared | None:
+        """Do what `read` does on an event loop; None: it takes too long, or nobody knows how long."""
+        if not self.is_light(engine):
+            return None
+        deadline, quick = self.deadline, Deadline(LIGHT_SECONDS)
+        quick.at, self.deadline = min(quick.at, deadline.at), quick
+        try:
+            return self.read(engine)
+        except Overdue:
+            return None
+        finally:
+            self.deadline = deadline
+
+    def is_light(self, engine: EngineLike) -> bool:
+        """True if `read` takes so little that no other thread need do it."""
+        assert self._generation is not None
+        if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
+            return False
+        served = self.runtime.served(engine)
+        return served.is_quick and served.readings.is_light(self.body, self._generation.differ)
+
+    def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
+        """A request as it is submitted: a test's engine may see it before.
+
+        Raises:
+            Overdue: nobody waits for it any more: it is not to be submitted.
+        """
+        if prepared.embedding is not None:
+            prepared.assembler.decoded = _decodes_vectors(self._options)
+        stage = getattr(engine, "stage_call", None)
+        prepared = prepared if stage is None else stage(self, prepared)
+        self._contents = Contents()  # which may be large
+        if self.runtime.is_scripted:  # what a script takes is said by its replies, and not by the machine
+            self.deadline = Deadline(self.timeout)
+        if self._observation is not None:
+            self._observation.prepared(engine, prepared)
+        self.deadline.check()
+        return prepared
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """Report the end of the request to its observers. Only the first call counts."""
+        if self._observation is not None:
+            self._observation.end(None if error is None else self._failure(error))
+
+    def followed(self, answer: object) -> tuple[Run | StoredEvents, int] | None:
+        """Where an answer is a stream of events to follow: whose, and after which."""
+        from ..endpoints.responses.stored import Followed
+
+        if not isinstance(answer, Followed):
+            return None
+        self.ended()
+        return answer.source, answer.after
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Raise the SDK's exception for what went wrong; what is not ours is raised as it is.
+
+        What still goes on for the request stops where it next looks at the deadline.
+        """
+        self.deadline.abandon()
+        failure = self._failure(error)
+        if self._observation is not None:
+            self._observation.end(failure)
+        try:
+            if failure is error:
+                raise error
+            raise failure from error
+        finally:
+            del error, failure  # which hold this frame
+
+    def fail_amid_stream(self, error: BaseException) -> NoReturn:
+        """Do what `fail` does, for an error amid a stream."""
+        if isinstance(error, TimeoutError):
+            error = openai.APITimeoutError(request=self.request)
+        if isinstance(error, openai.APIConnectionError):
+            error = event_stream.raised_amid_stream(error)
+        self.fail(error)
+
+    def _failure(self, error: BaseException) -> BaseException:
+        if isinstance(error, PanicError) or is_panic(error):
+            error = self._panicked(error)
+        if isinstance(error, TimeoutError | Overdue):
+            return openai.APITimeoutError(request=self.request)
+        if isinstance(error, EngineClosedError):
+            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
+        if isinstance(error, Exception) and not isinstance(error, _RAISED):
+            error = _request_error(error)
+        if isinstance(error, RequestError):
+            if error.code == "unknown_parameter":
+                error.message += sdk.newer_argument(self.client, self.path, error.param)
+            return sdk.status_error(self.client, error, self.request)
+        return error
+
+    def _panicked(self, error: BaseException) -> BadRequest:
+        fields = [name for name in _TEXTS if self.body.get(name) is not None]
+        return BadRequest(
+            f"The tokenizer of this model cannot read a text in {listed(fields)}: {error}. Send another text, or a "
+            "shorter one.",
+            param=fields[0] if len(fields) == 1 else None,
+            code="invalid_value",
+        )
+
+    def whole(self, answer: object) -> sdk.LocalResponse:
+        """The response that carries a whole answer."""
+        if self._observation is not None:
+            self._observation.answered()
+        seconds = time.monotonic() - self.started
+        return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
+
+    def streamed(self, events: event_stream.Events) -> event_stream.LocalStreamResponse:
+        """The response whose answer comes in events."""
+        return event_stream.LocalStreamResponse(events, request=self.request)
+
+
+_TEXTS = (
+    "messages",
+    "input",
+    "instructions",
+    "prompt",
+    "suffix",
+    "documents",
+    "prediction",
+    "bad_words",
+)  # fields of which tokens are made
+_USES: Mapping[Task, str] = {
+    "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
+    "embed": "embed texts: it serves client.embeddings and localai_shim.rerank(client, ...)",
+    "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
+}
+_KINDS: Mapping[Task, str] = {
+    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
+    "models that embed rank by cosine. "
+}
+"""Which checkpoints are for a task, where their kind does not say so."""
+
+
+def _unfit(model: ServedModel, task: Task) -> BadRequest:
+    """The error for a model that is for something else."""
+    uses = ", and to ".join(_USES[each] for each in model.tasks)
+    return BadRequest(
+        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. "
+        f"{_KINDS.get(task, '')}Pass another model, such as one of several that a client has with `models=`.",
+        param="model",
+        code="unsupported_model",
+    )
+
+
+def _load(runtime: Runtime) -> None:
+    """Import what requests need."""
+    routes.load()
+    runtime.load_modules()
+
+
+def _decodes_vectors(options: sdk.RequestOptions) -> bool:
+    """Whether the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
+    parse, probe = options.post_parser, Embedding(embedding=[], index=0, object="embedding")
+    if sdk.is_raw(options) or not callable(parse):
+        return False
+    probe.embedding = "AAAAAA=="  # type: ignore[assignment]
+    usage = Usage(prompt_tokens=0, total_tokens=0)
+    parse(CreateEmbeddingResponse(data=[probe], model="", object="list", usage=usage))
+    return not isinstance(probe.embedding, str)
+
+
+def query(options: sdk.RequestOptions) -> dict[str, object]:
+    """A request's query, from wherever it was given."""
+    given = {**dict(parse_qsl(str(options.url).partition("?")[2])), **(options.params or {})}
+    return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
+
+
+def _uploads(options: sdk.RequestOptions) -> dict[str, object]:
+    """The files of a multipart body, by field: bytes, open files, or tuples that begin with a name and one of these."""
+    files = options.files
+    return {} if not files else dict(files.items() if isinstance(files, Mapping) else files)
+
+
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
+
+
+def preparing() -> anyio.CapacityLimiter:
+    """Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(2)
+        _limiter.set(limiter)
+        return limiter
+
+
+def _request_error(error: Exception) -> RequestError:
+    """What the engine or the store reports, in the terms of OpenAI's error body."""
+    if isinstance(error, ModelLoadError) and error.missing:
+        return NotFound(str(error), param="model", code="model_not_found")
+    if isinstance(error, QueueFullError):
+        return TooManyRequests(f"{error}.")
+    if isinstance(error, TooManyRowsError):
+        return BadRequest.invalid("n", f"Invalid 'n': {error}.")
+    if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
+        return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
+    if isinstance(error, EngineError | StoreError):
+        return RequestError(f"{error}")
+    if isinstance(error, ImportError):
+        name = error.name or "a module"
+        return RequestError(f"{name} could not be imported: {error}. It is tried again with the next request.")
+    return RequestError(f"localai_shim failed: {error!r}", headers={"x-should-retry": "false"})

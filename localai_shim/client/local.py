@@ -1,0 +1,318 @@
+"""LocalOpenAI and AsyncLocalOpenAI: the SDK's own clients, whose requests stay in this process.
+
+Both override the one method that every resource goes through, `request`; everything else is the SDK's own code.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import openai
+
+from ..engine.sinks import make_async_sink
+from ..media import UnreadError
+from ..options import LocalOptions, ModelPath
+from ..runtime.engines import Runtime, make_runtime
+from ..runtime.offload import run, wait, wait_async
+from ..sdk import private as sdk
+from ..sdk import stock_clients as stock
+from ..sdk.event_stream import AnyResponse
+from ..sdk.websocket_url import no_websocket_url
+from ..stats import EngineStats
+from .arguments import (
+    AsyncClientArguments,
+    ClientArguments,
+    check_arguments,
+    check_options,
+    copy_arguments,
+    described,
+    options_docstring,
+    stock_arguments,
+)
+from .call import Call, preparing
+from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
+from .transport import LocalAsyncTransport, LocalTransport
+
+if TYPE_CHECKING:
+    from ..endpoints.batches.runner import Batches
+    from ..endpoints.prepared import Prepared
+    from ..endpoints.responses.background import Background
+    from ..state.store import Store
+    from .streams import Followable
+
+
+T = TypeVar("T")
+
+
+class _LocalClient:
+    """What both clients have in common."""
+
+    _runtime: Runtime
+
+    def _open(
+        self,
+        cls: type,
+        kind: type[sdk.LocalHttpClient | sdk.LocalAsyncHttpClient],
+        model: ModelPath | None,
+        given: ClientArguments | AsyncClientArguments,
+    ) -> dict[str, Any]:
+        """The arguments of the SDK's constructor. A copy comes with the http client of what it copies."""
+        check_arguments(cls, given)
+        http_client = given.get("http_client")
+        if not isinstance(http_client, kind):
+            make = _http_client if kind is sdk.LocalHttpClient else _async_http_client
+            http_client = make(make_runtime(model, given), sdk.timeout_of(http_client), sdk.BASE_URL)
+        self._runtime = http_client.runtime
+        return stock_arguments(given, http_client)
+
+    def stats(self, model: str = "") -> EngineStats:
+        """A snapshot of the engine that serves a model name; it need not be loaded yet.
+
+        Raises:
+            ValueError: there is no such model.
+            EngineClosedError: the client was closed.
+
+        Example:
+            >>> from localai_shim import LocalOpenAI
+            >>> with LocalOpenAI() as client:
+            ...     answer = client.responses.create(model="any", input="Hello")
+            ...     stats = client.stats()
+            >>> stats.generated_tokens > 0
+            True
+        """
+        return self._runtime.engine_of(model).stats()
+
+    def __copy__(self) -> Self:
+        """The same attributes, with resources of its own that belong to the copy."""
+        made = self.__class__.__new__(self.__class__)
+        resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
+        made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
+        return made
+
+    if not TYPE_CHECKING:  # type checkers see the SDK's own signatures
+
+        def _call(self, cast_to, options, stream, stream_cls):
+            """A request on its way, and how the SDK is to process its response."""
+            call = Call(self, self._runtime, options)
+            how = {"options": options, "stream": stream, "stream_cls": sdk.localise(stream_cls)}
+            how["retries_taken"] = call.attempt
+            how["cast_to"] = call.cast_to = self._maybe_override_cast_to(cast_to, options)
+            return call, how
+
+        def copy(self, *, http_client=None, **options):
+            """As the SDK's; the copy shares the model and whatever is stored."""
+            local = http_client if isinstance(http_client, type(self._client)) else self._client
+            return super().copy(http_client=local, **copy_arguments(options))
+
+        with_options = copy
+
+        def _validate_headers(self, headers, custom_headers):
+            """Nobody asks for credentials."""
+
+        @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(self)
+
+        @property
+        def websocket_base_url(self):
+            """A url that raises when a websocket is to be opened with it."""
+            return no_websocket_url()
+
+        @websocket_base_url.setter
+        def websocket_base_url(self, url):
+            pass
+
+        def _make_status_error_from_response(self, response):
+            made = getattr(response, "local_error", None)
+            return super()._make_status_error_from_response(response) if made is None else made
+
+        def _process_response_data(self, *, data, cast_to, response):
+            model = getattr(response, "local_model", None)
+            if type(model) is cast_to:
+                return model
+            return super()._process_response_data(data=data, cast_to=cast_to, response=response)
+
+
+def _is_cached(value: object) -> bool:
+    return type(value).__name__ == "cached_property"
+
+
+@described("OpenAI", ClientArguments)
+class LocalOpenAI(_LocalClient, sdk.OpenAI):
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
+        super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
+
+    @staticmethod
+    def _respond(call: Call) -> AnyResponse:
+        def follow(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(SyncFollowing(source, after, call.timeout, call.fail_amid_stream))
+
+        if (imports := call.begin()) is not None:
+            wait(imports, call.deadline)
+        local = call.local()
+        if local is not None:
+            answer = local()
+            followed = call.followed(answer)
+            return call.whole(answer) if followed is None else follow(*followed)
+        engine = call.engine()
+        if not engine.is_ready:
+            wait(engine.ready, call.deadline)
+        if call.runtime.is_scripted or call.is_light(engine):
+            prepared = call.prepare(engine)
+        else:  # nothing could have this thread return in time
+            prepared = run(partial(call.prepare, engine), call.deadline)
+        prepared = call.staged(engine, prepared)
+        if prepared.run is not None:
+            call.runtime.background().start(prepared.run, engine, prepared.requests)
+            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+        generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
+        if prepared.stream:
+            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+        while not assembler.finished:
+            assembler.collect(*generation.next(call.deadline.left()))
+        assembler.save()
+        return call.whole(assembler.result())
+
+    if not TYPE_CHECKING:
+
+        def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from this process. What every resource of the SDK calls."""
+            if stock.is_wrapped(inherited := super().request):
+                local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
+                return inherited(cast_to, stock.without_retries(options), **local)
+            call, how = self._call(cast_to, options, stream, stream_cls)
+            try:
+                response = self._respond(call)
+            except BaseException as error:
+                call.fail(error)
+            return self._process_response(response=response, **how)
+
+
+@described("AsyncOpenAI", AsyncClientArguments)
+class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
+        super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
+
+    @staticmethod
+    async def _respond(call: Call) -> AnyResponse:
+        def follow(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
+
+        if (imports := call.begin()) is not None:
+            await wait_async(imports, call.deadline)
+        local = call.local()
+        if local is not None:
+            answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
+            followed = call.followed(answer)
+            return call.whole(answer) if followed is None else follow(*followed)
+        engine = call.engine()
+        if not engine.is_ready:
+            await wait_async(engine.ready, call.deadline)
+        sink = make_async_sink()
+
+        def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
+            prepared = call.staged(engine, prepared)
+            if prepared.run is not None:
+                call.runtime.background().start(prepared.run, engine, prepared.requests)
+                return prepared, None
+            # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
+            # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
+            return prepared, AsyncGeneration(engine, prepared.work, sink)
+
+        light = call.read_at_once(engine)
+        if light is not None:
+            prepared, generation = start(light)
+            if prepared.stream:  # otherwise the answer is waited for
+                await anyio.lowlevel.checkpoint()
+        else:
+            prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
+        if prepared.run is not None:
+            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+        assert generation is not None
+        assembler = prepared.assembler
+        if prepared.stream:
+            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+        while not assembler.finished:
+            assembler.collect(*await generation.next(call.deadline.left()))
+        await save(assembler)
+        return call.whole(assembler.result())
+
+    if not TYPE_CHECKING:
+
+        async def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """Serve a request from this process. What every resource of the SDK calls."""
+            if stock.is_wrapped(inherited := super().request):
+                local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
+                return await inherited(cast_to, stock.without_retries(options), **local)
+            call, how = self._call(cast_to, options, stream, stream_cls)
+            try:
+                response = await self._respond(call)
+            except BaseException as error:
+                call.fail(error)
+            return await self._process_response(response=response, **how)
+
+
+async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
+    """Prepare a request on another thread, with the files and URLs that it names read before."""
+    while True:
+        left = call.deadline.left()
+        with anyio.fail_after(math.inf if left is None else left):
+            try:
+                return await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True, limiter=preparing())
+            except UnreadError:
+                pass
+        await wait_async(call.read_contents(), call.deadline)
+
+
+# -- for clients that other code builds -----------------------------------------------------------------------------
+
+
+def http_client(
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
+) -> sdk.LocalHttpClient:
+    check_options("http_client", options)
+    return _http_client(make_runtime(model, options), timeout)
+
+
+def async_http_client(
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
+) -> sdk.LocalAsyncHttpClient:
+    check_options("async_http_client", options)
+    return _async_http_client(make_runtime(model, options), timeout)
+
+
+http_client.__doc__ = options_docstring("OpenAI")
+async_http_client.__doc__ = options_docstring("AsyncOpenAI")
+
+
+def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
+    _attach_batches(runtime)
+    transport = LocalTransport(runtime, LocalOpenAI._respond, base_url)
+    return sdk.LocalHttpClient(runtime, transport, timeout)
+
+
+def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalAsyncHttpClient:
+    _attach_batches(runtime)
+    transport = LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond, base_url)
+    return sdk.LocalAsyncHttpClient(runtime, transport, timeout)
+
+
+def _attach_batches(runtime: Runtime) -> None:
+    """Have a client's runtime run batches, and go on with those that were left in its file."""
+    runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
+    if runtime.store_path is not None and runtime.store().owned("batch"):
+        runtime.batches().resume()
+
+
+def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
+    from .batch_lines import make_batches
+
+    return make_batches(runtime, store, background)

@@ -1,0 +1,368 @@
+"""A request that is running, as its consumer sees it: an explicit sync/async pair.
+
+A generation leaves the engine when it is closed, dropped, cancelled or times out.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+import openai
+from openai import BaseModel
+
+from ..endpoints.prepared import AnyAssembler
+from ..engine.sinks import AsyncSink, SyncSink
+from ..errors import RequestError
+from ..types import EmbeddingRequest, EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
+
+Fail = Callable[[BaseException], NoReturn]
+"""Raises the SDK's exception for what went wrong."""
+Ended = Callable[[BaseException | None], None]
+"""Takes what went wrong, if something did."""
+Work = Sequence[GenerationRequest] | EmbeddingRequest
+SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
+
+
+def _closed() -> Failure:
+    """What a reader gets whose stream somebody else has closed."""
+    return Failure(EngineClosedError("the stream was closed while it was read"))
+
+
+# -- tokens ---------------------------------------------------------------------------------------------------------
+
+
+class _Generation(Generic[SinkT]):
+    """What both share: the ticket, and leaving the engine exactly once."""
+
+    _ticket: Ticket | None = None
+
+    def __init__(self, engine: EngineLike, work: Work, sink: SinkT) -> None:
+        self._engine = engine
+        self.sink: SinkT = sink
+        if isinstance(work, EmbeddingRequest):
+            self._open, self._ticket = 1, engine.embed(work, sink)
+        else:
+            self._open, self._ticket = len(work), engine.submit(work, sink)
+
+    def cancel(self) -> None:
+        """Leave the engine; nothing happens if the last token has come already."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None and self._open:
+            self._engine.cancel(ticket)
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # by then engines have stopped, and modules are empty
+            self.cancel()
+
+    def _take(self, index: int, event: Event) -> tuple[int, Token]:
+        """Count a choice's last token; raise its failure, and end the other choices with it."""
+        if not isinstance(event, Token):
+            self._open -= 1
+            self.cancel()
+            raise event.error
+        if event.finish_reason is not None:
+            self._open -= 1
+        return index, event
+
+
+class SyncGeneration(_Generation[SyncSink]):
+    """Tokens of a submission, for a thread."""
+
+    def __init__(self, engine: EngineLike, work: Work) -> None:
+        super().__init__(engine, work, SyncSink())
+
+    def next(self, timeout: float | None) -> tuple[int, Token]:
+        """The next token, with the index of its request.
+
+        Raises:
+            TimeoutError: none came within `timeout` seconds; the rows have left the engine.
+            EngineError: the request failed.
+        """
+        try:
+            index, event = self.sink.get(timeout)
+        except BaseException:
+            self.cancel()
+            raise
+        if type(event) is Token and event.finish_reason is None:
+            return index, event
+        return self._take(index, event)
+
+    def interrupt(self) -> None:
+        """Leave the engine, and have a thread that waits in `next` get an EngineClosedError."""
+        self.cancel()
+        self.sink.put(0, _closed())
+
+
+class AsyncGeneration(_Generation[AsyncSink]):
+    """Tokens of a submission, for the task that made the sink. May be made on another thread."""
+
+    async def next(self, timeout: float | None) -> tuple[int, Token]:
+        """As `SyncGeneration.next`."""
+        try:
+            while not self.sink.ready:
+                await self.sink.wait(timeout)
+            return self.pop()
+        except BaseException:
+            self.close()
+            raise
+
+    def pop(self) -> tuple[int, Token]:
+        """The next token, when the sink is `ready`. Whatever it raises, `close` is to be called."""
+        index, event = self.sink.pop()
+        if type(event) is Token and event.finish_reason is None:
+            return index, event
+        taken = self._take(index, event)
+        if not self._open:
+            self.sink.close()
+        return taken
+
+    def interrupt(self) -> None:
+        """Have a task that is in `wait` get an EngineClosedError. Runs on the event loop."""
+        self.sink.put(0, _closed())
+        self.sink.notify()
+
+    def close(self) -> None:
+        """Leave the engine, from the event loop."""
+        self.sink.close()
+        self.cancel()
+
+
+# -- chunks of an answer --------------------------------------------------------------------------------------------
+
+_SHARED = "another task is reading this stream: one at a time can"
+_RAISED = (TimeoutError, EngineClosedError, RequestError, openai.OpenAIError)
+GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
+
+
+class _Events(Generic[GenerationT]):
+    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong, and `ended` is told when the
+    answer is complete, has failed, or its reader has left."""
+
+    def __init__(
+        self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
+    ) -> None:
+        self._generation: GenerationT = generation
+        self._ended = ended
+        self._assembler, self._timeout, self._fail = assembler, timeout, fail
+        self._ready: deque[BaseModel] = deque(assembler.begin())
+        self._closed = False
+
+    def _last(self, error: BaseException) -> Sequence[BaseModel]:
+        """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
+        if isinstance(error, Exception) and not isinstance(error, _RAISED) and not self._assembler.finished:
+            events = self._assembler.fail(error)
+            if events is not None:
+                return events
+        self._fail(error)
+
+    def _drop(self) -> None:
+        self._ended(GeneratorExit())
+        self._closed = True
+        self._ready.clear()
+
+
+class SyncEvents(_Events[SyncGeneration]):
+    """Chunks of a streamed answer, for threads: those that share one take turns."""
+
+    def __init__(
+        self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
+    ) -> None:
+        super().__init__(generation, assembler, timeout, fail, ended)
+        self._turn = threading.Lock()
+
+    def __iter__(self) -> SyncEvents:
+        return self
+
+    def __next__(self) -> object:
+        ready = self._ready
+        with self._turn:
+            while not ready:
+                if self._closed or self._assembler.finished:
+                    raise StopIteration
+                try:
+                    index, token = self._generation.next(self._timeout)
+                    events = self._assembler.feed(index, token)
+                    if token.finish_reason is None and len(events) == 1:
+                        return events[0]
+                    if self._assembler.finished:
+                        self._assembler.save()
+                        self._ended(None)
+                except BaseException as error:
+                    self._ended(error)
+                    self.close()
+                    events = self._last(error)
+                    self._assembler.save()
+                ready.extend(events)
+            return ready.popleft()
+
+    def close(self) -> None:
+        """Leave the engine; what was not read is dropped. Another thread may be reading."""
+        self._drop()
+        self._generation.interrupt()
+
+
+async def save(assembler: AnyAssembler) -> None:
+    """Keep a finished answer that is to be kept, off the event loop."""
+    if assembler.keeps:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(assembler.save)
+
+
+class AsyncEvents(_Events[AsyncGeneration]):
+    """As `SyncEvents`, for one task at a time."""
+
+    _waiting = False
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> object:
+        ready, generation = self._ready, self._generation
+        sink = generation.sink
+        while not ready:
+            if self._closed or self._assembler.finished:
+                raise StopAsyncIteration
+            if self._waiting:
+                raise RuntimeError(_SHARED)
+            try:
+                while not sink.ready:
+                    self._waiting = True
+                    await sink.wait(self._timeout)
+                    self._waiting = False
+                index, token = generation.pop()
+                events = self._assembler.feed(index, token)
+                if token.finish_reason is None and len(events) == 1:
+                    return events[0]
+                if self._assembler.finished:
+                    await save(self._assembler)
+                    self._ended(None)
+            except BaseException as error:
+                self._waiting = False
+                self._ended(error)
+                self.close()
+                generation.close()
+                events = self._last(error)
+                await save(self._assembler)
+            ready.extend(events)
+        return ready.popleft()
+
+    def close(self) -> None:
+        """Leave the engine; what was not read is dropped."""
+        self._drop()
+        self._generation.cancel()
+
+    async def aclose(self) -> None:
+        """As `close`; another task may be reading."""
+        self.close()
+        if self._waiting:
+            self._generation.interrupt()
+        self._generation.close()
+
+
+# -- events of a response in the background -------------------------------------------------------------------------
+
+
+class Followable(Protocol):
+    """A response whose events anybody may follow, from any of them on."""
+
+    def follow(self, sink: SyncSink | AsyncSink, after: int) -> None:
+        """Put the events with larger sequence numbers into a sink, and None behind the last one."""
+        ...
+
+    def leave(self, sink: SyncSink | AsyncSink) -> None:
+        """Put no more into it."""
+        ...
+
+
+class _Following(Generic[SinkT]):
+    """The events of a response in the background; leaving does not stop it."""
+
+    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail, sink: SinkT) -> None:
+        self._source, self._timeout, self._fail = source, timeout, fail
+        self._sink: SinkT = sink
+        self._closed = False
+        source.follow(sink, after)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._closed = True
+        self._source.leave(self._sink)
+
+    def __del__(self) -> None:
+        self._source.leave(self._sink)
+
+
+class SyncFollowing(_Following[SyncSink]):
+    """The events of a response in the background, for threads: those that share one take turns."""
+
+    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail) -> None:
+        self._turn = threading.Lock()
+        super().__init__(source, after, timeout, fail, SyncSink())
+
+    def __iter__(self) -> SyncFollowing:
+        return self
+
+    def __next__(self) -> object:
+        with self._turn:
+            if self._closed:
+                raise StopIteration
+            try:
+                event: object = self._sink.get(self._timeout)[1]
+                if isinstance(event, Failure):
+                    raise event.error
+            except BaseException as error:
+                self.close()
+                self._fail(error)
+            if event is None:
+                self.close()
+                raise StopIteration
+            return event
+
+    def close(self) -> None:
+        super().close()
+        self._sink.put(0, _closed())  # another thread may be waiting
+
+
+class AsyncFollowing(_Following[AsyncSink]):
+    """As `SyncFollowing`, for one task at a time."""
+
+    _waiting = False
+
+    def __aiter__(self) -> AsyncFollowing:
+        return self
+
+    async def __anext__(self) -> object:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._waiting:
+            raise RuntimeError(_SHARED)
+        try:
+            while not self._sink.ready:
+                self._waiting = True
+                await self._sink.wait(self._timeout)
+            event: object = self._sink.pop()[1]
+            if isinstance(event, Failure):
+                raise event.error
+        except BaseException as error:
+            self.close()
+            self._fail(error)
+        finally:
+            self._waiting = False
+        if event is None:
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        """As `close`; another task may be reading."""
+        self.close()
+        if self._waiting:
+            self._sink.put(0, _closed())
+            self._sink.notify()
+        self._sink.close()

@@ -1,0 +1,1 @@
+"""/embeddings and /rerank: vectors of texts, and scores of documents."""

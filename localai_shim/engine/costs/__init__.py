@@ -1,0 +1,1 @@
+"""What passes and steps take, as measured: the estimates that decide what runs."""

@@ -1,0 +1,66 @@
+"""A step of one token per row, whose graph may be built before the tokens are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ..kv import Buckets, Place
+from ..ports import Model, StepInput
+
+
+def forward(
+    model: Model, cache: Buckets, places: Sequence[Place], states: Sequence[object | None] | None, tokens: mx.array
+) -> mx.array:
+    """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]`, lazy.
+
+    Args:
+        model: runs them.
+        cache: the rows' caches, which advance by a token.
+        places: of all rows, in the order of the batch.
+        states: of the rows; None: all are text.
+        tokens: theirs.
+    """
+    parts, start = [], 0
+    for part in cache.advance(places):
+        end = start + len(part.slots)
+        source = list(range(start, end))
+        sparse = part.width > len(part.slots)  # freed slots run, too, on some row's token
+        if sparse:
+            source = [start] * part.width
+            for i, slot in enumerate(part.slots):
+                source[slot] = start + i
+        mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
+        state = None if states is None else [states[i] for i in source]
+        logits = model.forward(StepInput(mine[:, None], part.layers, state=state))[:, -1]
+        parts.append(logits[mx.array(part.slots)] if sparse else logits)
+        start = end
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+
+
+@dataclass(slots=True)
+class Built:
+    """The graph of a step whose tokens are not known yet."""
+
+    tokens: npt.NDArray[np.int32]
+    """A view of its input, `[rows when it was built]`."""
+    places: list[int]
+    """Where the tokens of the present rows go."""
+    logits: mx.array
+    """`[rows, vocabulary]`, not computed yet."""
+
+    @classmethod
+    def of(cls, rows: int, run: Callable[[mx.array], mx.array]) -> Built:
+        """Built by this function, which makes tokens' logits, and computes nothing of them."""
+        tokens = mx.array(np.zeros(rows, dtype=np.int32))
+        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+        view = np.array(tokens, copy=False)
+        return cls(view, list(range(rows)), run(tokens))
+
+    def take(self, indices: Sequence[int]) -> Built:
+        """The same for these of the present rows; the others become padding."""
+        return Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])

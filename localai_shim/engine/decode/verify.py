@@ -1,0 +1,297 @@
+"""A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
+
+Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
+position, and after penalties, masks and stop checks have seen them. What a row emits is what it emits without drafts.
+
+Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position
+by position, together, as far as their drafts were right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ...types import Failure, RowError
+from ..kv import Buckets, BucketStep, BuiltBuckets, Place
+from ..ports import Model, StepInput
+from ..row import Emit, Row, emit_next
+from ..sampling.sampler import Sampler, has_history
+
+Details = tuple[float, Sequence[tuple[int, float]]]
+"""A token's logprob, and those of the likeliest ones: (token id, logprob)."""
+
+_async_eval: Callable[..., None] = mx.async_eval
+
+
+@dataclass(slots=True)
+class Verified:
+    """What came of a step's drafts."""
+
+    emitted: list[int]
+    """Tokens that each row emitted; 0 for one that failed at once, or has left."""
+    accepted: list[int]
+    """Of these, its drafts: all, where a row ended with one, else all but the last."""
+    ended: list[Row] = field(default_factory=list)
+    failed: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Positions:
+    """The logits of a step of several tokens, possibly still being computed."""
+
+    logits: mx.array
+    """`[positions, vocabulary]`: after each token that ran, those to no purpose included."""
+    first: list[int]
+    """Of each row, the position after its last token; those after its drafts follow."""
+
+    def at(self, positions: list[int]) -> mx.array:
+        """The logits at some positions, `[positions, vocabulary]`."""
+        return self.logits if positions == list(range(len(self.logits))) else self.logits[mx.array(positions)]
+
+
+@dataclass(slots=True)
+class Built:
+    """The graph of a step of several tokens, built before these are known."""
+
+    cache: BuiltBuckets
+    tokens: list[npt.NDArray[np.int32]]
+    """Views of its inputs, `[slots, tokens]` of each bucket."""
+    logits: mx.array
+    """`[positions, vocabulary]`, not computed yet."""
+
+
+@dataclass(slots=True)
+class Several:
+    """A step of several tokens in flight, once it has been launched."""
+
+    rows: list[Row]
+    """The batch's when it was begun: some may have left since."""
+    places: Sequence[Place]
+    drafts: Sequence[Sequence[int]]
+    blocks: Sequence[Sequence[int]]
+    """Of each row what it runs once more, its last token, and its drafts."""
+    steps: Sequence[BucketStep]
+    begun: float
+    """When its time began, as `time.perf_counter` says."""
+    built: Built | None = None
+    """Its graph, where that was built before."""
+    positions: Positions | None = None
+    """None: not launched yet."""
+
+    @property
+    def tokens(self) -> int:
+        """The most that it runs of a row."""
+        return max(step.tokens for step in self.steps)
+
+    def launch(self, model: Model) -> None:
+        """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
+        at = {place: i for i, place in enumerate(self.places)}
+        first, start = [0] * len(self.rows), 0
+        parts: list[mx.array] = []
+        built, self.built = self.built, None
+        for number, (name, step) in enumerate(zip(_names(self.places), self.steps, strict=True)):
+            mine = {slot: self.blocks[at[name, slot]] for slot in step.slots}
+            padding = [0] * step.tokens
+            tokens = [[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)]
+            if built is None:
+                counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
+                states = _states(self.rows, at, name, step)
+                parts.append(_flat(model.forward(StepInput(mx.array(tokens, mx.int32), step.layers, counts, states))))
+            else:
+                built.tokens[number][...] = tokens
+            for slot in step.slots:
+                i = at[name, slot]
+                first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i]) - 1
+            start += step.width * step.tokens
+        self.positions = Positions(_joined(parts) if built is None else built.logits, first)
+        _async_eval(self.positions.logits)
+
+    def wait(self) -> None:
+        """Wait until its logits are there."""
+        if self.positions is not None:
+            mx.eval(self.positions.logits)
+
+    def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verified:
+        """Emit what holds, and take the rest out of the caches.
+
+        Args:
+            rows: the batch's now; others of the step's get nothing.
+            cache: that it was launched on.
+            model: as well.
+            emit: takes each event.
+        """
+        assert self.positions is not None
+        here = set(rows)
+        which = [i for i, row in enumerate(self.rows) if row in here]
+        done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
+        places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
+        settle(cache, places, left, [done.emitted[i] for i in which])
+        for row, drafts, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
+            if drafts:
+                row.request.timings.drafts = row.request.timings.drafts.plus(len(drafts), accepted)
+        return done
+
+
+def begin(
+    cache: Buckets,
+    places: Sequence[Place],
+    rows: list[Row],
+    drafts: Sequence[Sequence[int]],
+    begun: float,
+    built: Built | None = None,
+) -> Several:
+    """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
+
+    Args:
+        built: the graph of such a step, which may be for other rows. Nobody else should hold it.
+    """
+    blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
+    counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
+    steps = None if built is None else cache.begin_built(built.cache, counts)
+    if steps is None:
+        built, steps = None, cache.advance_several(counts)
+    return Several(rows, places, drafts, blocks, steps, begun, built)
+
+
+def build(cache: Buckets, several: Several, model: Model) -> Built | None:
+    """While a step of several tokens is in flight, build one behind it, of as many tokens; None: that cannot be done.
+
+    How many tokens its rows hold is not known yet, nor what these are. Nothing of it may be computed meanwhile.
+    """
+    names = _names(several.places)
+    at = {place: i for i, place in enumerate(several.places)}
+    with cache.build(dict(zip(names, several.steps, strict=True))) as made:
+        if made is None:
+            return None
+        inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
+        parts = []
+        for name, step, tokens in zip(names, made.steps, inputs, strict=True):
+            states = _states(several.rows, at, name, step)
+            parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
+    # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+    return Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+
+
+def _names(places: Sequence[Place]) -> list[int]:
+    """The buckets of places, in the order of the batch."""
+    return list(dict.fromkeys(name for name, _ in places))
+
+
+def _flat(logits: mx.array) -> mx.array:
+    """`[rows, tokens, vocabulary]` -> `[positions, vocabulary]`"""
+    return logits.reshape(-1, logits.shape[-1])
+
+
+def _joined(parts: list[mx.array]) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+
+
+def _states(
+    rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep
+) -> Sequence[object | None] | None:
+    """What the model keeps of each slot's row; freed ones run on some row's."""
+    states = [rows[at.get((name, slot), at[name, step.slots[0]])].state for slot in range(step.width)]
+    return states if any(state is not None for state in states) else None
+
+
+def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
+    """Take what was wrong out of the caches; rows know afterwards what they have to run once more."""
+    kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
+    stayed = cache.settle(dict(zip(places, kept, strict=True)))
+    for place, row, count in zip(places, rows, kept, strict=True):
+        ran = [*row.prompt_tokens[-1:], *row.output_tokens][:-1] if stayed[place] < count else []
+        row.replay = ran[len(ran) - (count - stayed[place]) :]
+
+
+class Verifier:
+    """Samples after every token of a step, and emits what holds.
+
+    Args:
+        rows: in batch order.
+        drafts: each row's.
+        positions: the logits after each row's last token and after each of its drafts.
+        model: whose they are.
+        emit: takes each event.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        drafts: Sequence[Sequence[int]],
+        positions: Positions,
+        model: Model,
+        emit: Emit,
+    ) -> None:
+        self._rows, self._drafts, self._positions, self._model, self._emit = rows, drafts, positions, model, emit
+        self._eos = sorted(model.eos_token_ids)
+        self._out = Verified([0] * len(rows), [0] * len(rows))
+
+    def verify(self, which: Sequence[int]) -> Verified:
+        """Those at these places."""
+        at_once = [i for i in which if not has_history(self._rows[i])]
+        others = [i for i in which if has_history(self._rows[i])]
+        if at_once:
+            self._sample_at_once(at_once)
+        t = 0
+        while others:
+            others = self._sample_at(others, t)
+            t += 1
+        return self._out
+
+    def _sample_at_once(self, which: Sequence[int]) -> None:
+        pairs = [(i, t) for i in which for t in range(1 + len(self._drafts[i]))]
+        rows, ahead = [self._rows[i] for i, _ in pairs], [t for _, t in pairs]
+        sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
+        first = self._positions.first
+        places = [first[i] + t for i, t in pairs]
+        details: Mapping[int, Details] = {}
+        if sampler.queues_ahead and not self._model.samples_on_device:  # NumPy's argmax takes a tenth of MLX's time
+            tokens: list[int] = np.argmax(np.asarray(self._positions.logits), axis=-1)[places].tolist()
+        else:
+            tokens, details = sampler.sample(self._positions.at(places)).read()
+        going = dict.fromkeys(which, True)
+        for at, (i, t) in enumerate(pairs):
+            going[i] = going[i] and self._take(i, t, tokens[at], details.get(at))
+        for i in which:
+            self._rows[i].sampled += self._out.emitted[i]
+
+    def _sample_at(self, which: Sequence[int], t: int) -> list[int]:
+        """Sample these rows after their first `t` drafts; returns those that the next draft is right for."""
+        which = list(which)
+        vocabulary = self._positions.logits.shape[-1]
+        while which:
+            sampler = Sampler([self._rows[i] for i in which], self._eos, on_device=self._model.samples_on_device)
+            failures = sampler.prepare(vocabulary)
+            if not failures:
+                break
+            for at, error in failures.items():
+                self._fail(which[at], error)
+            which = [i for at, i in enumerate(which) if at not in failures]
+        if not which:
+            return []
+        tokens, details = sampler.sample(self._positions.at([self._positions.first[i] + t for i in which])).read()
+        sampler.retire()
+        return [i for at, i in enumerate(which) if self._take(i, t, tokens[at], details.get(at))]
+
+    def _take(self, i: int, t: int, token_id: int, details: Details | None) -> bool:
+        """Emit a row's token at this position; whether what was sampled behind it counts, too."""
+        row, drafts = self._rows[i], self._drafts[i]
+        ended = emit_next(row, token_id, details, self._model.eos_token_ids, self._emit)
+        if isinstance(ended, RowError):
+            self._out.failed.append(row)
+            return False
+        right = t < len(drafts) and drafts[t] == token_id
+        self._out.emitted[i] += 1
+        self._out.accepted[i] += right
+        if ended:
+            self._out.ended.append(row)
+        return right and not ended
+
+    def _fail(self, i: int, error: RowError) -> None:
+        self._emit(self._rows[i], Failure(error))
+        self._out.failed.append(self._rows[i])

@@ -1,0 +1,1 @@
+"""Drafts: their sources, and whether they pay."""

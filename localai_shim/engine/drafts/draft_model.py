@@ -1,0 +1,382 @@
+"""A small model that drafts for a large one: each row has a slot in caches of its own, and all draft together.
+
+A row's prompt is run into a cache for it in chunks, beside running rows, as prefill is; the row has drafts once that
+cache has all its tokens but the last ones. What drafts were wrong is taken out by length.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import mlx.core as mx
+import numpy as np
+
+from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
+from ..cache_contents import KeyValues
+from ..costs.pace import Pace
+from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
+from ..kv.row import leaves
+from ..ports import Model, StepInput
+from ..probes import agreement, takes_several
+from ..row import MAX_STEP_TOKENS, Row
+from ..sampling.sampler import Sampler, has_history
+from . import controller as speculation
+from .controller import Speculation
+
+FIRST_TRUST, TRUST_WEIGHT = 0.7, 0.02  # before anything is known of its drafts; of the latest draft afterwards
+STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
+MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
+SHORT_TOKENS = 64  # rows of so many catch up in their slots, together
+LAST_TOKENS = 2  # that a row may run with its first draft: after right drafts it is the last of them and one more
+PROMPT_TOKENS_PER_ANSWER = 64  # a prompt that is longer, per token that the row may still emit, is not worth it
+TIMED_DRAFTS, MIN_TIMED = 15, 3  # that the median is of, and that have to be measured before it counts
+UNKNOWN_COST = 0.5  # of its share of the weights, before it is measured: some are embeddings, of which little is read
+FORGET_EVERY = 512  # questions for what drafts take without one for drafts, after which a measurement is dropped
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A row's place, and what is there."""
+
+    place: Place
+    ran: int
+    """So many of the row's tokens, prompt and output, and behind them its drafts but for the last one."""
+    drafts: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class _Fill:
+    """A cache that a prompt is run into, and the rows that are to join with it."""
+
+    rows: list[Row]
+    cache: RowCache
+    done: int = 0
+
+    @property
+    def left(self) -> int:
+        """Tokens to run: of a row that is alone its output, too, all but the last one; else of the prompt only."""
+        row = self.rows[0]
+        output = row.generated if len(self.rows) == 1 else 0
+        return len(row.prompt_tokens) + output - 1 - self.done
+
+
+class DraftModel:
+    """Drafts by a model with the same vocabulary.
+
+    Rows whose sampling does not depend on their history are drafted for with their own sampler and uniforms, so that
+    two models that agree sample the same; all others get the likeliest tokens.
+
+    Args:
+        model: drafts.
+        most: drafts of a row in one step.
+        verifier: the model that it drafts for.
+        max_stall: see `EngineOptions`.
+
+    Raises:
+        ValueError: this model cannot draft; says why.
+    """
+
+    source = "model"
+
+    def __init__(self, model: Model, most: int, verifier: Model, max_stall: float) -> None:
+        check(model)
+        self._model = model
+        self.most, self.trust = most, FIRST_TRUST
+        self._share = model.weight_bytes / max(1, verifier.weight_bytes)
+        self._eos = sorted(verifier.eos_token_ids)
+        self._last_id = takes_several(model) - 1
+        self._stall = STALL_SHARE * max_stall
+        self._pace = Pace(self._stall)
+        self._seconds: dict[int, deque[float]] = {}
+        """By `_group`: what a draft of all took."""
+        self._seen: set[tuple[int, bool]] = set()
+        self._priced = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._cache = Buckets(self._model.weight_bytes, MAX_STEP_TOKENS)
+        self._seats: dict[Row, _Seat] = {}
+        self._filling: dict[Row, _Fill] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows' caches."""
+        return self._cache.nbytes
+
+    def takes(self, row: Row) -> bool:
+        tokens, longest = _length(row), self._model.context_length
+        if row.request.prompt.media or (longest is not None and tokens + self.most > longest):
+            return False
+        return row in self._seats or tokens <= PROMPT_TOKENS_PER_ANSWER * (row.max_tokens - row.generated)
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        known = self._seconds.get(_group(rows), deque())
+        self._priced += 1
+        if known and self._priced % FORGET_EVERY == 0:
+            known.popleft()
+        return drafts * (median(known) / step if len(known) >= MIN_TIMED and step else UNKNOWN_COST * self._share)
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        here = set(rows)
+        gone = [row for row in self._seats if row not in here]
+        try:
+            if gone:
+                self._cache.leave([self._seats.pop(row).place for row in gone])
+            for row in [row for row in self._filling if row not in here]:
+                self._filling.pop(row).rows.remove(row)
+        except BaseException:
+            self._forget()
+            raise
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        """As `Drafter.draft`; rows that are not caught up are brought nearer to that, and have none."""
+        try:
+            deadline = time.monotonic() + self._stall
+            self._settle()
+            self._fill([row for row in rows if row not in self._seats], deadline)
+            self._catch_up([row for row in rows if row in self._seats], deadline)
+            ready = [row for row in rows if row in self._seats and self._behind(row) <= LAST_TOKENS]
+            found = dict(zip(ready, self._run(ready, min(self.most, max(most))), strict=True)) if ready else {}
+        except Exception:
+            self._forget()  # some of its caches may have run the tokens, and others not
+            raise
+        return [found.get(row, [])[:n] for row, n in zip(rows, most, strict=True)]
+
+    # -- rows that are not there yet ----------------------------------------------------------------------------
+
+    def _behind(self, row: Row) -> int:
+        """Tokens that have not run yet; the last one is always among them."""
+        return _length(row) - self._seats[row].ran
+
+    def _settle(self) -> None:
+        """Take out the drafts that were wrong, of all rows."""
+        wrong: dict[Place, int] = {}
+        for row, seat in self._seats.items():
+            if not seat.drafts:
+                continue
+            came = row.output_tokens[seat.ran - len(row.prompt_tokens) :][: len(seat.drafts)]
+            right = next((i for i, (a, b) in enumerate(zip(seat.drafts, came, strict=False)) if a != b), len(came))
+            if came:
+                self.trust = 1 - (1 - self.trust) * (1 - TRUST_WEIGHT) ** right
+                self.trust *= 1 - TRUST_WEIGHT * (right < len(came))
+            stay = min(right, len(seat.drafts) - 1, self._behind(row) - 1)  # the last token is run once more
+            if stay < len(seat.drafts) - 1:
+                wrong[seat.place] = len(seat.drafts) - 1 - stay
+            seat.ran, seat.drafts = seat.ran + stay, []
+        self._cache.rollback(wrong)
+        if self._cache.wants_compaction:
+            moves = self._cache.compact()
+            for seat in self._seats.values():
+                seat.place = moves.get(seat.place, seat.place)
+
+    def _fill(self, rows: Sequence[Row], deadline: float) -> None:
+        """Run chunks of rows' prompts, the nearest to its end first, and have those join that are done."""
+        for row in rows:
+            if row not in self._filling:
+                self._begin(row)
+        fills = list({id(fill): fill for row in rows if (fill := self._filling[row])}.values())
+        done = [fill for fill in fills if not fill.done and fill.left < SHORT_TOKENS]
+        ran = False
+        for fill in sorted((fill for fill in fills if fill not in done), key=lambda fill: fill.left):
+            while fill.left > 0 and not (ran and not self._pace.is_enough(deadline - time.monotonic())):
+                self._run_chunk(fill, deadline - time.monotonic())
+                ran = True
+            if fill.left > 0:
+                break
+            done.append(fill)
+        joining = [(row, fill) for fill in done for row in fill.rows]
+        places = self._cache.join([fill.cache for _, fill in joining]) if joining else []
+        for (row, fill), place in zip(joining, places, strict=True):
+            self._seats[row] = _Seat(place, fill.done, [])
+            del self._filling[row]
+
+    def _begin(self, row: Row) -> None:
+        """Have a row wait for the cache of others with its prompt, or give it one."""
+        for fill in self._filling.values():
+            if fill.rows[0].request.prompt is row.request.prompt and fill.done < len(row.prompt_tokens):
+                break
+        else:
+            fill = _Fill([], self._model.new_cache())
+        fill.rows.append(row)
+        self._filling[row] = fill
+
+    def _run_chunk(self, fill: _Fill, left: float) -> None:
+        start = time.monotonic()
+        size = min(fill.left, MAX_CHUNK_TOKENS, max(MIN_CHUNK_TOKENS, self._pace.chunk(left)))
+        tokens = self._inputs([_tokens(fill.rows[0], fill.done, fill.done + size)])
+        self._model.prefill(StepInput(tokens, fill.cache))
+        fill.done += size
+        self._pace.note(size, time.monotonic() - start, fill.done)
+
+    def _catch_up(self, rows: Sequence[Row], deadline: float) -> None:
+        """Run what rows have emitted since they were drafted for, or their short prompts, all at once."""
+        while behind := [row for row in rows if self._behind(row) > LAST_TOKENS]:
+            start = time.monotonic()
+            blocks = {row: self._next(row, min(MAX_STEP_TOKENS, self._behind(row) - 1)) for row in behind}
+            mx.eval([layer.state for step, _ in self._advance(blocks) for layer in step.layers])
+            if 2 * time.monotonic() - start > deadline:
+                return
+
+    def _next(self, row: Row, count: int) -> Sequence[int]:
+        """A row's next tokens, which are taken to have run."""
+        seat = self._seats[row]
+        seat.ran += count
+        return _tokens(row, seat.ran - count, seat.ran)
+
+    # -- drafts -------------------------------------------------------------------------------------------------
+
+    def _run(self, rows: Sequence[Row], count: int) -> list[list[int]]:
+        """So many drafts of each row: a pass for the first one of all, and one for each that follows."""
+        start = time.perf_counter()
+        picks = _Picks(rows, self._eos, self._model.samples_on_device)
+        blocks = {row: self._next(row, self._behind(row)) for row in rows}
+        tokens = [picks.pick(self._ends(rows, blocks, self._advance(blocks)))]
+        one = dict.fromkeys(rows, (0,))
+        while len(tokens) < count:
+            tokens.append(picks.pick(self._ends(rows, one, self._advance(one, tokens[-1]))))
+        drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
+        for row, its in zip(rows, drafts, strict=True):
+            self._seats[row].drafts = its
+        self._note((len(rows), count > 1), (time.perf_counter() - start) / count)
+        return drafts
+
+    def _note(self, kind: tuple[int, bool], seconds: float) -> None:
+        """Measured: a draft of so many rows. The first of its kind does not count: GPUs prepare for what is new."""
+        self._priced = 0
+        if kind in self._seen:
+            self._seconds.setdefault(_group(kind[0]), deque(maxlen=TIMED_DRAFTS)).append(seconds)
+        self._seen.add(kind)
+
+    def _advance(
+        self, blocks: Mapping[Row, Sequence[int]], known: mx.array | None = None
+    ) -> list[tuple[BucketStep, mx.array]]:
+        """Run some rows' next tokens: the passes and their logits, `[slots, tokens, vocabulary]`, lazy.
+
+        Args:
+            blocks: by row; others in their buckets run to no purpose.
+            known: one token of each row in the place of its own, `[rows]`, where the host does not know it yet.
+        """
+        at = {self._seats[row].place: i for i, row in enumerate(blocks)}
+        used, its = {name for name, _ in at}, list(blocks.values())
+        places = sorted(seat.place for seat in self._seats.values() if seat.place[0] in used)
+        counts = {place: len(its[at[place]]) if place in at else 0 for place in places}
+        passes = []
+        steps = self._cache.advance_several(counts)
+        for name, step in zip(dict.fromkeys(name for name, _ in places), steps, strict=True):
+            which = [at.get((name, slot)) for slot in range(step.width)]
+            if known is None:
+                tokens = self._inputs([() if i is None else its[i] for i in which])
+            else:
+                tokens = known[mx.array([i or 0 for i in which])][:, None]
+            lengths = [counts.get((name, slot), 0) for slot in range(step.width)]
+            passes.append((step, self._model.forward(StepInput(tokens, step.layers, lengths))))
+        self._cache.settle(counts)
+        return passes
+
+    def _ends(
+        self, rows: Sequence[Row], blocks: Mapping[Row, Sequence[int]], passes: Sequence[tuple[BucketStep, mx.array]]
+    ) -> mx.array:
+        """The logits after each row's last token, `[rows, vocabulary]`."""
+        names = sorted({self._seats[row].place[0] for row in rows})
+        starts, start = {}, 0
+        for name, (step, _) in zip(names, passes, strict=True):
+            starts[name], start = (start, step.tokens), start + step.width * step.tokens
+        flat = [logits.reshape(-1, logits.shape[-1]) for _, logits in passes]
+        ends = []
+        for row in rows:
+            name, slot = self._seats[row].place
+            ends.append(starts[name][0] + slot * starts[name][1] + len(blocks[row]) - 1)
+        return (flat[0] if len(flat) == 1 else mx.concatenate(flat))[mx.array(ends)]
+
+    def _inputs(self, rows: Sequence[Sequence[int]]) -> mx.array:
+        """Rows' tokens with padding behind, `[rows, tokens]` int32; what this model does not have is another."""
+        tokens = np.zeros((len(rows), max(map(len, rows))), dtype=np.int32)
+        for row, its in zip(tokens, rows, strict=True):
+            row[: len(its)] = its
+        return mx.array(np.minimum(tokens, self._last_id))
+
+
+def speculation_for(model: Model, draft: Model | None, options: EngineOptions, max_stall: float) -> Speculation | None:
+    """What chooses the drafts of a model's rows; None: it has none.
+
+    Args:
+        model: the one that rows run on.
+        draft: drafts for it, if there is one.
+        options: the engine's.
+        max_stall: as in these, or its default.
+
+    Raises:
+        ValueError: `draft` cannot draft for it; says why.
+    """
+    mode = options.get("speculation", SPECULATION if draft is None else "auto")
+    vocabulary = takes_several(model) if mode != "off" and agreement(model).together else 0
+    if draft is not None and not vocabulary:
+        raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
+    if not vocabulary:
+        return None
+    most = options.get("draft_tokens") or DRAFT_TOKENS
+    costly = None if draft is None else DraftModel(draft, most, model, max_stall)
+    drafters = speculation.own_drafters()
+    return Speculation(
+        drafters, few_sizes=model.samples_on_device, vocabulary=vocabulary, costly=costly, max_stall=max_stall
+    )
+
+
+class _Picks:
+    """Draws rows' drafts, one position after the other."""
+
+    def __init__(self, rows: Sequence[Row], eos: Sequence[int], on_device: bool) -> None:
+        which = [i for i, row in enumerate(rows) if not has_history(row)]
+        mine = [rows[i] for i in which]
+        # What a row has sampled is told to it when its sampler is retired, which may be later.
+        ahead = [row.generated - row.sampled for row in mine]
+        self._sampler = Sampler(mine, eos, on_device=on_device, ahead=ahead) if mine else None
+        self._at = None if len(mine) == len(rows) else mx.array(which)
+
+    def pick(self, logits: mx.array) -> mx.array:
+        """`[rows]` int32: the next token of each."""
+        if self._sampler is not None and self._at is None:
+            return self._sampler.sample(logits).inputs
+        tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
+        if self._sampler is not None and self._at is not None:
+            tokens[self._at] = self._sampler.sample(logits[self._at]).inputs
+        return tokens
+
+
+def check(model: Model) -> None:
+    """Refuse a model that cannot draft.
+
+    Raises:
+        ValueError: says why.
+    """
+    row = model.new_cache()
+    if not fits_slots(row):
+        reason = "its caches are of a kind that cannot be taken back"
+    elif not all(isinstance(layer, KeyValues) for layer in leaves(read_row(row))):
+        reason = "it has recurrent layers, whose states cannot be taken back when a draft was wrong"
+    elif not takes_several(model):
+        reason = "its code gives wrong results for several tokens of several rows in one pass"
+    else:
+        return
+    raise ValueError(f"draft_model: '{model.name}' cannot draft: {reason}. Choose a model with plain attention")
+
+
+def _group(rows: int) -> int:
+    """Numbers of rows that are measured together: 1, 2, 3 to 4, 5 to 8, ..."""
+    return (rows - 1).bit_length()
+
+
+def _length(row: Row) -> int:
+    return len(row.prompt_tokens) + row.generated
+
+
+def _tokens(row: Row, start: int, stop: int) -> Sequence[int]:
+    """Some of a row's tokens, prompt and output."""
+    prompt = len(row.prompt_tokens)
+    if start >= prompt:
+        return row.output_tokens[start - prompt : stop - prompt]
+    return [*row.prompt_tokens[start:stop], *row.output_tokens[: max(0, stop - prompt)]]

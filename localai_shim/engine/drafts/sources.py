@@ -1,0 +1,169 @@
+"""Where drafts come from: guesses of the tokens that follow a row's last one, which a step of several verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+
+from ..row import Row
+from .prediction import Follower
+
+GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
+LONG_GRAM_TOKENS = 16  # that are compared where these stood more than once
+MAX_SEARCHED_TOKENS = 16_384  # of a prompt, from its end: a search of so many takes some ten microseconds
+
+
+class Drafter(Protocol):
+    """Guesses what rows sample next. Called on the engine thread, with nothing in flight or one step.
+
+    What it knows of a row may stand in `row.drafting`, under itself: it goes when the row does. It must not change
+    anything else of it.
+    """
+
+    @property
+    def source(self) -> str:
+        """Its name in `stats()`."""
+        ...
+
+    @property
+    def trust(self) -> float:
+        """The share of its tokens that is taken to be right before a row has shown how many are."""
+        ...
+
+    def takes(self, row: Row) -> bool:
+        """Whether it may have drafts for a row, sooner or later; asked once."""
+        ...
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Each row's tokens after its last one, at most so many; none where there is no guess.
+
+        Whatever it raises, these rows are not drafted for by this source any more.
+        """
+        ...
+
+
+class CostlyDrafter(Drafter, Protocol):
+    """One whose guesses take time: it is asked with nothing in flight, and only for what is to be run."""
+
+    @property
+    def most(self) -> int:
+        """Drafts of a row in one step."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it keeps of rows."""
+        ...
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        """What so many drafts for each of so many rows take, in ordinary steps of so many seconds; None: not known."""
+        ...
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """These are running; what it has of others is to be dropped."""
+        ...
+
+
+class ForcedTokens:
+    """What a row's grammar leaves no choice about."""
+
+    source, trust = "grammar", 0.95
+
+    def takes(self, row: Row) -> bool:
+        return row.constraint is not None
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [
+            [] if row.constraint is None else row.constraint.forced()[:n] for row, n in zip(rows, most, strict=True)
+        ]
+
+
+class PredictedText:
+    """The caller's prediction of the answer, followed by a pointer."""
+
+    source, trust = "prediction", 0.8
+
+    def takes(self, row: Row) -> bool:
+        return bool(row.request.prediction)
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [self._follow(row, n) if row.request.prediction else [] for row, n in zip(rows, most, strict=True)]
+
+    def _follow(self, row: Row, most: int) -> Sequence[int]:
+        follower: Follower | None = row.drafting.get(self)
+        if follower is None:
+            follower = row.drafting[self] = Follower(row.request.prediction)
+        follower.feed(islice(row.output_tokens, follower.fed, None))
+        return follower.next(most)
+
+
+class PromptLookup:
+    """What followed the row's last tokens where they stood before, in its prompt or its output."""
+
+    source, trust = "lookup", 0.25
+
+    def takes(self, row: Row) -> bool:
+        return True
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [self._look(row, n) for row, n in zip(rows, most, strict=True)]
+
+    def _look(self, row: Row, most: int) -> Sequence[int]:
+        seen: _Seen | None = row.drafting.get(self)
+        if seen is None:
+            seen = row.drafting[self] = _Seen(row.prompt_tokens[-MAX_SEARCHED_TOKENS:])
+        return seen.after(row.output_tokens, most)
+
+
+class _Seen:
+    """A row's tokens, to be searched: an index of many would take longer to make than all searches do."""
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._tokens = np.array(prompt, dtype=np.int32)
+        self._length, self._output = len(prompt), 0
+        self._at: int | None = None
+        """Behind what stood before: the output has gone on as that did, up to here."""
+
+    def after(self, output: Sequence[int], most: int) -> Sequence[int]:
+        """What stood behind the present end when that came before, at most so many."""
+        came = output[self._output :]
+        self._append(came)
+        self._output = len(output)
+        tokens, length = self._tokens, self._length
+        if self._at is not None and tokens[self._at : self._at + len(came)].tolist() == came:
+            self._at += len(came)
+        else:
+            self._at = self._search()
+        if self._at is None:
+            return ()
+        found: list[int] = tokens[self._at : min(self._at + most, length)].tolist()
+        while len(found) < most:  # the output repeats itself at once: so it may go on
+            found += found[: most - len(found)]
+        return found
+
+    def _search(self) -> int | None:
+        """The place behind most of the tokens of the present end; of several the latest."""
+        tokens, length = self._tokens, self._length
+        if length <= GRAM_TOKENS:
+            return None
+        end = tokens[length - GRAM_TOKENS : length].tolist()
+        places = np.flatnonzero(tokens[GRAM_TOKENS - 1 : length - 1] == end[-1]) + GRAM_TOKENS
+        for back in range(2, GRAM_TOKENS + 1):
+            places = places[tokens[places - back] == end[-back]]
+        for back in range(GRAM_TOKENS + 1, LONG_GRAM_TOKENS + 1):
+            longer = places[places >= back] if len(places) > 1 else places[:0]
+            longer = longer[tokens[longer - back] == tokens[length - back]] if len(longer) else longer
+            if not len(longer):
+                break
+            places = longer
+        return int(places[-1]) if len(places) else None
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        length = self._length + len(tokens)
+        if length > len(self._tokens):
+            self._tokens = np.resize(self._tokens, 2 * length)
+        self._tokens[self._length : length] = tokens
+        self._length = length

@@ -1,0 +1,279 @@
+"""Ports: what the engine asks of a model, and of the machine and the libraries that it runs on.
+
+The engine imports none of them. `models/` and `backends/` fill the ports; `runtime/` connects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..media import MediaKind, MediaSpan, ProcessedMedia
+from ..types import LoadedModel, Prompt
+from .cache_contents import Contents, LayerCache, RowCache, Upstream
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+__all__ = [
+    "CacheClasses",
+    "DeviceMemory",
+    "Encoder",
+    "Features",
+    "Host",
+    "Machine",
+    "MediaKind",
+    "MediaSpan",
+    "Model",
+    "ProcessedMedia",
+    "Reading",
+    "StepInput",
+    "connect",
+    "host",
+]
+
+
+# -- one pass --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """What a model's tower made of one item: rows that stand in its placeholders' places."""
+
+    rows: mx.array
+    """`[n, hidden]`, evaluated."""
+    deep: tuple[mx.array, ...] = ()
+    """`[n, hidden]` each, for models that add such rows in their first layers (deepstack)."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes) + sum(int(rows.nbytes) for rows in self.deep)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """One forward pass: k tokens of each row. Decode is k = 1; a chunk of a prompt is all of its tokens."""
+
+    tokens: mx.array
+    """`[rows, k]` int32."""
+    layers: RowCache
+    """The rows' caches, an object per layer: the pass writes what its tokens leave into them."""
+    counts: Sequence[int] | None = None
+    """How many of a row's k tokens count, per row: the others are padding on the right, and whoever asks for the pass
+    takes what they leave out of the caches. None: all count."""
+    state: Sequence[object] | None = None
+    """What `Model.row_state` made for each row, None where that is nothing. None: it is for all rows."""
+    media: Sequence[tuple[MediaSpan, Features]] = ()
+    """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""
+    ends: bool = False
+    """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""
+
+
+class Reading(Protocol):
+    """A text that is read in pieces."""
+
+    done: int
+    """Tokens that were read."""
+
+    @property
+    def left(self) -> int:
+        """Tokens to read."""
+        ...
+
+    def run(self, most: int) -> None:
+        """Read the next tokens, at most so many, and wait for it."""
+        ...
+
+    def result(self) -> mx.array:
+        """`[1, dimensions]`, lazy, once nothing is left."""
+        ...
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+class Encoder(LoadedModel, Protocol):
+    """A model that the engine runs, to generate, embed or rank. Methods that compute run on the engine thread only."""
+
+    context_length: int | None
+    """The engine lowers it where memory holds less."""
+
+    @property
+    def weight_bytes(self) -> int: ...
+
+    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        """A vector of length 1 of each text, which does not depend on the others: `[texts, dimensions]` float32. Lazy.
+
+        Args:
+            texts: token ids.
+            skip: tokens at the beginning of each that are a prompt's.
+        """
+        ...
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        """A text that is read in pieces; None where all of it has to be seen at once.
+
+        Args:
+            text: token ids.
+            skip: see `encode`.
+            ranks: it is a pair to be scored.
+        """
+        ...
+
+    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
+        ...
+
+
+class Model(Encoder, Protocol):
+    """A model that generates text. It may read images, videos and sounds as well."""
+
+    samples_on_device: bool
+    """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
+    one_row: bool
+    """Rows never share a pass, whatever a trial with short ones says."""
+    one_token: bool
+    """Rows that decode take one token per step, whatever a trial with text says."""
+
+    @property
+    def end_tokens(self) -> int:
+        """Most tokens of a pass that should end a prompt with its last token's logits: longer ones take more time so
+        than they save. 0: it cannot give these.
+        """
+        ...
+
+    def new_cache(self) -> RowCache:
+        """An empty cache for one row: an object per layer."""
+        ...
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+        """Run tokens into the layers, and wait for it unless told not to.
+
+        Returns:
+            The logits after each row's last token that counts, `[rows, vocabulary]` float32, where `step.ends`.
+        """
+        ...
+
+    def forward(self, step: StepInput) -> mx.array:
+        """Logits after each token: `[rows, k, vocabulary]` float32.
+
+        Lazy for one token of each row, or where `samples_on_device`: such a step is built ahead. Else some of it may be
+        computed already.
+        """
+        ...
+
+    # -- what only models with media have -----------------------------------------------------------------------
+
+    def embed(self, media: ProcessedMedia) -> Features:
+        """Run the tower over one item, and wait for it."""
+        ...
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        """What prefill and decode of a prompt need beside its tokens and features, such as positions; None: nothing, as
+        for text in all models but those that see all of a prompt at once.
+
+        Runs no tower, and nothing of it stands on the model. All rows of the prompt share it, and a row that was
+        preempted prefills its output tokens with it, too.
+        """
+        ...
+
+    def first_pass(self, prompt: Prompt) -> int:
+        """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces.
+
+        What a token leaves may then depend on later ones of its own item; or, where these are all but the last one,
+        which runs with the decode batch, on the whole prompt.
+        """
+        ...
+
+
+# -- the machine and the libraries -----------------------------------------------------------------------------------
+
+
+class CacheClasses(Protocol):
+    """The libraries' classes of rows' caches: reading what one holds of a layer, and making one."""
+
+    def read(self, layer: LayerCache, /) -> Contents | None:
+        """The contents of one layer, without copying; None for a class that is not known."""
+        ...
+
+    def write(self, contents: Contents, /) -> LayerCache:
+        """One layer of a row with these contents."""
+        ...
+
+    def is_packed(self, layer: LayerCache, /) -> bool:
+        """True if a layer holds quantised keys and values."""
+        ...
+
+    def can_merge(self, layer: LayerCache, /) -> bool:
+        """True if rows of this kind of cache can be merged by their class."""
+        ...
+
+    def as_list(self, layers: Sequence[LayerCache], upstream: Upstream, /) -> Any:
+        """A library's list of caches, as one layer."""
+        ...
+
+
+class DeviceMemory(Protocol):
+    """MLX's memory limits, which all engines of a process share; see `backends/memory.py`."""
+
+    def enter(self, engine: Hashable, /) -> None: ...
+
+    def loaded(self, engine: Hashable, weights: int, /) -> None: ...
+
+    def rest(self, engine: Hashable, /, *, free: int | None = None, clear: bool = False) -> None: ...
+
+    def work(self, engine: Hashable, /) -> None: ...
+
+    def leave(self, engine: Hashable, /) -> None: ...
+
+
+class Machine(Protocol):
+    """The machine, and MLX's back end on it."""
+
+    def describe_backend(self) -> str: ...
+
+    def gpu_memory(self) -> int | None:
+        """Bytes of memory that MLX may use on a GPU; None where it computes on the CPU."""
+        ...
+
+    def total_memory(self) -> int:
+        """Bytes of the machine's memory."""
+        ...
+
+    def is_out_of_memory(self, error: BaseException, /) -> bool:
+        """True if an error is for lack of memory, which may be there later."""
+        ...
+
+    def multiplies_packed(self) -> bool:
+        """True if attention can read quantised keys and values as they are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the engines of this process run on."""
+
+    machine: Machine
+    memory: DeviceMemory
+    caches: CacheClasses
+
+
+_connected: Host | None = None
+
+
+def connect(host: Host) -> None:
+    """Have the engines of this process run on this. Connecting the same again changes nothing."""
+    global _connected
+    _connected = host
+
+
+def host() -> Host:
+    """What was connected.
+
+    Raises:
+        RuntimeError: nothing was.
+    """
+    if _connected is None:
+        raise RuntimeError("the engine has no machine and no cache classes: call localai_shim.runtime.host.connect()")
+    return _connected

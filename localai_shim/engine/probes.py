@@ -1,0 +1,302 @@
+"""Whether a model gives rows that share a pass, and prompts in pieces, the logits that it gives each row by itself.
+
+A model's own code may misread a batch: gemma2's attention took the rows of a mask for key heads, afm7's takes the
+longest row's length for every row's position. Both answer, and wrongly. So each model is tried when it is loaded, on
+two short rows of different length, before any request depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from . import kv
+from .kv import Buckets, BuiltBuckets, RowCache
+from .kv.segments import takes_padding, unstack
+from .ports import Model, StepInput
+
+log = logging.getLogger("localai_shim")
+
+_async_eval: Callable[..., None] = mx.async_eval
+
+_ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31]]
+"""Tokens that every vocabulary has."""
+_STEPS = [5, 29]
+"""Tokens that all rows get afterwards: their logits differ only by what came before."""
+_MORE_STEPS, _WRONG = [*_STEPS, 11, 47, 9, 33, 21, 52], 3
+_PIECE_TOKENS = 9
+# A model that misreads a mask or a position loses what came before, in part at least: this moved logits by 0.07 (afm7)
+# to 1.0 (gemma2) of what another prefix does. Rounding moves them by 1e-6 of that in float32. In bfloat16 it may be as
+# large as the error (0.01 to 0.2, and 0.6 where tokens change experts): it is measured, on two equal rows in one pass.
+LOGIT_TOLERANCE = 0.05
+ROUNDING_TOLERANCE = 4
+# States that lost a step's tokens moved logits by 0.02 to 0.1 (nemotron_h), rounding in float32 by 4e-5 at most.
+SEVERAL_TOLERANCE = 1e-3
+_FLOAT32_BITS = 0x1FFF  # those of a float32 that neither half precision has
+
+Logits = npt.NDArray[np.float64]
+
+
+class Agreement(NamedTuple):
+    """What a model does correctly."""
+
+    in_pieces: bool
+    """A prompt in pieces gives the logits of the whole prompt in one pass."""
+    together: bool
+    """Rows of different lengths that share a pass get the logits that each gets alone."""
+
+
+_known: dict[str, Agreement] = {}
+"""By fingerprint."""
+
+
+def agreement(model: Model) -> Agreement:
+    """What a model does correctly; tried once per model, versions and options, and remembered on disk."""
+    known = _known.get(model.fingerprint) or _recall(model.fingerprint)
+    if known is None:
+        known = _try(model)
+        _remember(model.fingerprint, known)
+    _known[model.fingerprint] = known
+    return known
+
+
+def takes_several(model: Model) -> int:
+    """Whether rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
+    the vocabulary if they do, else 0. Tried once, as `agreement` is.
+    """
+    return _tried(f"{model.fingerprint}-several", partial(_try_several, model))
+
+
+def runs_built(model: Model) -> bool:
+    """Whether a step gives the same logits where it was built before its tokens were known, and on a GPU one of several
+    before it was known how many its rows hold: nothing of it is computed meanwhile. Tried once, as `agreement` is.
+    """
+    several = model.samples_on_device and bool(takes_several(model))
+    trial = partial(_try_built_several if several else _try_built, model)
+    return bool(_tried(f"{model.fingerprint}-built{'-several' * several}", trial))
+
+
+def ends_prompts(model: Model) -> bool:
+    """Whether the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
+    as `agreement` is.
+    """
+    return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
+
+
+_several: dict[str, int] = {}
+"""What trials of steps with several tokens have found, by file name."""
+
+
+def _tried(name: str, trial: Callable[[], int]) -> int:
+    """What a trial finds, or has found."""
+    if name not in _several:
+        words = _read(name)
+        if len(words) == 2 and words[0].isdigit():
+            _several[name] = int(words[0])
+        else:
+            _several[name] = trial()
+            _write(name, [str(_several[name])])
+    return _several[name]
+
+
+def _try_several(model: Model) -> int:
+    if model.one_token or not kv.fits_slots(model.new_cache()):
+        return 0
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
+    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
+    agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
+    return int(alone.shape[-1]) if agrees else 0
+
+
+def _try_built(model: Model) -> bool:
+    """Code that asks the device which experts a token goes to, as dbrx's does, asks it for other tokens then."""
+
+    def run(*, built: bool) -> Logits:
+        return np.concatenate([_decode(model, [_prefilled(model, [row])], built=built) for row in _ROWS])
+
+    alone = run(built=False)
+    return _agrees(alone, _allowed(model, alone, SEVERAL_TOLERANCE), partial(run, built=True), steps=len(_STEPS))
+
+
+def _try_built_several(model: Model) -> bool:
+    alone = _decode_several(model)
+    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
+    return _agrees(alone, allowed, lambda: _decode_several(model, built_ahead=True), steps=len(_MORE_STEPS))
+
+
+def _try_ends(model: Model) -> bool:
+    if not model.end_tokens:
+        return False
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _STEPS[:1]) for row in _ROWS])
+    return _agrees(alone, _allowed(model, alone), lambda: np.concatenate([_ended(model, row) for row in _ROWS]))
+
+
+def _try(model: Model) -> Agreement:
+    alone = np.concatenate([_decode(model, [_prefilled(model, [row])]) for row in _ROWS])
+    batches = kv.can_batch(model.new_cache()) and not model.one_row
+    allowed = _allowed(model, alone) if batches else LOGIT_TOLERANCE * _distance(alone[0], alone[1])
+    first, second = _ROWS[0][:_PIECE_TOKENS], _ROWS[0][_PIECE_TOKENS:]
+    in_pieces = _agrees(alone, allowed, lambda: _decode(model, [_prefilled(model, [first, second])]))
+    return Agreement(in_pieces, batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model))))
+
+
+def _allowed(model: Model, alone: Logits, tolerance: float = LOGIT_TOLERANCE) -> Logits:
+    """`[steps]`: how far off rounding may be."""
+    steps = _MORE_STEPS[: alone.shape[1]]
+    rounding = np.zeros(alone.shape[1])
+    try:
+        rounding = _distance(_decode(model, [_prefilled(model, [_ROWS[0]])] * 2, steps), alone[:1]).max(axis=0)
+    except Exception as error:  # different rows will not do either
+        log.debug("this model cannot run two rows", exc_info=error)
+    bits = alone.astype(np.float32).view(np.uint32)
+    if not (bits & _FLOAT32_BITS).any():
+        tolerance = LOGIT_TOLERANCE
+    allowed: Logits = tolerance * _distance(alone[0], alone[1]) + ROUNDING_TOLERANCE * rounding
+    return allowed
+
+
+def _prefilled(model: Model, pieces: Sequence[Sequence[int]]) -> RowCache:
+    cache = model.new_cache()
+    for piece in pieces:
+        model.prefill(StepInput(mx.array([piece]), cache))
+    return cache
+
+
+def _ended(model: Model, row: Sequence[int]) -> Logits:
+    """`[1, 1, vocabulary]`: the logits of the pass that ends a prompt with the first step's token."""
+    logits = model.prefill(StepInput(mx.array([[*row, _STEPS[0]]]), model.new_cache(), ends=True))
+    return np.array(logits).astype(np.float64)[:, None]
+
+
+def _side_by_side(model: Model) -> list[RowCache]:
+    """All rows, in one pass where the scheduler might run them so."""
+    longest = max(map(len, _ROWS))
+    if takes_padding(model.new_cache()) <= longest:
+        return [_prefilled(model, [row]) for row in _ROWS]
+    cache = model.new_cache()
+    lengths = [len(row) for row in _ROWS]
+    padded = mx.array([[*row, *[0] * (longest - len(row))] for row in _ROWS])
+    model.prefill(StepInput(padded, cache, counts=lengths))
+    return unstack(cache, lengths)
+
+
+def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
+    """`[rows, steps, vocabulary]`: the logits of each row after the same tokens.
+
+    Args:
+        built: each step's graph is built before it is given its tokens.
+    """
+    batch, slots = kv.join(None, rows)
+    steps = []
+    for token in tokens:
+        layers = batch.advance()
+        inputs = mx.array([[_WRONG if built else token]] * batch.width)
+        view = np.array(inputs, copy=False)
+        logits = model.forward(StepInput(inputs, layers))[:, -1]
+        view[...] = token
+        steps.append(np.array(logits)[slots].astype(np.float64))
+    return np.stack(steps, axis=1)
+
+
+def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
+    """As `_decode`. The first row takes two tokens at a time and a wrong one, which is taken back; the other takes one,
+    and padding beside them.
+
+    Args:
+        built_ahead: all steps but the first are built while the one before runs, where caches can do that.
+    """
+    cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1, builds_ahead=built_ahead)
+    places = cache.join([_prefilled(model, [row]) for row in _ROWS])
+    out: list[list[Logits]] = [[] for _ in _ROWS]
+    replay: list[list[int]] = [[] for _ in _ROWS]
+    built: tuple[BuiltBuckets, npt.NDArray[np.int32], mx.array] | None = None
+    while len(out[1]) < len(_MORE_STEPS):
+        right = [replay[i] + _MORE_STEPS[len(its) : len(its) + 2 - i] for i, its in enumerate(out)]
+        blocks = [[*right[0], _WRONG], right[1]]
+        counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
+        begun = None if built is None else cache.begin_built(built[0], counts)
+        if begun is None:  # nothing was built, or it was for more tokens
+            built = None
+        [step] = begun or cache.advance_several(counts)
+        padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
+        if built is None:
+            lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values())))
+        else:
+            built[1][...], lazy = padded, built[2]
+        built = None
+        _async_eval(lazy)
+        with cache.build({places[0][0]: step}) if built_ahead else contextlib.nullcontext() as made:
+            if made is not None:
+                tokens = mx.array(np.full_like(padded, _WRONG))
+                following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks)))
+                built = made, np.array(tokens, copy=False), following
+        logits = np.array(lazy).astype(np.float64)
+        stayed = cache.settle({place: len(its) for place, its in zip(places, right, strict=True)})
+        for i, place in enumerate(places):
+            out[i] += list(logits[i, len(replay[i]) : len(right[i])])
+            replay[i] = right[i][stayed[place] :]
+    return np.array(out)
+
+
+def _agrees(alone: Logits, allowed: Logits, run: Callable[[], Logits], *, steps: int = 1) -> bool:
+    """Whether the first rows, run in another way, get the logits that they get alone.
+
+    Rounding may send a token to another expert, and be far off at one step; a batch that is misread is off at each,
+    so that it is enough if so many steps of each row are right.
+    """
+    try:
+        logits = run()
+    except Exception as error:
+        log.debug("this model cannot run rows in another way", exc_info=error)
+        return False
+    off = _distance(logits, alone[: len(logits)])
+    log.debug("off by %s, allowed are %s", off.tolist(), allowed.tolist())
+    return bool(((off <= allowed).sum(axis=1) >= steps).all())
+
+
+def _distance(a: Logits, b: Logits) -> Logits:
+    both = np.isfinite(a) & np.isfinite(b)  # some models ban tokens by an infinite logit
+    distance: Logits = np.linalg.norm(np.where(both, a, 0) - np.where(both, b, 0), axis=-1)
+    return distance
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "localai_shim" / "agreement"
+
+
+def _recall(fingerprint: str) -> Agreement | None:
+    words = _read(fingerprint)
+    return Agreement("in_pieces" in words, "together" in words) if words else None
+
+
+def _remember(fingerprint: str, found: Agreement) -> None:
+    _write(fingerprint, [name for name, holds in found._asdict().items() if holds])
+
+
+def _read(name: str) -> list[str]:
+    """The stored results of a trial, with "tried" at their end; [] if there was none."""
+    try:
+        words = (_folder() / name).read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+    return words if words[-1:] == ["tried"] else []
+
+
+def _write(name: str, words: Sequence[str]) -> None:
+    """Best effort: where the folder cannot be written to, the next process tries again."""
+    with contextlib.suppress(OSError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{name}.{secrets.token_hex(4)}"
+        part.write_text(" ".join([*words, "tried"]), encoding="ascii")
+        part.replace(folder / name)

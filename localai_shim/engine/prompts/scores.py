@@ -1,0 +1,80 @@
+"""How likely a model finds a prompt's own tokens: from the logits of all of them, a bounded portion at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import mlx.core as mx
+import numpy as np
+
+from ...types import TokenScore
+from ..ports import Model, StepInput
+from ..row import Array
+from ..sampling import device as sample_device
+from ..sampling import host as sample_host
+
+_async_eval: Callable[..., None] = mx.async_eval
+_MAX_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
+_FIRST_PORTION_TOKENS = 64  # tokens of the first portion, when the size of the vocabulary is not known yet
+
+
+class Scoring:
+    """A pass whose logits may still be being computed.
+
+    Args:
+        logits: `[rows, tokens, vocabulary]` float32, lazy.
+        following: for each row the tokens that follow those that were run; fewer where the rest is padding.
+        top: how many likely tokens to report beside each.
+        on_device: look at them where they are; False does it with NumPy.
+    """
+
+    def __init__(self, logits: mx.array, following: Sequence[Sequence[int]], top: int, *, on_device: bool) -> None:
+        rows, tokens, vocabulary = logits.shape
+        self._lengths = [min(len(row), tokens) for row in following]
+        self._targets = [token for row in following for token in row[:tokens]]
+        at = [row * tokens + i for row, length in enumerate(self._lengths) for i in range(length)]
+        flat = logits.reshape(rows * tokens, vocabulary)
+        self._logits = flat if len(at) == rows * tokens else flat[mx.array(at)]
+        self._top, self._on_device = top, on_device
+        self._found: tuple[Array, ...] = ()
+        if on_device:
+            self._found = self._look(self._logits, mx.array(self._targets), sample_device)
+            _async_eval(*(array for array in self._found if array is not None))
+        else:
+            _async_eval(self._logits)
+
+    def _look(self, logits: Array, targets: Array, backend: ModuleType) -> tuple[Array, ...]:
+        return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top))
+
+    def read(self) -> list[list[TokenScore]]:
+        """The scores of each row's tokens."""
+        if not self._on_device:
+            targets = np.array(self._targets, dtype=np.int64)
+            self._found = self._look(np.asarray(self._logits), targets, sample_host)
+        none: list[list[float]] = [[]] * len(self._targets)
+        ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
+        scores = [
+            TokenScore(logprob, rank, list(zip(some, likely, strict=True)))
+            for logprob, rank, some, likely in zip(logprobs, ranks, ids, values, strict=True)
+        ]
+        ends = np.cumsum(self._lengths).tolist()
+        return [scores[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+
+
+class Scorer:
+    """Scores prompts in portions.
+
+    Attributes:
+        portion: most tokens whose logits may be held at once, those of all rows of a pass together.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.portion = _FIRST_PORTION_TOKENS
+
+    def launch(self, step: StepInput, following: Sequence[Sequence[int]], top: int) -> Scoring:
+        """Begin to run tokens, and to score those of each row that follow them, with so many likely ones beside."""
+        logits = self._model.forward(step)
+        self.portion = max(1, _MAX_LOGITS // logits.shape[-1])
+        return Scoring(logits, following, top, on_device=self._model.samples_on_device)

@@ -1,0 +1,1 @@
+"""Sampling: one pass over the batch's logits, with arrays of the rows' parameters."""

@@ -1,0 +1,1 @@
+"""Texts to embed and pairs to score, beside rows that decode."""

@@ -1,0 +1,1 @@
+"""Grammars of tool calls, from the descriptions of their formats."""

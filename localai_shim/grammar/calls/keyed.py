@@ -1,0 +1,133 @@
+"""Arguments with bare keys: keywords of a Python call, and what the Gemma models write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from ...output.formats.description import CallFormat, MarkedArguments
+from ...output.formats.writing import marked_value, python_value
+from .. import GrammarError
+from ..lark_rules import LarkRules, other_than
+from ..raw_text import containing, text
+from ..schema import Schema
+from ..tool import Call
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write
+
+# -- Python -----------------------------------------------------------------------------------------------------------
+
+
+class PythonStyle(JsonStyle):
+    """Python's literals; its strings are written as JSON writes them, which Python reads alike."""
+
+    words = ("True", "False", "None")
+
+    def write(self, value: object) -> str:
+        return python_value(value)
+
+
+def python_arguments(call: Call, format: CallFormat, rules: LarkRules) -> str:
+    """An expression of the keywords of a call.
+
+    Raises:
+        GrammarError: they cannot be written.
+    """
+    if call.lark is not None:
+        raise GrammarError(
+            f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which all text is "
+            "quoted: use a regular expression."
+        )
+    values = ValueGrammar(rules, call.parameters, PythonStyle(), lenient=call.lenient)
+    options = [values.members(branch.schema, _keyword, _other_keyword) for branch in values.parameters()]
+    return rules.one_of(options)
+
+
+def _keyword(name: str) -> str:
+    if not name.isidentifier():
+        raise GrammarError(f"This model's tool-call format cannot write the parameter name {json.dumps(name)}.")
+    return f"{name}="
+
+
+def _other_keyword(names: Sequence[str]) -> str:
+    return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{other_than(names)}) "="'
+
+
+# -- Gemma ------------------------------------------------------------------------------------------------------------
+
+
+class MarkedStyle:
+    """Values as the Gemma models write them: strings between marks.
+
+    Args:
+        kind: which marks.
+        excluded: what else no string holds.
+    """
+
+    separator = ","
+    words = ("true", "false", "null")
+
+    def __init__(self, kind: MarkedArguments, *excluded: str) -> None:
+        self._kind = kind
+        self._excluded = (kind.quote, *excluded)
+
+    def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
+        body = text(schema, [containing(*self._excluded)], lenient=lenient)
+        return f"{rules.marker(self._kind.quote)} {rules.until(body, self._kind.quote)}"
+
+    def constant(self, value: object, rules: LarkRules) -> str:
+        self._check(value)
+        return rules.marker(marked_value(self._kind, value))
+
+    def key(self, name: str) -> str:
+        if not re.fullmatch(r"[\w$./-]+", name):
+            raise GrammarError(f"This model's tool-call format cannot write the property name {json.dumps(name)}.")
+        return f"{name}:"
+
+    def other_key(self, names: Sequence[str]) -> str:
+        return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{other_than(names)}) ":"'
+
+    def _check(self, value: object) -> None:
+        if isinstance(value, str):
+            if any(marker in value for marker in self._excluded):
+                raise GrammarError(cannot_write(value))
+        elif isinstance(value, list):
+            for item in value:
+                self._check(item)
+        elif isinstance(value, dict):
+            for name, item in value.items():
+                self.key(name)
+                self._check(item)
+
+
+def marked_arguments(call: Call, format: CallFormat, kind: MarkedArguments, rules: LarkRules) -> str:
+    """An expression of arguments without their braces.
+
+    Raises:
+        GrammarError: they cannot be written, such as an object where the family has plain values only.
+    """
+    if call.lark is not None:
+        quote = rules.marker(kind.quote)
+        return f'"input:" {quote} {rules.embed(call.lark)} {quote}'
+    schema = call.parameters
+    if not kind.nests:
+        schema = {"additionalProperties": {"type": ["string", "number", "boolean", "null"]}, **schema}
+    style = MarkedStyle(kind, format.start, format.end)
+    values = ValueGrammar(rules, schema, style, lenient=call.lenient)
+    branches = values.parameters()
+    for branch in branches if not kind.nests else ():
+        _check_flat(values, branch.schema)
+    return rules.one_of([values.members(branch.schema, style.key, style.other_key) for branch in branches])
+
+
+def _check_flat(values: ValueGrammar, schema: Schema) -> None:
+    members = [*values.properties(schema), ("additional properties", schema.get("additionalProperties", True))]
+    for name, member in members:
+        if member is not False and any(map(_is_nested, values.branches(member))):
+            raise GrammarError(
+                f"This model's tool-call format cannot write objects and arrays: '{name}' may be one. Use plain values."
+            )
+
+
+def _is_nested(branch: Branch) -> bool:
+    return branch.type in ("object", "array") or any(isinstance(value, list | dict) for value in branch.constants)

@@ -1,0 +1,139 @@
+"""Converts mlx-lm's and mlx-vlm's caches of one row to plain contents, which need none of their classes, and back.
+
+Classes are compared exactly: a subclass may mean anything by its contents, so it is not read.
+
+Who owns an array: `keys[..., i, :] = new` and `state += new`, which caches and models use, change what one Python
+object stands for, and all that hold the object see it. So a cache never shares an object: `read` and `write` give each
+side objects of its own. These share the memory, which MLX copies before it writes to it where another array may still
+read it: nothing is copied here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Quantised, Ring, States, Upstream
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+
+def is_packed(layer: LayerCache) -> bool:
+    """Whether a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
+    kind = type(layer)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is None:
+        return _is_ours(kind)
+    classes = _classes(upstream)
+    return kind is classes.QuantizedKVCache or (kind is classes.CacheList and any(map(is_packed, layer.caches)))
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether a class is `PackedKVCache`, whose module is imported where it is needed."""
+    packed = sys.modules.get(f"{__package__}.packed_cache")
+    return packed is not None and kind is packed.PackedKVCache
+
+
+def read(layer: LayerCache) -> Contents | None:
+    """The contents of one layer of a row's cache, without copying; None for a class that is not known here.
+
+    Later changes to the cache do not show in them.
+    """
+    kind = type(layer)
+    if _is_ours(kind):
+        return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
+    upstream = UPSTREAMS.get(kind.__module__)
+    if upstream is None:
+        return None
+    classes = _classes(upstream)
+    if kind is classes.KVCache:
+        return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]), upstream=upstream)
+    if kind is classes.QuantizedKVCache:
+        arrays = [None] if layer.keys is None else [*layer.keys, *layer.values]
+        how = Quantised(layer.group_size, layer.bits)
+        return KeyValues(layer.offset, _trimmed(layer, arrays), quantised=how, upstream=upstream)
+    if kind is classes.RotatingKVCache:
+        return _read_ring(layer, upstream)
+    if kind is classes.ArraysCache and layer.lengths is None and layer.left_padding is None:
+        return States(_own_states(layer.cache), upstream)
+    if kind is classes.CacheList:
+        parts = [read(part) for part in layer.caches]
+        known = tuple(part for part in parts if part is not None)
+        return Parts(known) if len(known) == len(parts) else None
+    return None
+
+
+def write(contents: Contents) -> Any:
+    """A cache of one row with these contents: of their library's own class, or our `PackedKVCache`.
+
+    Later changes to the cache do not show in the contents.
+    """
+    classes = _classes(contents.upstream)
+    if isinstance(contents, Parts):
+        return as_list([write(part) for part in contents.parts], contents.upstream)
+    if isinstance(contents, States):
+        layer = classes.ArraysCache(len(contents.arrays))
+        layer.cache = list(_own_states(contents.arrays))
+        return layer
+    how, ring = contents.quantised, contents.ring
+    if how is not None:
+        from .packed_cache import PackedKVCache
+
+        return PackedKVCache(how, _own(contents.arrays), contents.upstream)
+    layer = classes.KVCache() if ring is None else classes.RotatingKVCache(ring.size, ring.keep)
+    if contents.arrays:
+        layer.keys, layer.values = _own(contents.arrays)
+        layer.offset = contents.length
+        if ring is not None:
+            layer._idx = layer.keys.shape[2]
+    return layer
+
+
+def can_merge(layer: LayerCache) -> bool:
+    """Whether rows of this kind of cache can be merged by their class.
+
+    It has to define `merge` itself: what a subclass inherits merges nothing of what the subclass adds.
+    """
+    return "merge" in vars(type(layer)) and all(can_merge(part) for part in getattr(layer, "caches", ()))
+
+
+def as_list(layers: Sequence[LayerCache], upstream: Upstream) -> Any:
+    """A library's `CacheList` of these."""
+    return _classes(upstream).CacheList(*layers)
+
+
+@functools.cache
+def _classes(upstream: Upstream) -> ModuleType:
+    """The module of a library's cache classes."""
+    return importlib.import_module(f"{upstream}.models.cache")
+
+
+def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
+    """New objects for the same arrays."""
+    return tuple(array[...] for array in arrays)
+
+
+def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...]:
+    return tuple(None if array is None else array[...] for array in arrays)
+
+
+def _trimmed(layer: LayerCache, arrays: Sequence[mx.array | None]) -> tuple[mx.array, ...]:
+    return tuple(array[:, :, : layer.offset] for array in arrays if array is not None) if layer.offset else ()
+
+
+def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:
+    import mlx.core as mx
+
+    ring = Ring(layer.max_size, layer.keep)
+    if layer.keys is None or not layer.offset:
+        return KeyValues(0, (), ring, upstream=upstream)
+    arrays = [layer._temporal_order(array) for array in (layer.keys, layer.values)]
+    if arrays[0].shape[2] > ring.size:  # a long prompt's are trimmed with the next token only
+        first, last = slice(0, ring.keep), slice(arrays[0].shape[2] - (ring.size - ring.keep), None)
+        arrays = [mx.concatenate([a[:, :, first], a[:, :, last]], axis=2) for a in arrays]
+    return KeyValues(layer.offset, _own(arrays), ring, upstream=upstream)

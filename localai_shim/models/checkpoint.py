@@ -1,0 +1,163 @@
+"""Reads a checkpoint and makes a model of it, whatever its kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
+
+from ..backends.machine import free_memory, has_gpu, is_out_of_memory, total_memory
+from ..options import LoadOptions, ModelOptions, check_names
+from ..types import Json, ModelLoadError
+from .hub import fetch
+from .upstream_imports import LOADING, keeping_file_limits, without_advice
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+log = logging.getLogger("localai_shim")
+
+WIDE_MEMORY_SHARE = 0.6  # of free memory, for weights in float32 that a CPU multiplies faster
+WIDE_LIMIT_SHARE = 0.5  # of a memory_limit, for those that were packed: rows need the rest
+
+_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
+
+
+class Checkpoint(NamedTuple):
+    """What was read of a checkpoint, for the model that it becomes; `name` is what `response.model` says."""
+
+    name: str
+    model: nn.Module
+    tokenizer: TokenizerWrapper
+    config: Json
+    path: Path
+    options: LoadOptions
+
+
+class Loadable(Protocol):
+    """What a checkpoint is loaded as: `TextModel` says what each does."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None: ...
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]: ...
+
+    def check(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+
+LoadableT = TypeVar("LoadableT", bound=Loadable)
+
+
+def load_as(
+    kind: Callable[[Path], type[LoadableT]],
+    path_or_id: str,
+    options: LoadOptions,
+    name: str | None = None,
+    progress: bool | None = None,
+) -> LoadableT:
+    """Load a folder or a hub id; a bar shows how far that is.
+
+    Args:
+        kind: what to load a folder as.
+        path_or_id: the folder, or the hub id.
+        options: see `LoadOptions`.
+        name: what `response.model` will say; the folder's name or the hub id by default.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        ModelLoadError: no such model, or it is broken.
+    """
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    check_names(options)
+    with LOADING, without_advice(), keeping_file_limits():
+        import mlx_lm.utils  # noqa: F401
+
+    from .progress import announce, read_weights
+
+    announce(name or Path(path_or_id).name, path_or_id, progress)
+    path = fetch(path_or_id, progress)
+    if not options.get("trust_remote_code"):
+        _check_tokenizer(path, path_or_id)
+    read_as = kind(path)
+    try:
+        model, tokenizer, config = read_as.read(path, options)
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
+    except Exception as error:
+        raise ModelLoadError(
+            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
+            transient=is_out_of_memory(error)
+            or isinstance(error, ImportError)
+            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
+        ) from error
+    _use_own_forms(model, options)
+    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
+    loaded = read_as(Checkpoint(name, model, tokenizer, config, path, options))
+    loaded.check()
+    loaded.warm_up()
+    return loaded
+
+
+def _check_tokenizer(path: Path, path_or_id: str) -> None:
+    """Refuse a folder without any file of a vocabulary: what fails then says nothing of it."""
+    if not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
+
+
+def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
+    """Have a model compute in the forms that this machine's back end is best at."""
+    from ..backends.cuda.attention import use_attention
+    from ..backends.cuda.dense import use_dense_kernels
+    from ..backends.cuda.one_position import use_one_position
+    from ..backends.cuda.quantised import batch_quantised_layers
+    from ..backends.cuda.tower_widths import fill_widths
+    from ..backends.tower_windows import use_windows
+    from ..backends.x86.forms import use_cpu_forms
+    from ..backends.x86.towers import use_tower_forms
+    from ..backends.x86.unpacking import use_float32
+
+    if not has_gpu():
+        _widen(model)
+        use_float32(model, _room(cast(ModelOptions, options).get("memory_limit")))
+    batch_quantised_layers(model)
+    fill_widths(model)
+    use_dense_kernels(model)
+    use_attention(model)
+    use_cpu_forms(model)
+    use_tower_forms(model)
+    use_windows(model)
+    use_one_position(model)
+
+
+def _widen(model: nn.Module) -> None:
+    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
+    if not narrow:
+        return
+    if 2 * narrow > _room():
+        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
+        return
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
+
+
+def _room(limit: int | None = None) -> int:
+    """Bytes that widened weights may take, of free memory and of a limit for the model and its rows together."""
+    import mlx.core as mx
+
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
+    room = int(WIDE_MEMORY_SHARE * free)
+    return room if limit is None else min(room, int(WIDE_LIMIT_SHARE * limit))

@@ -1,0 +1,190 @@
+"""Models that make vectors of texts and nothing else: encoders of mlx-vlm."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...backends.machine import has_gpu
+from ...backends.x86.gelu import use_exact_gelu
+from ...options import LoadOptions
+from ...types import Json, ModelLoadError, Task
+from ..checkpoint import Checkpoint
+from ..checkpoint_files import read_json
+from ..heads.pooling import Encoder, Head, Reading
+from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
+from ..text import TextTokenizer, fingerprint
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import PreTrainedTokenizerBase
+
+_ENCODERS = {
+    "bert": "bert",
+    "camembert": "xlm_roberta",
+    "llama_bidirec": "llama_bidirec",
+    "modernbert": "modernbert",
+    "roberta": "xlm_roberta",
+    "xlm-roberta": "xlm_roberta",
+    "xlm_roberta": "xlm_roberta",
+}
+"""model_type -> mlx-vlm's module, of what embeds and does nothing else."""
+_WITHOUT_HEAD = {
+    "gemma3_text": "gemma3_embedding",
+    "lfm2": "lfm2_embedding",
+    "ministral3": "ministral3_embedding",
+    "qwen3": "qwen3_embedding",
+}
+"""The same of what generates text otherwise: with files of sentence-transformers beside it, or no head."""
+_WITH_HEAD = ("ForCausalLM", "ForConditionalGeneration")
+_POSITIONS_BEHIND_PADDING = "xlm_roberta"
+_USUAL_MODES = {"lfm2_embedding": "cls", "qwen3_embedding": "lasttoken"}
+"""Of checkpoints without these files; the others have the mean."""
+_OWN_LAYER = re.compile(r"\d+_[A-Z]\w*\.")  # weights of a folder beside the model's own
+
+
+def encoder_module(folder: Path, config: Json) -> str | None:
+    """mlx-vlm's module for a checkpoint that only embeds; None: it is none."""
+    kind, classes = str(config.get("model_type", "")), config.get("architectures") or ()
+    headless = bool(classes) and not any(str(name).endswith(_WITH_HEAD) for name in classes)
+    if kind in _WITHOUT_HEAD and (headless or (folder / "modules.json").exists()):
+        return _WITHOUT_HEAD[kind]
+    return _ENCODERS.get(kind)
+
+
+class EncoderModel:
+    """An encoder of mlx-vlm and its tokenizer, whatever it is for. Made on the engine thread.
+
+    Args:
+        files: what is read of the files beside it.
+        more: parameters beside the model's own.
+
+    Attributes: as those of `TextModel`; `text` may be used from any thread.
+    """
+
+    libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
+    eos_token_ids: frozenset[int] = frozenset()
+
+    def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:
+        from mlx.utils import tree_flatten
+
+        name, model, tokenizer, config, path, options = checkpoint
+        module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
+        self.name, self.tokenizer, self._model = name, tokenizer, model
+        self._padding = padding if isinstance(padding, int) else 0
+        use_exact_gelu(model, on_cpu=not has_gpu())
+        parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
+        self.weight_bytes = sum(array.nbytes for array in parameters)
+        self.context_length: int | None = max_tokens(module, config, files, options)
+        take_all(tokenizer._tokenizer)
+        self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
+        self.generation_defaults: Json = {}
+        self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
+        self.created = int((path / "config.json").stat().st_mtime)
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        """Nothing: attention looks in both directions."""
+        return None
+
+    def check(self) -> None:
+        """No option is refused so late."""
+
+    def warm_up(self) -> None:
+        """Nothing is prepared before it is needed."""
+
+
+class EmbeddingModel(EncoderModel):
+    """An encoder that makes vectors of texts."""
+
+    tasks: Sequence[Task] = ("embed",)
+    reranking = None
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        path = checkpoint.path
+        usual = _USUAL_MODES.get(encoder_module(path, checkpoint.config) or "", "mean")
+        files = read_sentence_files(path) or SentenceFiles((usual,))
+        self._own: Sequence[nn.Module] | None = getattr(checkpoint.model, "dense", None)
+        head = Head(files, self._own)
+        super().__init__(checkpoint, files, head.parameters)
+        self.encode = Encoder(self._hidden, head, self._padding)
+        self.embedding = self.encode.embedding
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
+        """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
+        from mlx_lm.utils import load_tokenizer
+        from mlx_vlm.encoder_loader import load_encoder_model
+
+        if options.get("adapter_path") is not None:
+            raise ModelLoadError(f"adapter_path: '{path.name}' makes vectors of texts, and takes no LoRA adapters.")
+        config = read_json(path / "config.json")
+        name = encoder_module(path, config)
+        assert name is not None
+        if any("colbert" in str(each).lower() for each in config.get("architectures") or ()):
+            raise ModelLoadError(f"The model '{path.name}' cannot be served: it {TOKEN_VECTORS}.")
+        read_sentence_files(path)  # what they say of another kind is refused before the weights are read
+        module = importlib.import_module(f"mlx_vlm.models.{name}")
+        own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
+        vars(module)["LocalModel"] = own
+        remapping = {str(config["model_type"]): name}
+        model = load_encoder_model(path, model_remapping=remapping, model_class_name="LocalModel", lazy=True)
+        tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
+        return model, tokenizer, config
+
+    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        raise ValueError("this model ranks no documents")
+
+    def _hidden(self, tokens: mx.array, mask: mx.array) -> mx.array:
+        if self._own is not None:
+            return _gemma_states(self._model.model, tokens, mask)
+        states: mx.array = self._model(tokens, attention_mask=mask).last_hidden_state
+        return states
+
+
+def _gemma_states(model: nn.Module, tokens: mx.array, mask: mx.array) -> mx.array:
+    """Hidden states of EmbeddingGemma. mlx-vlm's own code lets tokens see all others where they have a window."""
+    import mlx.core as mx
+
+    h = model.embed_tokens(tokens)
+    h = h * mx.array(model.config.hidden_size**0.5, h.dtype)
+    least = mx.finfo(h.dtype).min  # not infinite: padding may see nothing
+    everything = mx.where(mask[:, None, None, :] == 1, 0, least).astype(h.dtype)
+    places = mx.arange(tokens.shape[1])
+    near = mx.abs(places[:, None] - places[None]) <= model.window_size // 2
+    window = mx.where(near, everything, least).astype(h.dtype)
+    for i, layer in enumerate(model.layers, 1):
+        h = layer(h, window if i % model.sliding_window_pattern else everything, None)
+    states: mx.array = model.norm(h)
+    return states
+
+
+def _without_layers(model_class: type) -> type:
+    """A class of mlx-vlm that leaves the weights of sentence-transformers' own layers alone."""
+
+    class LocalModel(model_class):  # type: ignore[misc]
+        def sanitize(self, weights: dict[str, mx.array]) -> object:
+            return super().sanitize({name: a for name, a in weights.items() if not _OWN_LAYER.match(name)})
+
+    return LocalModel
+
+
+def max_tokens(module: str, config: Json, files: SentenceFiles, options: LoadOptions) -> int | None:
+    """Most tokens of a text: the least of what the model, its files and the client allow."""
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and module == _POSITIONS_BEHIND_PADDING:
+        positions -= int(config.get("pad_token_id", 1)) + 1
+    limits = (positions, files.max_tokens, options.get("context_length"))
+    return min((limit for limit in limits if isinstance(limit, int)), default=None)
+
+
+def take_all(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a fast tokenizer neither cut nor pad: the files of many embedders say that it should."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_truncation()
+        backend.no_padding()

@@ -1,0 +1,1 @@
+"""What is made of hidden states: vectors, scores, and the last token's logits."""

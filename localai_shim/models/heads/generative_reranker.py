@@ -1,0 +1,174 @@
+"""Generative rerankers, Qwen3-Reranker and Qwen3-VL-Reranker: asked whether a document fits, they say yes or no."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...threads.panics import panics_are_errors
+from ...types import Json, Task
+from ...vectors import Ranking, Reranking
+from .pooling import Pooling
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from tokenizers import Tokenizer
+
+    from .pooling import Encoder, Reading
+
+_LAST = ("lasttoken",)
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+# As Qwen3-Reranker was trained; its card has the same.
+_BEFORE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+_AFTER = "<|im_end|>\n<|im_start|>assistant\n"
+
+
+@dataclass(frozen=True)
+class _Wording:
+    """How a kind of model was trained to be asked; mlx-vlm's server has the same."""
+
+    ask: Callable[[str, str | None], str]
+    """Of the query and an instruction; no token of a BPE vocabulary reaches across its end."""
+    lead: str
+    after: str
+
+
+def _ask(query: str, instruction: str | None) -> str:
+    return f"<Instruct>: {instruction or _INSTRUCTION}\n\n<Query>: {query}\n\n<Document>:"
+
+
+def _ask_of_parts(query: str, instruction: str | None) -> str:
+    return f"<Instruct>: {instruction or _INSTRUCTION}<Query>:{query}\n"
+
+
+_JUDGES = {
+    "qwen3": _Wording(_ask, " ", f"{_AFTER}<think>\n\n</think>\n\n"),
+    "qwen3_vl": _Wording(_ask_of_parts, "<Document>:", _AFTER),
+}
+
+
+def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
+    """What a model that generates text is for."""
+    named: dict[Task, bool] = {"generate": True, "embed": embeds, "rerank": ranks}
+    return tuple(task for task, does in named.items() if does)
+
+
+def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWrapper, config: Json) -> Judge | None:
+    """A `Judge` for a decoder; None if it is not of a kind that was trained to rerank.
+
+    Args:
+        model: of mlx-lm, or mlx-vlm's language model.
+        encoder: gives its hidden states.
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        config: the checkpoint's.
+    """
+    wording = _JUDGES.get(config.get("model_type", ""))
+    if encoder is None or wording is None:
+        return None
+    backend: Tokenizer | None = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
+    if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
+        return None  # its turns end otherwise
+    begin, end = encode_texts(backend, [_BEFORE, wording.after])
+    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, wording.ask, wording.lead), answers)
+
+
+class Judge:
+    """Scores pairs by how likely yes is, against no.
+
+    Args:
+        model: its head makes logits.
+        encoder: gives its hidden states.
+        pairs: makes the texts.
+        answers: the tokens yes and no.
+    """
+
+    def __init__(self, model: nn.Module, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[int]) -> None:
+        self._model, self._encoder, self._answers = model, encoder, list(answers)
+        self.reranking = Reranking(pairs, takes_instruction=True)
+
+    def __call__(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+        """`[pairs, 1]`, lazy."""
+        states, counts = self._encoder.states(pairs)
+        pooling = Pooling(_LAST, counts)
+        pooling.add(states)
+        return self._judge(pooling.result())
+
+    def begin(self, pair: Sequence[int]) -> Reading | None:
+        """A pair that is read in pieces; see `Encoder.begin`."""
+        return self._encoder.reading(pair, Pooling(_LAST, [len(pair)]), self._judge)
+
+    def _judge(self, states: mx.array) -> mx.array:
+        """Scores, of the states of the last tokens."""
+        import mlx.core as mx
+
+        head = getattr(self._model, "lm_head", None) or self._model.model.embed_tokens.as_linear
+        logits = head(states).astype(mx.float32)
+        yes, no = (logits[:, token : token + 1] for token in self._answers)
+        return mx.sigmoid(yes - no)
+
+
+class PairTokenizer:
+    """Makes the texts that a reranker reads; nothing in a query or a document becomes a control token.
+
+    Args:
+        backend: a tokenizer of the tokenizers library, which others may use as well.
+        begin: token ids before the query.
+        between: those between the query and the document.
+        end: those behind the document.
+        ask: makes what is read in the place of the query, of that and an instruction.
+        lead: what is put before each document.
+    """
+
+    def __init__(
+        self,
+        backend: Tokenizer,
+        begin: Sequence[int],
+        between: Sequence[int],
+        end: Sequence[int],
+        ask: Callable[[str, str | None], str] | None = None,
+        lead: str = "",
+    ) -> None:
+        self._backend, self._ask, self._lead = backend, ask, lead
+        self._begin, self._between, self._end = list(begin), list(between), list(end)
+        added = sorted((str(token.content) for token in backend.get_added_tokens_decoder().values()), reverse=True)
+        self._control = re.compile("|".join(map(re.escape, added)) or "(?!)")
+        self._leading = len(encode_texts(backend, [lead.rstrip()])[0])  # a space is part of the first word
+
+    def __call__(self, ranking: Ranking) -> list[list[int]]:
+        """See `Reranking.encode`. The query is tokenised once."""
+        asked = ranking.query if self._ask is None else self._ask(ranking.query, ranking.instruction)
+        before = self._begin + self._spelt(asked) + self._between
+        rooms = [] if ranking.most is None else [max(0, ranking.most - len(before) - len(self._end))]
+        if ranking.most_each is not None:
+            rooms.append(self._leading + ranking.most_each)
+        room = min(rooms, default=None)
+        texts = [self._lead + text for text in ranking.documents]
+        plain = iter(encode_texts(self._backend, [text for text in texts if not self._control.search(text)]))
+        ids = [self._spelt(text) if self._control.search(text) else next(plain) for text in texts]
+        return [before + each[:room] + self._end for each in ids]
+
+    def _spelt(self, text: str) -> list[int]:
+        """The tokens of a text that may spell control tokens: it is cut behind the first letter of each."""
+        pieces: list[str] = []
+        start = at = 0
+        while (found := self._control.search(text, at)) is not None:
+            at = found.start() + 1
+            pieces.append(text[start:at])
+            start = at
+        return [i for ids in encode_texts(self._backend, [*pieces, text[start:]]) for i in ids]
+
+
+@panics_are_errors
+def encode_texts(backend: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of texts, with nothing around them."""
+    return [made.ids for made in backend.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -1,0 +1,357 @@
+"""Vectors of hidden states: pooling, dense layers and length 1, as sentence-transformers' files say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.machine import on_cuda
+from ...engine.cache_contents import RowCache
+from ...types import ModelLoadError
+from ...vectors import Embedding
+from .sentence_files import Dense, SentenceFiles, read_sentence_files
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+log = logging.getLogger("localai_shim")
+
+_MIN_LENGTH = 1e-12  # of a vector that is divided by its length
+_TRIAL, _TRIAL_PIECE = [3 + 11 * i % 53 for i in range(12)], 5  # tokens that every vocabulary has
+STATE_TOLERANCE = 0.05  # of hidden states, by which rounding may move them; a token that is not seen moves them more
+_INNER = ("language_model", "model", "transformer", "backbone")
+"""Where decoders of mlx-lm and mlx-vlm keep what stands before their head."""
+
+Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
+"""(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
+Read = Callable[["mx.array"], "mx.array"]
+"""The next tokens of one text `[1, k]` -> their hidden states `[1, k, width]`."""
+
+
+class Encoder:
+    """Makes a vector of each text.
+
+    Args:
+        hidden: runs the model.
+        head: makes vectors of what it gives.
+        padding: the token that stands where a text is shorter than others.
+        begin: begins one more text that is read in pieces; None: the model sees all of a text at once.
+        fills: passes are filled up to few lengths and rows; None: on a CUDA GPU, which prepares for each new shape.
+    """
+
+    def __init__(
+        self,
+        hidden: Hidden,
+        head: Head,
+        padding: int = 0,
+        begin: Callable[[], Read] | None = None,
+        fills: bool | None = None,
+    ) -> None:
+        self._hidden, self._head, self._padding, self._begin = hidden, head, padding, begin
+        self._fills = on_cuda() if fills is None else fills
+        self._tried = begin is None
+
+    @property
+    def embedding(self) -> Embedding:
+        """Its description for the endpoints. Nothing is computed."""
+        files = self._head.files
+        default = files.default_prompt if files.default_prompt in files.prompts else None
+        return Embedding(self([[0]]).shape[-1], None, files.prompts, default, files.include_prompt)
+
+    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        """`[texts, dimensions]` float32, lazy. `skip`: tokens at the beginning of each text that are a prompt's."""
+        states, counts = self.states(texts)
+        return self._head(states, counts, skip)
+
+    def states(self, texts: Sequence[Sequence[int]]) -> tuple[mx.array, list[int]]:
+        """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; what follows is padding."""
+        import mlx.core as mx
+
+        tokens, mask = pad(texts, self._padding, fills=self._fills)
+        return self._hidden(mx.array(tokens), mx.array(mask))[: len(texts)], [len(text) for text in texts]
+
+    def begin(self, text: Sequence[int], skip: int = 0) -> Reading | None:
+        """A text that is read in pieces; None where the model has to see all of it at once."""
+        return self.reading(text, self._head.pooling([len(text)], skip), self._head.finish)
+
+    def reading(self, text: Sequence[int], pooling: Pooling, finish: Callable[[Any], Any]) -> Reading | None:
+        """As `begin`, with a head of the caller's own."""
+        if not self._tried:
+            self._tried = True
+            if not self._agrees():
+                log.warning("this model's code gives other vectors when a text is read in pieces: it is read in one")
+                self._begin = None
+        return None if self._begin is None else Reading(text, self._begin(), pooling, finish)
+
+    def _agrees(self) -> bool:
+        """Whether a short text has the same hidden states when it is read in two pieces."""
+        import mlx.core as mx
+
+        assert self._begin is not None
+        tokens = mx.array([_TRIAL])
+        try:
+            read, whole = self._begin(), self._hidden(tokens, mx.ones_like(tokens))
+            made = mx.concatenate([read(tokens[:, :_TRIAL_PIECE]), read(tokens[:, _TRIAL_PIECE:])], axis=1)
+            return bool(mx.linalg.norm(made - whole) <= STATE_TOLERANCE * mx.linalg.norm(whole))
+        except Exception:
+            log.debug("this model reads no text in pieces", exc_info=True)
+            return False
+
+
+class Reading:
+    """A text that is read in pieces.
+
+    Args:
+        text: token ids.
+        read: runs the next ones.
+        pooling: takes their hidden states.
+        finish: makes what is asked for of what that gives.
+    """
+
+    def __init__(self, text: Sequence[int], read: Read, pooling: Pooling, finish: Callable[[Any], Any]) -> None:
+        self._text, self._read, self._pooling, self._finish = text, read, pooling, finish
+        self.done = 0
+        """Tokens that were read."""
+
+    @property
+    def left(self) -> int:
+        """Tokens to read."""
+        return len(self._text) - self.done
+
+    def run(self, most: int) -> None:
+        """Read the next tokens, at most so many, and wait for it."""
+        import mlx.core as mx
+
+        piece = list(self._text[self.done : self.done + most])
+        states = self._read(mx.array([piece]))
+        self._pooling.add(states, self.done)
+        mx.eval(states, self._pooling.kept)
+        self.done += len(piece)
+
+    def result(self) -> mx.array:
+        """`[1, dimensions]`, lazy, once nothing is left."""
+        made: mx.array = self._finish(self._pooling.result())
+        return made
+
+
+def pad(
+    texts: Sequence[Sequence[int]], padding: int, *, fills: bool = False
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Texts as `[texts, tokens]`, with padding on the right, and which of the tokens are theirs.
+
+    Args:
+        texts: token ids.
+        padding: the token that stands where a text is shorter than others.
+        fills: there are more tokens and rows, so that both are of few numbers.
+    """
+    counts = np.array([len(text) for text in texts])
+    rows, length = len(texts), int(counts.max())
+    if fills:
+        from ...backends.cuda.attention import filled, filled_rows
+
+        counts = np.pad(counts, (0, filled_rows(rows) - rows), constant_values=1)  # all see something
+        length = filled(length)
+    tokens = np.full((len(counts), length), padding, np.int32)
+    for row, text in zip(tokens, texts, strict=False):
+        row[: len(text)] = text
+    mask = np.arange(length) < counts[:, None]
+    return tokens, mask.astype(np.int32)
+
+
+class Head:
+    """Makes vectors of length 1 of hidden states.
+
+    Args:
+        files: how.
+        own: the dense layers that the model itself has loaded; None: they are read from their folders.
+    """
+
+    def __init__(self, files: SentenceFiles, own: Sequence[nn.Module] | None = None) -> None:
+        self.files = files
+        self._dense = [_read_dense(layer) for layer in files.dense] if own is None else list(own)
+        self.parameters = [] if own is not None else [array for layer in self._dense for array in _arrays(layer)]
+
+    def __call__(self, hidden: mx.array, counts: Sequence[int], skip: int = 0) -> mx.array:
+        """`[texts, dimensions]` float32, of `[texts, tokens, width]`.
+
+        Args:
+            counts: tokens of each text; what follows is padding.
+            skip: tokens at the beginnings that are a prompt's.
+        """
+        pooling = self.pooling(counts, skip)
+        pooling.add(hidden)
+        return self.finish(pooling.result())
+
+    def pooling(self, counts: Sequence[int], skip: int = 0) -> Pooling:
+        """What pools the hidden states of texts; see `__call__`."""
+        return Pooling(self.files.modes, counts, 0 if self.files.include_prompt else skip)
+
+    def finish(self, made: mx.array) -> mx.array:
+        """`[texts, dimensions]` float32, of what was pooled."""
+        import mlx.core as mx
+
+        made = made.astype(mx.float32)
+        for layer, wanted in zip(self._dense, self._activations(), strict=True):
+            made = wanted(layer(made)).astype(mx.float32)
+        lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
+        return made / mx.maximum(lengths, _MIN_LENGTH)
+
+    def _activations(self) -> list[Callable[[mx.array], mx.array]]:
+        from mlx import nn
+
+        names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
+        return [(lambda x: x) if name is None else getattr(nn, name) for name in names]
+
+
+class Pooling:
+    """Pools hidden states of texts; those of a single one may come in pieces.
+
+    Args:
+        modes: how; the results of several are concatenated.
+        counts: tokens of each text.
+        skip: tokens at the beginnings that are not pooled, but for a text's last one.
+    """
+
+    def __init__(self, modes: Sequence[str], counts: Sequence[int], skip: int = 0) -> None:
+        self._modes, self._counts = modes, np.array(counts)
+        self._first = np.minimum(skip, self._counts - 1)
+        self.kept: list[Any] = [None] * len(modes)
+        """`[texts, width]` of each mode so far, lazy; None: nothing yet."""
+
+    def add(self, hidden: mx.array, start: int = 0) -> None:
+        """Take the states `[texts, tokens, width]` of the next tokens, of which so many came before."""
+        places = np.arange(start, start + hidden.shape[1])
+        counted = (places >= self._first[:, None]) & (places < self._counts[:, None])
+        self.kept = [
+            _pooled(hidden, kept, mode, counted, places, self._counts)
+            for mode, kept in zip(self._modes, self.kept, strict=True)
+        ]
+
+    def result(self) -> mx.array:
+        """`[texts, width]`: those of the modes side by side."""
+        import mlx.core as mx
+
+        made = []
+        for mode, kept in zip(self._modes, self.kept, strict=True):
+            first, end = self._first[:, None], self._counts[:, None]
+            size = end - first
+            if mode == "weightedmean":
+                size = (end * (end + 1) - first * (first + 1)) // 2
+            if mode == "mean_sqrt_len_tokens":
+                size = np.sqrt(size)
+            made.append(kept if mode in ("cls", "lasttoken", "max") else kept / mx.array(size.astype(np.float32)))
+        return made[0] if len(made) == 1 else mx.concatenate(made, axis=-1)
+
+
+def _pooled(hidden: mx.array, kept: Any, mode: str, counted: Any, places: Any, counts: Any) -> Any:
+    """`[texts, width]`: one mode's result or sum, of what was kept of it and the states of further tokens."""
+    import mlx.core as mx
+
+    if mode == "cls":
+        return hidden[:, 0] if kept is None else kept
+    if mode == "lasttoken":
+        at = np.clip(counts - 1 - places[0], 0, len(places) - 1)
+        return mx.take_along_axis(hidden, mx.array(at)[:, None, None], axis=1)[:, 0]
+    # Padding counts 0, and may be no number: models may leave anything there.
+    hidden = hidden.astype(mx.float32)
+    seen = mx.array(counted)[:, :, None]
+    if mode == "max":
+        most = mx.where(seen, hidden, -mx.inf).max(axis=1)
+        return most if kept is None else mx.maximum(kept, most)
+    weights = mx.array((counted * (places + 1 if mode == "weightedmean" else 1)).astype(np.float32))
+    total = (weights[:, None] @ mx.where(seen, hidden, 0))[:, 0]
+    return total if kept is None else kept + total
+
+
+def _read_dense(layer: Dense) -> nn.Linear:
+    """The layer, evaluated when it is first run."""
+    import mlx.core as mx
+    from mlx import nn
+
+    found = sorted(layer.folder.glob("*.safetensors"))
+    if not found:
+        raise ModelLoadError(f"There are no safetensors in '{layer.folder.name}' beside its config.json.")
+    weights: Any = mx.load(str(found[0]))
+    weight, bias = weights["linear.weight"].astype(mx.float32), weights.get("linear.bias")
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight = weight
+    if bias is not None:
+        made.bias = bias.astype(mx.float32)
+    return made
+
+
+def _arrays(layer: nn.Module) -> list[mx.array]:
+    from mlx.utils import tree_flatten
+
+    return [array for _, array in tree_flatten(layer.parameters())]
+
+
+def inner_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules in one another, by name, of which the last makes a decoder's hidden states; none: the model does.
+
+    Some of mlx-vlm's models name themselves as their language model.
+    """
+    path = [("", model)]
+    while True:
+        parts = ((name, getattr(path[-1][1], name, None)) for name in _INNER)
+        found = next((p for p in parts if callable(p[1]) and not any(p[1] is each for _, each in path)), None)
+        if found is None:
+            return path[1:]
+        path.append(found)
+
+
+def _innermost(model: nn.Module) -> nn.Module:
+    """What makes a decoder's hidden states."""
+    return [model, *(part for _, part in inner_modules(model))][-1]
+
+
+def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: Path) -> Encoder | None:
+    """What embeds by a decoder; None where its code gives nothing but logits.
+
+    Args:
+        model: of mlx-lm, or mlx-vlm's language model.
+        new_cache: an empty cache, an object per layer.
+        path: the checkpoint's folder: files of sentence-transformers say how states are pooled, if there are any.
+    """
+    import mlx.core as mx
+
+    from ...backends.cuda.attention import fill, forget
+
+    inner = _innermost(model)
+    files = read_sentence_files(path) or SentenceFiles(("lasttoken",))
+
+    def begin() -> Read:
+        cache = new_cache()
+
+        def read(tokens: mx.array) -> mx.array:
+            given, padding = fill(tokens, cache) if on_cuda() else (tokens, 0)
+            states: mx.array = inner(given, cache=cache)
+            forget(cache, padding)
+            return states[:, : tokens.shape[1]]
+
+        return read
+
+    def hidden(tokens: mx.array, mask: mx.array) -> mx.array:
+        # Padding is on the right, where causal attention never looks.
+        states: mx.array = inner(tokens, cache=new_cache())
+        return states
+
+    try:
+        token = mx.zeros((1, 1), mx.int32)
+        if inner is model or hidden(token, token).shape[-1] == _vocabulary(model(token, cache=new_cache())):
+            return None
+        return Encoder(hidden, Head(files), begin=begin)
+    except Exception:
+        log.debug("this model's hidden states cannot be had", exc_info=True)
+        return None
+
+
+def _vocabulary(made: Any) -> int:
+    """How many logits a model gives."""
+    return int(getattr(made, "logits", made).shape[-1])

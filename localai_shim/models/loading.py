@@ -1,0 +1,111 @@
+"""Loads a checkpoint: text models through mlx-lm; those that see, hear, embed or classify through mlx-vlm."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import cast
+
+from ..options import LoadOptions, ModelOptions
+from ..types import Json, ModelLoadError, Task
+from .checkpoint import load_as
+from .checkpoint_files import read_json
+from .encoders.classifier import ClassifierModel, is_classifier
+from .encoders.embedding import EmbeddingModel, encoder_module
+from .text import TextModel
+
+DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
+
+Servable = TextModel | EmbeddingModel | ClassifierModel
+
+
+def load_model(
+    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+) -> Servable:
+    """Load a folder or a hub id; a bar shows how far that is.
+
+    Args:
+        path_or_id: the folder, or the hub id.
+        options: see `LoadOptions`.
+        name: what `response.model` will say; the folder's name or the hub id by default.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
+    """
+    return load_as(lambda path: _kind(path, options), path_or_id, options, name, progress)
+
+
+def load_draft_model(
+    path_or_id: str, options: LoadOptions, model: Servable, progress: bool | None = None
+) -> TextModel | None:
+    """Load the model that drafts for another one, which was loaded with these options; see `load_model`.
+
+    Returns:
+        None for a model that does not generate.
+
+    Raises:
+        ModelLoadError: as `load_model`; or it has another vocabulary, or does not generate itself.
+    """
+    if not isinstance(model, TextModel):
+        return None
+    try:
+        how = ModelOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
+        if (limit := cast(ModelOptions, options).get("memory_limit")) is not None:
+            how["memory_limit"] = limit // DRAFT_LIMIT_DIVISOR
+        draft = load_model(path_or_id, how, progress=progress)
+    except ModelLoadError as error:
+        what = f"draft_model: {error}"
+        raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
+    if not isinstance(draft, TextModel):
+        raise ModelLoadError(f"draft_model: '{draft.name}' does not generate text")
+    vocabularies = [dict(each.tokenizer.get_vocab()) for each in (model, draft)]
+    if vocabularies[0] != vocabularies[1]:
+        raise ModelLoadError(_another_vocabulary(model.name, draft.name, *vocabularies))
+    return draft
+
+
+def _another_vocabulary(model: str, draft: str, its: dict[str, int], drafts: dict[str, int]) -> str:
+    other = next(token for token in sorted({**its, **drafts}) if its.get(token) != drafts.get(token))
+    return (
+        f"draft_model: '{draft}' has another vocabulary than '{model}': {len(drafts)} tokens and {len(its)}, and "
+        f"{other!r} is {drafts.get(other, 'none')} in the one and {its.get(other, 'none')} in the other. Drafts are "
+        "token ids: choose a model with the same tokenizer, often a smaller one of the same family."
+    )
+
+
+def _kind(path: Path, options: LoadOptions) -> type[Servable]:
+    config = read_json(path / "config.json")
+    if is_classifier(config):
+        return ClassifierModel
+    if encoder_module(path, config) is not None:
+        return EmbeddingModel
+    kind = config.get("model_type")
+    if not _has_tower(config) and isinstance(kind, str) and _mlx_lm_has(kind):
+        return TextModel
+    from .vision.families import model_type, refuse
+
+    refuse(path.name, config, options)
+    if model_type(config) is None:  # mlx-lm leaves the tower out where it knows the language model, and else says so
+        return TextModel
+    from .vision.model import VisionModel
+
+    return VisionModel
+
+
+def only_tasks(folder: Path) -> tuple[Task, ...] | None:
+    """What a checkpoint is for that generates no text, before it is loaded; None for all others."""
+    config = read_json(folder / "config.json")
+    if is_classifier(config):
+        return tuple(ClassifierModel.tasks)
+    return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
+
+
+def _has_tower(config: Json) -> bool:
+    return bool(config.get("vision_config") or config.get("audio_config"))
+
+
+def _mlx_lm_has(kind: str) -> bool:
+    from mlx_lm.utils import MODEL_REMAPPING
+
+    return importlib.util.find_spec(f"mlx_lm.models.{MODEL_REMAPPING.get(kind, kind)}") is not None

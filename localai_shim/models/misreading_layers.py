@@ -1,0 +1,156 @@
+"""Layers of mlx-lm's and mlx-vlm's models that misread a batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..engine.cache_contents import LayerCache
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+Mask: TypeAlias = "mx.array | str | None"
+
+_BY_BLOCKS = (
+    "mlx_lm.models.minimax_m3_vl",
+    "mlx_lm.models.phi3small",
+    "mlx_vlm.models.deepseek_v4.language",
+    "mlx_vlm.models.minimax_m3_vl.language",
+)
+
+
+def batch_attention(model: nn.Module) -> int:
+    """Give layers that misread a batch a class that does not; returns how many there were.
+
+    Args:
+        model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
+    """
+    found = (layer for layer in model.modules() if (type(layer).__module__, type(layer).__name__) in _MISREADING)
+    layers = [layer for layer in found if getattr(layer, "repeats", 2) > 1]  # nothing is stacked otherwise
+    for layer in layers:
+        kind = type(layer)
+        layer.__class__ = _MISREADING[kind.__module__, kind.__name__](kind)
+    return len(layers)
+
+
+def takes_ends_for_positions(model: nn.Module) -> bool:
+    """Whether attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
+
+    Rows have to be of more blocks than are chosen before this makes a difference, some thousand tokens: no short trial
+    shows it.
+    """
+    return any(type(module).__module__ in _BY_BLOCKS for module in model.modules())
+
+
+@functools.cache
+def _stacking(attention: type) -> type:
+    """gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
+    queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads."""
+
+    class Stacking(attention):  # type: ignore[misc]
+        """Attention with an axis for the queries that share a key head."""
+
+        def __call__(self, x: mx.array, mask: mx.array | None = None, cache: LayerCache | None = None) -> mx.array:
+            if mask is not None and mask.ndim == 4:  # per row
+                mask = mask[:, :, None]
+            out: mx.array = super().__call__(x, mask, cache)
+            return out
+
+    return _renamed(Stacking, attention)
+
+
+@functools.cache
+def _counting(attention: type) -> type:
+    """These cut the mask to the positions that they think there are, the longest row's, for which they ask the device
+    in each layer; slots read more."""
+
+    class Counting(attention):  # type: ignore[misc]
+        """Attention that takes its rows' positions from `position_ids`, and a number from the cache."""
+
+        def __call__(
+            self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, *args: object, **kwargs: object
+        ) -> mx.array:
+            placed = (args[0] if args else kwargs.get("position_ids")) is not None
+            if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
+                cache = _Counted(cache, cache._idx)
+            out: mx.array = super().__call__(x, mask, cache, *args, **kwargs)
+            return out
+
+    return _renamed(Counting, attention)
+
+
+class _Counted:
+    """A cache with another offset."""
+
+    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
+        self._cache, self.offset = cache, offset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+@functools.cache
+def _preceding(attention: type) -> type:
+    """gemma3n's layers that read another's keys ask for the cache's offset when that has stored the pass's tokens: they
+    turn queries by the place behind them, however many they are. mlx-lm's turn them by their own."""
+
+    class Preceding(attention):  # type: ignore[misc]
+        """Attention whose queries are turned by their own positions."""
+
+        def __call__(self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
+            if self.is_kv_shared_layer and cache is not None:
+                cache = _Counted(cache, cache.offset - x.shape[1])
+            out: mx.array = super().__call__(x, mask, cache)
+            return out
+
+    return _renamed(Preceding, attention)
+
+
+@functools.cache
+def _rotating(rope: type) -> type:
+    """jina_vlm turns all rows by the longest one's position."""
+
+    class Rotating(rope):  # type: ignore[misc]
+        """Rotary embeddings that know a position per row."""
+
+        def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+            import mlx.core as mx
+
+            return mx.fast.rope(x, self.dims, traditional=False, base=self.theta, scale=1.0, offset=offset)
+
+    return _renamed(Rotating, rope)
+
+
+@functools.cache
+def _flattening(gate: type) -> type:
+    """DeepSeek's choice of experts by groups looks scores up by the token's number, in a table of all rows' tokens."""
+
+    class Flattening(gate):  # type: ignore[misc]
+        """A gate that has all tokens in one row."""
+
+        def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+            rows, k, width = x.shape
+            experts, scores = super().__call__(x.reshape(1, rows * k, width))
+            return experts.reshape(rows, k, -1), scores.reshape(rows, k, -1)
+
+    return _renamed(Flattening, gate)
+
+
+def _renamed(kind: type, like: type) -> type:
+    kind.__name__ = kind.__qualname__ = like.__name__
+    return kind
+
+
+_MISREADING: dict[tuple[str, str], Callable[..., type]] = {
+    ("mlx_lm.models.gemma2", "Attention"): _stacking,
+    ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
+    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,
+    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _counting,
+    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _preceding,
+    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _rotating,
+    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _flattening,
+}
+"""By module and class: what makes a class of it that reads rows apart."""

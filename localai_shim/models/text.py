@@ -1,0 +1,364 @@
+"""Text models of mlx-lm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..backends.machine import has_gpu
+from ..engine.cache_contents import Quantised, RowCache, is_trimmable
+from ..engine.ports import Features, StepInput
+from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
+from ..options import LoadOptions
+from ..threads.panics import panics_are_errors
+from ..types import VERSION, Json, ModelLoadError, Prompt
+from . import caches
+from .checkpoint import Checkpoint, load_as
+from .checkpoint_files import context_length, read_json, version
+from .heads.generative_reranker import find_judge, tasks_of
+from .heads.last_logits import Ending, end_tokens
+from .heads.pooling import Reading, decoder_encoder
+from .misreading_layers import batch_attention, takes_ends_for_positions
+from .template_sandbox import limit_template
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import PreTrainedTokenizerBase
+
+Tools = list[Json] | None
+Restore = Callable[[str], str] | None
+
+
+class TextTokenizer:
+    """A text model's tokenizer and chat template. May be used from any thread.
+
+    It does not know the model: llguidance's tokenizer, a native object that the garbage collector cannot look into,
+    holds it, and must not hold the weights.
+
+    Attributes:
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        cuts_anywhere: rows' caches can be cut to any shorter length.
+        is_quick: tokenising is the tokenizers library's.
+    """
+
+    media_kinds: frozenset[MediaKind] = frozenset()
+
+    def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool) -> None:
+        self.tokenizer = tokenizer
+        self.cuts_anywhere = cuts_anywhere
+        self.is_quick = is_plain_fast(tokenizer._tokenizer)
+
+    def process(self, media: Media) -> ProcessedMedia:
+        raise ValueError("this model reads text only")
+
+    def unread(self, size: MediaSize) -> ProcessedMedia | None:
+        return None
+
+    def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
+        return []
+
+    def apply_chat_template(
+        self,
+        messages: list[Json],
+        variables: Json,
+        tools: Tools = None,
+        add_generation_prompt: bool = True,
+        restore: Restore = None,
+        media: Sequence[ProcessedMedia] = (),
+    ) -> list[int]:
+        """Prompt tokens for a conversation; `restore` changes the rendered text before it is tokenised."""
+        if media:
+            messages, variables, tools, restore = self._with_media(media, messages, variables, tools, restore)
+        text = render(self.tokenizer, messages, variables, tools, add_generation_prompt)
+        return self.encode(text if restore is None else restore(text), add_special_tokens=False)
+
+    def _with_media(
+        self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
+    ) -> tuple[list[Json], Json, Tools, Restore]:
+        """What the template reads of a conversation with media, and what changes the text that it makes."""
+        raise ValueError("this model reads text only")
+
+    @panics_are_errors
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        Where the tokenizer is a plain fast one this goes past transformers, which holds the GIL for long over long
+        texts: it lists attention masks and offsets that nobody asked for.
+        """
+        tokenizer = self.tokenizer._tokenizer
+        if is_plain_fast(tokenizer):
+            [encoding] = tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            ids: list[int] = encoding.ids
+            return ids
+        return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
+
+    @panics_are_errors
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode` for each text; fast tokenizers run several at once."""
+        tokenizer = self.tokenizer._tokenizer
+        if not is_plain_fast(tokenizer):
+            return [self.encode(text) for text in texts]
+        return [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch_fast(list(texts))]
+
+
+def render(
+    tokenizer: TokenizerWrapper, messages: list[Json], variables: Json, tools: Tools, add_generation_prompt: bool
+) -> str:
+    """The text of a conversation; `tokenizer` is mlx-lm's `TokenizerWrapper`.
+
+    mlx-lm's wrapper turns thinking on whenever the vocabulary has think markers. Here what the caller does not
+    say is left to the template, as its author meant it and as OpenAI-compatible servers do.
+    """
+    program = tokenizer._chat_template is not None
+    if not program:
+        limit_template(tokenizer._tokenizer, tools)
+    if "enable_thinking" not in variables and not program:
+        tokenizer = tokenizer._tokenizer
+    if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
+        aliases = {"enable_thinking": variables["thinking"]} if "thinking" in variables else {}
+        known = {k: v for k, v in variables.items() if k not in ("thinking", "reasoning_effort")}
+        variables = {**aliases, **known}
+    if tools is not None:
+        variables = {**variables, "tools": tools}
+        if program and tools and messages[0]["role"] != "system":  # where it lists tools
+            messages = [{"role": "system", "content": ""}, *messages]
+    how = {"add_generation_prompt": add_generation_prompt, **variables}
+    if not program and any(message.get("content", "") is None for message in messages):
+        return _render_nulls(tokenizer, messages, how)
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, **how)
+    return text
+
+
+def _render_nulls(tokenizer: Any, messages: list[Json], how: Json) -> str:
+    """The text of a conversation whose template tells a content that is null from none: transformers drops nulls."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    source = tokenizer.get_chat_template(tools=how.get("tools"))
+    [text], _ = render_jinja_template([messages], chat_template=source, **{**tokenizer.special_tokens_map, **how})
+    return str(text)
+
+
+class TextModel:
+    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+
+    Attributes:
+        name: what `response.model` says.
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        generation_defaults: the model's generation_config.json, or {}.
+        text: what makes prompts for it.
+        one_row: its code is known to answer wrongly beside longer rows.
+        one_token: rows that decode take one token per step, whatever a trial with text says.
+        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
+        fingerprint: changes with the model, the options and the versions of what computes.
+    """
+
+    libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
+    """What computes."""
+    _decoder: nn.Module | None = None
+    """What gives logits of tokens, where that is a part of the model."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        import mlx.core as mx
+        from mlx.utils import tree_flatten
+
+        from ..backends.machine import on_cuda
+        from ..backends.x86.forms import at_once
+
+        name, model, tokenizer, config, path, options = checkpoint
+        self.name = name
+        self._mx, self._at_once = mx, at_once
+        batch_attention(model)
+        self.one_row = takes_ends_for_positions(model)
+        self.one_token = False
+        self._model = model
+        self.tokenizer = tokenizer
+        self.generation_defaults = read_json(path / "generation_config.json")
+        self._kv = _quantised(options)
+        self.context_length = options.get("context_length") or context_length(config, tokenizer)
+        self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
+        self.samples_on_device = has_gpu()
+        self._fills, self._fills_media = on_cuda(), False
+        parameters = tree_flatten(model.parameters())
+        self.weight_bytes = sum(array.nbytes for _, array in parameters)
+        plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
+        self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
+        self.embedding = None if self.encode is None else self.encode.embedding
+        self._ending: Ending | None = None
+        self.end_tokens = 0
+        if self.encode is not None:  # what computes hidden states is known
+            self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
+        self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
+        self.reranking = None if self.score is None else self.score.reranking
+        self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
+        contents = [caches.read(layer) for layer in self.new_cache()]
+        cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
+        self.text = TextTokenizer(tokenizer, cuts_anywhere)
+        self.fingerprint = fingerprint(config, path, options, [array for _, array in parameters], self.libraries)
+        self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
+        """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
+        import mlx_lm.utils
+
+        trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+        model, tokenizer, config = mlx_lm.utils.load(
+            str(path),
+            adapter_path=None if adapter_path is None else os.fspath(adapter_path),
+            tokenizer_config={"trust_remote_code": trusted},
+            trust_remote_code=trusted,
+            lazy=True,
+            return_config=True,
+        )
+        return model, tokenizer, config
+
+    def check(self) -> None:
+        """Refuse options that could have no effect."""
+        if self._kv is not None and not any(map(caches.is_packed, self.new_cache())):
+            raise ModelLoadError(f"kv_bits: '{self.name}' has no layers whose keys and values could be quantised.")
+
+    def new_cache(self) -> RowCache:
+        """An empty cache for one row: an object per layer."""
+        cache = self._plain_cache()
+        if self._kv is None:
+            return cache
+        from .packed_cache import pack
+
+        return pack(cache, self._kv)
+
+    def _plain_cache(self) -> RowCache:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return list(make_prompt_cache(self._model))
+
+    def warm_up(self) -> None:
+        """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
+
+        Nothing on other back ends. What is prepared belongs to the thread that calls this.
+        """
+        from ..backends.cuda.attention import LENGTHS
+        from ..backends.cuda.products import prepare
+
+        if not self._fills:
+            return
+        prepare(self._model)
+        for length in LENGTHS:
+            cache = self.new_cache()
+            self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
+            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+        """Run tokens into the layers, and wait for it unless told not to.
+
+        Returns:
+            The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
+        """
+        from ..backends.cuda.attention import fill, forget
+        from ..backends.x86.forms import at_once
+
+        fills = self._fills and (self._fills_media or not step.media)
+        tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
+        with at_once():
+            made = self._run(step, tokens)
+        logits = made[:, 0].astype(self._mx.float32) if step.ends else None
+        forget(step.layers, padding)
+        (self._mx.eval if wait else self._mx.async_eval)(logits, [layer.state for layer in step.layers])
+        return logits
+
+    def forward(self, step: StepInput) -> mx.array:
+        """Logits after each token: `[rows, k, vocabulary]` float32, lazy.
+
+        Of several tokens an x86 CPU may have computed nearly all of it: there such a step is never built ahead.
+        """
+        with self._at_once(step.tokens.shape[1] > 1 and not self.samples_on_device):
+            return self._run(step, step.tokens).astype(self._mx.float32)
+
+    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+        """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""
+        _refuse_media(step)
+        logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)
+        return logits
+
+    def _called(self, step: StepInput, model: Any) -> Any:
+        """What runs a pass: a model, or what makes it give the logits of last tokens."""
+        if not step.ends:
+            return model
+        if self._ending is None:
+            self._ending = Ending(model)
+        rows, k = step.tokens.shape
+        last = [count - 1 for count in step.counts or [k] * rows]
+        return partial(self._ending, last=last)
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)
+        return made
+
+    def embed(self, media: ProcessedMedia) -> Features:
+        raise ValueError("this model reads text only")
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        return None
+
+    def first_pass(self, prompt: Prompt) -> int:
+        return 0
+
+
+def _refuse_media(step: StepInput) -> None:
+    if step.media or (step.state is not None and any(state is not None for state in step.state)):
+        raise ValueError("a text model takes neither media nor row states")
+
+
+def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer's `encode` is nothing but the tokenizers library."""
+    from transformers import PreTrainedTokenizerBase
+
+    return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
+
+
+def load_text_model(
+    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+) -> TextModel:
+    """As `loading.load_model`, always through mlx-lm's own loader."""
+    return load_as(lambda path: TextModel, path_or_id, options, name, progress)
+
+
+def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
+    """A checkpoint's tokenizer and chat template alone.
+
+    Args:
+        trusts: run Python code that the folder brings.
+    """
+    from mlx_lm.utils import load_tokenizer
+
+    return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
+
+
+def _quantised(options: LoadOptions) -> Quantised | None:
+    """How rows keep the keys and values of full attention layers; None: as they are."""
+    bits = options.get("kv_bits")
+    return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
+
+
+def fingerprint(
+    config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
+) -> str:
+    """A short hash of the checkpoint, its options, the back end and the libraries' versions."""
+    import mlx.core as mx
+
+    kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
+    adapter_path = options.get("adapter_path")
+    folders = [path] if adapter_path is None else [path, Path(adapter_path)]
+    files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
+    weights = [(file.st_size, file.st_mtime_ns) for file in files]
+    versions = [version(name) for name in libraries] + [VERSION]
+    how = {name: options.get(name) for name in LoadOptions.__annotations__}
+    what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
+    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

@@ -1,0 +1,1 @@
+"""Models that see and hear, through mlx-vlm."""

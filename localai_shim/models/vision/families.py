@@ -1,0 +1,236 @@
+"""What is particular to families of models that mlx-vlm runs: refusals, placeholders, templates."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...media import MediaKind
+from ...options import LoadOptions
+from ...types import Json, ModelLoadError
+from ..checkpoint_files import read_json
+from ..heads.sentence_files import TOKEN_VECTORS
+from ..upstream_imports import LOADING
+from .processor import MediaProcessor, Placeholder
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
+"""Language models whose positions have their three numbers as the last axis."""
+ONE_NUMBER = ("mlx_vlm.models.minimax_m3_vl.language",)
+"""Those that read one number per token."""
+NEGATIVE_IDS = {"phi3_v"}
+"""Families whose images have negative token ids. Here they have the id of `IMAGE_TOKEN`, as prompts are made of text.
+
+Their models ask the host for the ids of each pass, unless they get embeddings.
+"""
+IMAGE_TOKEN = "<|image|>"
+UNSCALED = {"gemma3n"}
+"""Families of which mlx-vlm embeds prompts without the factor that their language models apply to tokens."""
+
+_CROSS_ATTENTION = "reads images through cross-attention, not in the place of tokens"
+_ENCODER_DECODER = "is an encoder-decoder model"
+_DIFFUSION = "generates by diffusion, not token by token"
+_OWN_STATE = "keeps the request that it was last called for, and what it knows of its images, in itself"
+_NO_TEXT = "generates no text"
+_MEDIA_VECTORS = "makes vectors of images as well as of texts, and only models of texts embed here"
+_WITHOUT_TEXT = [
+    "bert",
+    "bonsai",
+    "clef",
+    "d1",
+    "d1_omni",
+    "decider2",
+    "dinov2",
+    "ernie_image",
+    "flux2",
+    "flux3",
+    "gemma3_embedding",
+    "gliner2_5",
+    "ideogram4",
+    "laya",
+    "lfm2_embedding",
+    "lfm2_encoder",
+    "llama_bidirec",
+    "mage_flow",
+    "ming_image",
+    "minimax_h3",
+    "ministral3_embedding",
+    "modernbert",
+    "moge3",
+    "moss_image",
+    "nemotron_voicechat",
+    "openai_privacy_filter",
+    "pp_doclayout_v3",
+    "qwen3_embedding",
+    "qwen_image",
+    "rfdetr",
+    "rt_detr_v2",
+    "sam3",
+    "sam3_1",
+    "sam3d_body",
+    "sam3d_objects",
+    "sapiens2",
+    "video_depth_anything",
+    "xlm_roberta",
+    "yolo11",
+    "z_image",
+]
+_REFUSED = {
+    **dict.fromkeys(_WITHOUT_TEXT, _NO_TEXT),
+    **dict.fromkeys(("colidefics3", "colqwen2_5", "lfm2_colbert"), TOKEN_VECTORS),
+    **dict.fromkeys(
+        ("embedding_gemma2", "llama_nemotron_vl_embedding", "qwen3_vl_embedding", "siglip"), _MEDIA_VECTORS
+    ),
+    "mllama": _CROSS_ATTENTION,
+    "florence2": _ENCODER_DECODER,
+    "nemotron_parse": _ENCODER_DECODER,
+    "diffusion_gemma": _DIFFUSION,
+    "llada2_moe": _DIFFUSION,
+    "llada_image": _DIFFUSION,
+    "nemotron_labs_diffusion": _DIFFUSION,
+    "falcon_ocr": _OWN_STATE,
+    "falcon_perception": _OWN_STATE,
+    "hunyuan_vl": _OWN_STATE,
+    "minicpmo": _OWN_STATE,
+}
+_NO_MEDIA = {"minicpmv4_7"}
+"""Its images' positions come from what only its own batch code has: text alone is served."""
+_VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
+_AUDIO_FAMILIES = {"gemma3n", "gemma4"}
+_IMAGE_TEXTS = {
+    "gemma3": "<start_of_image>",
+    "internvl_chat": "<image>",
+    "deepseek_vl_v2": "<image>",
+    "ernie4_5_moe_vl": "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>",
+    "phi3_v": "<|image_1|>",
+}
+_ONE_PROCESSOR = {"deepseek_vl_v2"}  # without an image processor of its own
+_QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"  # Qwen3-VL writes times before each frame's own such pair
+# What is beside the placeholders in what PaliGemma's processor makes is the prompt's, and stands once in it.
+_BARE = {"paligemma"}
+_TEMPLATES = {
+    # What its processor makes of a prompt. Its images come first: mlx-vlm would put features elsewhere.
+    "paligemma": """
+{%- for message in messages if message.content is not string -%}
+{%- for part in message.content if part.type == 'image' -%}<image>{%- endfor -%}
+{%- endfor -%}
+{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message.content is string -%}{{ message.content }}
+{%- else -%}{%- for part in message.content if part.type == 'text' -%}{{ part.text }}{%- endfor -%}
+{%- endif -%}
+{%- endfor -%}
+{{- '\n' -}}"""
+}
+"""Of families whose checkpoints have none."""
+
+
+def model_type(config: Json) -> str | None:
+    """The name under which mlx-vlm has a checkpoint's model; None if it has none."""
+    import mlx_vlm.utils
+
+    name = mlx_vlm.utils.get_model_type(config)
+    return name if name and importlib.util.find_spec(f"mlx_vlm.models.{name}") else None
+
+
+def refuse(name: str, config: Json, options: LoadOptions) -> None:
+    """Refuse what no batch of rows can run, and code of the checkpoint's own.
+
+    Raises:
+        ModelLoadError: says why.
+    """
+    kind = model_type(config)
+    if kind in _REFUSED:
+        raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {_REFUSED[kind]}.")
+    if config.get("model_file") is not None and not options.get("trust_remote_code"):
+        raise ModelLoadError(
+            f"The model '{name}' brings Python code of its own ({config['model_file']}). Pass trust_remote_code=True "
+            "to run it."
+        )
+
+
+def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaProcessor | None:
+    """A checkpoint's processor; None if the model reads text only.
+
+    mlx-vlm's own loading would run the checkpoint's code unless told not to.
+
+    Raises:
+        ModelLoadError: it cannot be loaded.
+    """
+    import mlx_vlm.utils
+
+    trusted = options.get("trust_remote_code", False)
+    try:
+        with LOADING, warnings.catch_warnings():
+            # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
+            warnings.simplefilter("ignore")
+            processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
+            own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
+    except Exception as error:  # processors raise what they like
+        raise ModelLoadError(
+            f"The processor of the model '{path.name}' could not be loaded: {type(error).__name__}: {error}. Pass "
+            "text_only=True to use the language model alone."
+        ) from error
+    if own is not None:
+        processor.image_processor = own
+    placeholders = _placeholders(model, processor)
+    if not placeholders:
+        return None
+    return MediaProcessor(processor, placeholders, bare=model.config.model_type in _BARE)
+
+
+def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind, Placeholder]:
+    """What stands for the kinds that a model and its processor read."""
+    family = model.config.model_type
+    found: dict[MediaKind, Placeholder] = {}
+    if family in _NO_MEDIA:
+        return found
+    if family in NEGATIVE_IDS:
+        found["image"] = Placeholder(_image_text(family, processor), _added(processor.tokenizer, IMAGE_TOKEN))
+    elif getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR:
+        found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
+    if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:
+        text = _QWEN_VIDEO if family.startswith("qwen") else _text(processor, "video_token")
+        found["video"] = Placeholder(text, _ids(model.config, processor, "video"))
+    hears = getattr(model, "audio_tower", None) is not None and family in _AUDIO_FAMILIES
+    if hears and getattr(processor, "feature_extractor", None) is not None:
+        found["audio"] = Placeholder(_text(processor, "audio_token"), _ids(model.config, processor, "audio"))
+    since = getattr(getattr(model, "embed_vision", None), "vocab_offset", None)  # gemma3n's
+    return found if since is None else {kind: replace(place, since=since) for kind, place in found.items()}
+
+
+def _image_text(family: str, processor: ProcessorMixin) -> str:
+    return _IMAGE_TEXTS.get(family) or _text(processor, "image_token")
+
+
+def _text(processor: ProcessorMixin, name: str) -> str:
+    """A placeholder that a processor or its tokenizer has as an attribute."""
+    for owner in (processor, getattr(processor, "tokenizer", None)):
+        text = getattr(owner, name, None)
+        if text is not None and str(text):
+            return str(text)
+    return f"<{name.removesuffix('_token')}>"
+
+
+def _ids(config: object, processor: ProcessorMixin, kind: MediaKind) -> tuple[int, ...]:
+    names = (f"{kind}_token_id", f"{kind}_token_index")
+    found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
+    return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))
+
+
+def _added(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    return tuple(token_id for token_id, token in tokenizer.added_tokens_decoder.items() if str(token) == text)
+
+
+def template_beside(path: Path, family: str) -> dict[str, str]:
+    """The chat template that transformers does not give a tokenizer by itself, as an argument for loading one."""
+    if (path / "chat_template.jinja").exists() or read_json(path / "tokenizer_config.json").get("chat_template"):
+        return {}
+    template = read_json(path / "chat_template.json").get("chat_template") or _TEMPLATES.get(family)
+    return {} if template is None else {"chat_template": str(template)}

@@ -1,0 +1,234 @@
+"""Models of mlx-vlm: images, videos and sounds beside text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.cache_contents import RowCache
+from ...engine.ports import Features, StepInput
+from ...media import MediaSpan, ProcessedMedia
+from ...options import LoadOptions
+from ...types import Json, Prompt
+from ..checkpoint import Checkpoint
+from ..text import TextModel
+from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
+from .pixels import Levels
+from .positions import StepPositions, row_positions
+from .processor import MediaProcessor, VisionTokenizer
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from mlx_vlm.models.base import InputEmbeddingsFeatures
+
+# What some models keep of the request that they were last called for: nothing here reads it.
+_REQUEST_STATE = ("_rope_deltas", "_position_ids")
+# The kinds of tokens in what Gemma reads: features that see each other as one image's do, and those that do not.
+_TOKEN_TYPES = {"image": 1, "video": 2, "audio": 3}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholePrompt:
+    """The state of a row whose prompt is attended to in both directions, all of it."""
+
+    length: int
+    last: int
+    """Its last token."""
+
+
+class VisionModel(TextModel):
+    """An mlx-vlm model, its tokenizer and its processor. Made on the engine thread; `text` may be used from any.
+
+    With `text_only`, or where the checkpoint has nothing to see or to hear with, it is the language model alone.
+    """
+
+    libraries = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
+    text: VisionTokenizer  # or TextTokenizer, without a processor
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        _, model, tokenizer, config, path, options = checkpoint
+        self._language: nn.Module = getattr(model, "language_model", model)
+        self._decoder = self._language
+        super().__init__(checkpoint)
+        family = config.get("model_type")
+        self._negative, self._unscaled = family in NEGATIVE_IDS, family in UNSCALED
+        sees = (self._language is not model or self._negative) and not options.get("text_only")
+        processor = load_processor(model, path, options) if sees else None
+        if processor is not None:
+            self.text = VisionTokenizer(tokenizer, self.text.cuts_anywhere, processor, model.config.model_type)
+        self._processor: MediaProcessor | None = processor
+        self._positions: StepPositions | None = None
+        if hasattr(self._language, "get_rope_index"):
+            module = type(self._language).__module__
+            self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
+        self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
+        # In both directions, if it is not "vision" alone.
+        whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
+        self._whole_prompts = whole or not _chunks(model, {})
+        self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
+        self._fills_media = not self.one_token  # padding is seen by nothing
+        if self._whole_prompts:
+            self.end_tokens = 0
+
+    @staticmethod
+    def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
+        import mlx_vlm.utils
+        from mlx_lm.utils import load_tokenizer
+
+        trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+        config = mlx_vlm.utils.load_config(path, trust_remote_code=trusted)
+        model = mlx_vlm.utils.load_model(path, lazy=True, trust_remote_code=trusted)
+        if adapter_path is not None:
+            model = mlx_vlm.utils.apply_lora_layers(model, os.fspath(adapter_path))
+            model.eval()
+        ends = config.get("eos_token_id") or (config.get("text_config") or {}).get("eos_token_id")
+        how = {"trust_remote_code": trusted, **template_beside(path, model.config.model_type)}
+        tokenizer = load_tokenizer(path, how, eos_token_ids=ends)
+        return (model.language_model if options.get("text_only") else model), tokenizer, config
+
+    def _plain_cache(self) -> RowCache:
+        from mlx_vlm.models.cache import make_prompt_cache
+
+        return list(make_prompt_cache(self._language))
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+        prompt = step.state[0] if step.state else None
+        if not isinstance(prompt, WholePrompt):
+            return super().prefill(step, wait=wait)
+        start, k = int(step.layers[0].offset), step.tokens.shape[1]
+        if start + k == prompt.length - 1:
+            # Attention sees all of the prompt, its last token too, which will run again with the batch.
+            last = self._mx.array([[prompt.last]], step.tokens.dtype)
+            self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
+            for layer in step.layers:
+                layer.trim(1)
+        elif start < prompt.length < start + k:  # what it generated before is run again behind it
+            at = prompt.length - start
+            self._run(step, step.tokens[:, :at])
+            self._run(step, step.tokens[:, at:])
+        else:
+            self._run(step, step.tokens)
+        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        return None
+
+    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+        from ...backends.cuda.one_position import turned_from
+
+        rows, k = tokens.shape
+        arguments = self._merged(step, tokens) if step.media else {}
+        if self._negative and not step.media:
+            arguments["inputs_embeds"] = self._language.model.embed_tokens(tokens)
+        if self._positions is not None:
+            arguments["position_ids"] = self._positions.of(step, rows, k)
+        if self._whole_prompts and (k == 1 or not _within(step, k)):
+            arguments["mask"] = step.layers[0].make_mask(
+                k, return_array=k > 1, window_size=None
+            )  # its own code makes none
+        with turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
+            logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
+        return logits
+
+    def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
+        """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
+        mx = self._mx
+        start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
+        made = self._embeddings(tokens)
+        embeddings, deep = made.inputs_embeds, list[list[Any]]()
+        if self._unscaled:
+            embeddings = embeddings * embeddings.shape[-1] ** 0.5
+        types, seen = np.zeros((1, k), np.int32), np.zeros((1, k), bool)
+        for span, features in step.media:
+            first, stop = np.searchsorted(span.places, (start, start + k)).tolist()
+            if first == stop:
+                continue
+            places = span.places[first:stop] - start
+            rows = features.rows[first:stop].astype(embeddings.dtype)
+            embeddings[:, mx.array(places)] = rows
+            types[:, places], seen[:, places] = _TOKEN_TYPES[span.media.kind], True
+            deep.append([layer[first:stop] for layer in features.deep])
+        arguments: dict[str, object] = {"inputs_embeds": embeddings}
+        if made.per_layer_inputs is not None:
+            arguments["per_layer_inputs"] = made.per_layer_inputs
+        if self._whole_images and not start:
+            arguments["mm_token_type_ids"] = mx.array(types)
+        if any(deep):
+            arguments["visual_pos_masks"] = mx.array(seen)
+            arguments["deepstack_visual_embeds"] = [mx.concatenate(layer) for layer in zip(*deep, strict=True)]
+        return arguments
+
+    def embed(self, media: ProcessedMedia) -> Features:
+        from ...backends.x86.forms import at_once
+
+        if self._processor is None:
+            return super().embed(media)
+        mx = self._mx
+        tokens, places = np.array(media.tokens, np.int32), self._processor.places(media)
+        if self._negative:
+            tokens[places] = -1
+        inputs = {name: on_device(array) for name, array in media.inputs.items()}
+        with at_once():
+            made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
+        deep = made.deepstack_visual_embeds
+        rows = made.inputs_embeds[0, mx.array(places)]
+        features = Features(rows, () if deep is None else tuple(layer[...] for layer in deep))
+        mx.eval(features.rows, *features.deep)
+        return features
+
+    def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> InputEmbeddingsFeatures:
+        """mlx-vlm's features of tokens; what the model would keep of them is put back."""
+        before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
+        try:
+            return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
+        finally:
+            for name, value in before.items():
+                setattr(self._language, name, value)
+
+    def row_state(self, prompt: Prompt) -> object | None:
+        if self._whole_prompts:
+            return WholePrompt(len(prompt.tokens), prompt.tokens[-1])
+        if self._positions is None or not prompt.media:
+            return None
+        return row_positions(self._language, prompt.tokens, prompt.media)
+
+    def first_pass(self, prompt: Prompt) -> int:
+        if self._whole_prompts:
+            return len(prompt.tokens) - 1
+        return _end_of_images(prompt.media) if self._whole_images else 0
+
+
+def on_device(array: npt.NDArray[Any]) -> mx.array:
+    """The numbers that a tower reads, made of `Levels` or as they are."""
+    import mlx.core as mx
+
+    if not isinstance(array, Levels):
+        return mx.array(array)
+    places = mx.array(np.asarray(array)).astype(mx.uint32) + 256 * mx.arange(3, dtype=mx.uint32)[:, None]
+    floats = mx.array(array.table.reshape(-1))[places]
+    return mx.repeat(floats[:, :, None], array.frames, axis=2).reshape(len(array), -1)
+
+
+def _within(step: StepInput, k: int) -> bool:
+    """Whether a pass is of a whole prompt's own tokens."""
+    prompt = step.state[0] if step.state else None
+    offset = step.layers[0].offset  # an array for rows of a batch, which are behind their prompts
+    return isinstance(prompt, WholePrompt) and isinstance(offset, int) and offset + k <= prompt.length
+
+
+def _end_of_images(spans: Sequence[MediaSpan]) -> int:
+    """Where the last image or video ends; 0 if there is none."""
+    return max((span.stop for span in spans if span.media.kind != "audio"), default=0)
+
+
+def _chunks(model: nn.Module, arguments: Mapping[str, object]) -> bool:
+    """Whether mlx-vlm would run a prompt with these arguments in pieces."""
+    from mlx_vlm.generate.common import _chunked_prefill_enabled
+
+    return bool(_chunked_prefill_enabled(model, prefill_kwargs=arguments))

@@ -1,0 +1,115 @@
+"""Positions of rows in models that count an image's rows and columns (MRoPE): three numbers per token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.ports import StepInput
+from ...media import MediaSpan
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+_GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPositions:
+    """The positions of a prompt with media. Nobody writes to its array."""
+
+    ids: npt.NDArray[np.int32]
+    """`[3, tokens of the prompt]`"""
+    delta: int
+    """What is added to the place of a token behind the prompt."""
+
+    def span(self, start: int, k: int) -> npt.NDArray[np.int32]:
+        """`[3, k]`: of k tokens from this place on, behind the prompt's end as well."""
+        known = self.ids[:, start : start + k]
+        behind = np.arange(start + known.shape[1], start + k, dtype=np.int32) + np.int32(self.delta)
+        return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
+
+
+def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:
+    """The positions that the model's own code computes for a prompt; the model keeps nothing of it.
+
+    Args:
+        language: mlx-vlm's `LanguageModel`, which has a `get_rope_index`.
+    """
+    import mlx.core as mx
+
+    grids: dict[str, mx.array] = {}
+    for kind, name in _GRIDS:
+        found = [span.media.inputs[name] for span in spans if span.media.kind == kind]
+        if found:
+            grids[name] = mx.array(np.concatenate(found))
+    ids = mx.array([list(tokens)])
+    made, _ = language.get_rope_index(ids, attention_mask=mx.ones_like(ids), **grids)
+    positions = np.array(made).astype(np.int32)
+    # [3, 1, tokens], or [1, tokens, 3], or for text [1, tokens]
+    if positions.ndim == 3:
+        positions = positions[:, 0] if positions.shape[1] == 1 else positions[0].T
+    positions = np.broadcast_to(positions, (3, len(tokens)))
+    positions.flags.writeable = False
+    return RowPositions(positions, int(positions.max()) + 1 - len(tokens))
+
+
+class StepPositions:
+    """Makes the positions of a pass, of what its layers and its rows' states say.
+
+    Args:
+        last: the three numbers are the last axis, and not the first.
+        one: there is one number per token.
+    """
+
+    def __init__(self, last: bool = False, one: bool = False) -> None:
+        self._last, self._one = last, one
+        self._states: tuple[object, ...] | None = None  # what the deltas were made of
+        self._deltas: mx.array | None = None
+
+    def of(self, step: StepInput, rows: int, k: int) -> mx.array:
+        """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`). Lazy."""
+        import mlx.core as mx
+
+        offset = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
+        states = step.state or ()
+        if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
+            made = mx.array(states[0].span(int(offset), k)[:, None])
+        else:
+            places = offset.reshape(-1, 1) if isinstance(offset, mx.array) else mx.array([[offset]], mx.int32)
+            if k > 1:
+                places = places + mx.arange(k, dtype=mx.int32)
+            deltas = self._of_states(tuple(states), rows)
+            made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
+        return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
+
+    def starts(self, step: StepInput, rows: int, k: int) -> int | mx.array | None:
+        """The first position of each row, or of all; None where tokens have three, or do not follow one another."""
+        import mlx.core as mx
+
+        offset: int | mx.array = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
+        states = tuple(step.state or ())
+        if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
+            ids = states[0].span(int(offset), k)
+            first = int(ids[0, 0])
+            return first if (ids == np.arange(first, first + k)).all() else None
+        deltas = self._of_states(states, rows)
+        return offset if deltas is None else offset + deltas[:, 0]
+
+    def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:
+        """`[rows, 1]` int32: what is added to the places of each row; None where that is nothing."""
+        import mlx.core as mx
+
+        if not any(isinstance(state, RowPositions) for state in states):
+            return None
+        if states != self._states or self._deltas is None or self._deltas.shape[0] != rows:
+            deltas = np.zeros((rows, 1), np.int32)
+            for row, state in enumerate(states):
+                deltas[row] = state.delta if isinstance(state, RowPositions) else 0
+            self._states, self._deltas = states, mx.array(deltas)
+        return self._deltas

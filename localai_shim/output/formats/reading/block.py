@@ -1,0 +1,232 @@
+"""Reading one block of calls, whichever way it is cut into pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from ..description import CallFormat, JsonArguments, Parameters, PythonArguments
+from ..layout import Layout, around, layout
+from .json_values import json_text, object_call
+from .marked import marked_arguments
+from .python_call import python_arguments
+from .source import Event, NoCallError, Reading, Source, UnreadableError
+from .tagged import parameters
+
+_SEPARATORS = ",;"
+_NAME = re.compile(r"[\w.-]+")
+
+
+class Offered(Protocol):
+    """The functions that may be called."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def custom(self) -> Collection[str]:
+        """Names of those that take free text."""
+        ...
+
+    def parameters(self, name: str) -> Mapping[str, object]: ...
+
+
+class BlockReader:
+    """One block of calls.
+
+    Args:
+        format: how the model writes calls.
+        offered: what may be called.
+        stops: further markers at which a call that cannot be read is over.
+        marked: a marker opened the block; otherwise it may be none.
+
+    Attributes:
+        begun: a call has begun, or the block cannot be anything but calls.
+        rejected: what was read is no call; `rest` is all of it.
+        done: the block has ended; `rest` is what follows.
+        complete: its last call is.
+        ending: the marker that ended it; empty where none did.
+    """
+
+    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True) -> None:
+        self._source = Source([*format.ends, *format.starts, *stops])
+        self._format, self._offered = format, offered
+        self._only = None if marked else frozenset(offered.names)
+        self.begun = self.rejected = self.done = self.complete = False
+        self.ending = ""
+        self._is_open = False  # a call has a name, and no end yet
+        calls = [around(text, "ARGUMENTS") for text in (format.call, *format.also)]
+        self._heads = [layout(head) for head, _ in calls if not head.lstrip().startswith("{")]
+        self._objects = any(head.lstrip().startswith("{") for head, _ in calls)
+        self._tails = tuple(layout(tail) for _, tail in calls if tail.strip())
+        self._tail = [tail.strip() for _, tail in calls if len(tail.strip()) > 2]
+        self._steps = self._read()
+
+    @property
+    def rest(self) -> str:
+        """What was not read."""
+        return self._source.unread
+
+    def feed(self, text: str) -> list[Event]:
+        """Take more of the block; what is certain of it now. Nothing is taken once it is done or rejected."""
+        self._source.text += text
+        return list(self._advance())
+
+    def finish(self, *, cut: bool) -> list[Event]:
+        """No more comes. `cut`: the model did not end the text itself."""
+        self._source.ended, self._source.cut = True, cut
+        return list(self._advance())
+
+    def _advance(self) -> Iterator[Event]:
+        for event in self._steps:
+            if event is None:
+                return
+            self.begun, self._source.begins = True, None
+            if event.kind != "arguments":
+                self._is_open, self.complete = event.kind == "name", event.kind == "end"
+            yield event
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Reading[None]:
+        source, format = self._source, self._format
+        calls, listed = 0, False
+        for word in format.inside[0].split():
+            if word not in ("[", "{"):
+                yield from source.literal([word])
+        while following := (yield from source.peek()):
+            if (ending := (yield from source.literal(format.ends))) is not None:
+                self.ending = ending
+                break
+            if (yield from source.stops_here()):
+                break
+            if following == "[" and not calls and not listed and self._in_list:
+                listed = True
+                source.at += 1
+            elif following == "]" and listed:
+                listed = False
+                source.at += 1
+                if not format.ends:
+                    break
+            elif calls and following in _SEPARATORS:
+                source.at += 1
+            elif (yield from self._call()):
+                calls += 1
+                source.forget()
+            elif not self.begun and not self._looks_like_one(following):
+                self.rejected = True
+                return
+            elif calls and not format.ends and not listed:
+                break
+            else:
+                yield from self._skip()
+        self.rejected = not self.begun and self._only is not None  # whitespace, or a marker amid the reasoning
+        self.done = not self.rejected
+
+    @property
+    def _in_list(self) -> bool:
+        return self._objects or "[" in self._format.inside[0]
+
+    def _looks_like_one(self, following: str) -> bool:
+        """What a marker opened begins as a call does, although it cannot be read."""
+        if self._only is not None:
+            return False
+        if self._format.is_object:
+            return re.match(r"\[?\s*\{", self._source.text[self._source.at :]) is not None
+        is_hole, first = layout(self._format.call).parts[0]
+        if is_hole:
+            found = _NAME.match(self._source.text, self._source.at)
+            return found is not None and found.group() in self._offered.names
+        return self._source.text.startswith(first.rstrip(), self._source.at)
+
+    def _call(self) -> Reading[bool]:
+        """Read a call; False where none can be read."""
+        source = self._source
+        begins = source.begins = source.at
+        try:
+            if (yield from self._one()):
+                return True
+        except UnreadableError:
+            if self._is_open:
+                end = yield from source.until(*self._tail)
+                yield Event("broken", source.take(end))
+                return True
+        except NoCallError:
+            pass
+        source.at, source.begins = begins, None
+        return False
+
+    def _skip(self) -> Reading[None]:
+        """Pass over what is no call, up to the end of the block or the next call."""
+        source = self._source
+        source.at += 1
+        end = yield from source.until(*(word for head in self._heads if (word := _first_word(head))))
+        source.at -= 1
+        text = source.take(end)
+        source.forget()
+        yield Event("text", text)
+
+    def _one(self) -> Reading[bool]:
+        source, format = self._source, self._format
+        if source.text[source.at] == "{" and self._objects:
+            key = "NAME" if format.call.startswith('{"NAME"') else "name"
+            yield from object_call(source, key, self._only, self._offered.custom)
+            return True
+        found = yield from source.match(self._heads)
+        if found is None:
+            return False
+        name = found[1].holes["NAME"]
+        if self._only is not None and name not in self._only:
+            raise NoCallError("a function that was not offered")
+        if not (yield from self._goes_on(found[0], name)):
+            return False
+        yield Event("name", name)
+        yield from self._arguments(name)
+        return True
+
+    def _goes_on(self, head: Layout, name: str) -> Reading[bool]:
+        """A name with nothing around it is a call's only where its arguments, or the block's end, follow."""
+        if len(head.parts) > 1 and any(part.strip() for is_hole, part in head.parts if not is_hole):
+            return True
+        following = yield from self._source.peek()
+        if isinstance(self._format.arguments, Parameters):
+            return following == "<"
+        return following == "{" or name in self._offered.custom
+
+    def _arguments(self, name: str) -> Reading[None]:
+        source, kind = self._source, self._format.arguments
+        if isinstance(kind, Parameters):
+            is_whole = yield from parameters(source, kind, self._tails, self._offered.parameters(name))
+            yield Event("end" if is_whole else "broken")
+            return
+        if isinstance(kind, JsonArguments):
+            if name in self._offered.custom:
+                yield from self._free_text()
+                return
+            if (yield from source.peek()) != "{":
+                raise UnreadableError("no JSON object")
+            yield from json_text(source)
+        elif isinstance(kind, PythonArguments):
+            yield from python_arguments(source)
+        else:
+            yield from marked_arguments(source, kind, self._offered.parameters(name))
+        yield from source.match(self._tails)
+        yield Event("end")
+
+    def _free_text(self) -> Reading[None]:
+        """The input of a custom tool, which may also stand as it is, up to the end of its call."""
+        source, begins = self._source, self._source.at
+        if (yield from source.peek()) == "{":
+            yield from json_text(source)
+        else:
+            source.at = begins
+        end = yield from source.until(*self._tail)
+        yield Event("broken", source.take(end).removeprefix("\n").removesuffix("\n"))
+        yield from source.match(self._tails)
+
+
+def _first_word(head: Layout) -> str:
+    """What a call begins with, where that is no name."""
+    is_hole, part = head.parts[0]
+    return "" if is_hole else next(iter(part.split()), "")

@@ -1,0 +1,122 @@
+"""Reading arguments as the Gemma models write them: `{key:value,...}`, with bare keys and strings between marks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from ..description import MarkedArguments
+from ..values import has_schema, json_or_text, typed_value
+from .source import Event, Reading, Source, UnreadableError
+from .tagged import dumps
+
+_KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
+_SCALAR = re.compile(r"[^,{}\[\]]*")
+MAX_DEPTH = 100
+
+
+def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str, object]) -> Reading[None]:
+    """Emit arguments as one JSON object, up to its brace.
+
+    Args:
+        schema: of the arguments; it decides the types of values that no marks are around.
+
+    Raises:
+        UnreadableError: something else stands there.
+    """
+    written = "{"
+    while (yield from source.peek()) != "}":
+        if source.text.startswith(",", source.at) and written != "{":
+            source.at += 1
+            continue
+        key = yield from _key(source, kind)
+        value = yield from _value(source, kind, 0)
+        if isinstance(value, _Bare):
+            value = value.of(schema, key)
+        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
+        written = ", "
+        source.forget()
+    yield Event("arguments", "{}" if written == "{" else "}")
+
+
+def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
+    if (yield from source.literal([kind.quote])) is not None:
+        key = yield from _string(source, kind.quote)
+        if (yield from source.peek()) != ":":
+            raise UnreadableError("no value")
+        source.at += 1
+        return key
+    while (found := _KEY.match(source.text, source.at)) is None:
+        if not re.fullmatch(r"\s*[^\s:,{}\[\]]*\s*", source.rest):
+            raise UnreadableError("no key")
+        yield from source.more()
+    source.at = found.end()
+    return found[1].strip("\"'")
+
+
+def _string(source: Source, quote: str) -> Reading[str]:
+    """The text up to a mark, which is read."""
+    scanned = source.at
+    while (end := source.text.find(quote, scanned)) < 0:
+        scanned = source.held((quote,))
+        yield from source.more()
+    text = source.take(end)
+    source.at += len(quote)
+    return text
+
+
+def _value(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
+    if depth > MAX_DEPTH:
+        raise UnreadableError("nested too deeply")
+    first = yield from source.peek()
+    if (yield from source.literal([kind.quote])) is not None:
+        return (yield from _string(source, kind.quote))
+    if first == "{" and kind.nests:
+        return (yield from _object(source, kind, depth))
+    if first == "[" and kind.nests:
+        return (yield from _array(source, kind, depth))
+    while (found := _SCALAR.match(source.text, source.at)) is not None and found.end() == len(source.text):
+        yield from source.more()
+    assert found is not None
+    text = source.take(found.end()).strip()
+    if not text:
+        raise UnreadableError("no value")
+    return _Bare(text)
+
+
+class _Bare(str):
+    """A value without marks."""
+
+    def of(self, schema: Mapping[str, object], key: str) -> object:
+        """What it means: by its schema, or as JSON."""
+        if has_schema(schema, key):
+            return typed_value(str(self), schema, key)
+        return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))
+
+
+def _object(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
+    made: dict[str, object] = {}
+    source.at += 1
+    while (following := (yield from source.peek())) != "}":
+        if following == ",":
+            source.at += 1
+            continue
+        key = yield from _key(source, kind)
+        value = yield from _value(source, kind, depth + 1)
+        made[key] = value.of({}, key) if isinstance(value, _Bare) else value
+    source.at += 1
+    return made
+
+
+def _array(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
+    made: list[object] = []
+    source.at += 1
+    while (following := (yield from source.peek())) != "]":
+        if following == ",":
+            source.at += 1
+            continue
+        value = yield from _value(source, kind, depth + 1)
+        made.append(value.of({}, "") if isinstance(value, _Bare) else value)
+    source.at += 1
+    return made

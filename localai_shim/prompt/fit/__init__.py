@@ -1,0 +1,1 @@
+"""Fitting conversations to a chat template: trials, and what is changed."""

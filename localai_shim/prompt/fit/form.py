@@ -1,0 +1,211 @@
+"""The form in which one chat template takes conversations and tools: what is changed before it sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from ...types import Json
+from .. import history
+from ..history import Message
+from . import roles
+from . import tool_text as shown
+from .tool_text import WriteCalls
+
+ToolsIn = Literal["tools", "xml_tools", "functions"]
+"""The variable in which a template looks for tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One template's form. As it is made without arguments it changes nothing.
+
+    Attributes:
+        empty: variables that the template needs as a list where there is nothing in it.
+        tools_in: where it looks for tools.
+        describes: every property of a tool has a description.
+        opens: tools stand in the system message only: there is always one.
+        developer: it knows this role.
+        system: the system message goes into the first one of the user: always, or where the last one is not the
+            user's, or never.
+        one_system: only one such message at the head.
+        late_system: it takes them amid the conversation.
+        repeats: roles that may come twice in a row.
+        user_first: the first message has to be the user's.
+        needs_user: some message has to be the user's.
+        calls: it shows calls; otherwise they are written as content.
+        results: it shows results, as they are or as parts; otherwise they are messages of the user.
+        answers_results: an answer has to come between results and the user.
+        arguments: how arguments come.
+        ids: which ids of calls it takes.
+        blank: the content beside calls where there is no text.
+        one_call: no more than one in a message.
+        text_beside: text beside calls is shown, or has to stand in a message of its own, or is dropped.
+        text_as_reasoning: no text beside reasoning and calls.
+        wraps: malformed arguments come within an object.
+        values: the values of arguments have to be strings, in which stands JSON or Python.
+    """
+
+    empty: tuple[str, ...] = ()
+    tools_in: ToolsIn = "tools"
+    describes: bool = False
+    opens: bool = False
+    developer: bool = False
+    system: Literal["own", "own if the user is last", "user"] = "own"
+    one_system: bool = False
+    late_system: bool = True
+    repeats: frozenset[str] = frozenset({"user", "assistant"})
+    user_first: bool = False
+    needs_user: bool = False
+    calls: bool = True
+    results: Literal["tool", "parts", "user"] = "tool"
+    answers_results: bool = False
+    arguments: Literal["object", "string"] = "object"
+    ids: Literal["any", "short", "numbered"] = "any"
+    blank: str | None = ""
+    one_call: bool = False
+    text_beside: Literal["shown", "apart", "dropped"] = "shown"
+    text_as_reasoning: bool = False
+    wraps: bool = False
+    values: Literal["any", "json", "python"] = "any"
+
+    def fit(self, messages: Sequence[Message], write: WriteCalls) -> list[Message]:
+        """The conversation in this form.
+
+        Args:
+            write: writes calls as the model does.
+        """
+        out = list(messages)
+        if any(message["role"] in ("assistant", "tool") for message in out):
+            out = self._with_calls(out, write)
+        return self._with_roles(out)
+
+    @property
+    def plainest(self) -> Form:
+        """A form that every template takes: messages of user and assistant in turn, which are text."""
+        return replace(
+            self,
+            system="user",
+            late_system=False,
+            repeats=frozenset(),
+            user_first=True,
+            needs_user=True,
+            calls=False,
+            results="user",
+        )
+
+    def variables(
+        self, tools: list[Json] | None, *, simple: bool = False
+    ) -> tuple[dict[str, object], list[Json] | None]:
+        """What the template reads of tools beside `tools`, and what it gets as such.
+
+        Args:
+            simple: their parameters are described by what templates surely know.
+        """
+        if tools:
+            change = _simplified if simple else _described if self.describes else None
+            tools = [*map(change, tools)] if change else tools
+        out: dict[str, object] = {name: [] for name in self.empty if name != "tools"}
+        if self.tools_in == "functions":
+            given = [tool["function"] for tool in tools or ()]
+            today = datetime.now().strftime("%Y-%m-%d")
+            out |= {"functions": json.dumps(given, indent=4, ensure_ascii=False), "datetime": today}
+        elif self.tools_in == "xml_tools" and tools:
+            out["xml_tools"] = [tool["function"] for tool in tools]
+        if self.tools_in != "tools" or not tools:
+            return out, [] if "tools" in self.empty else None
+        return out, tools
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _with_calls(self, out: list[Message], write: WriteCalls) -> list[Message]:
+        if not self.calls:
+            out = shown.calls_as_content(out, write)
+        if self.results == "user":
+            out = shown.results_as_content(out)
+        if not any(message.get("tool_calls") for message in out):
+            return out
+        if self.text_as_reasoning:
+            out = history.text_as_reasoning(out)
+        if self.text_beside == "apart":
+            out = history.text_apart(out)
+        if self.one_call:
+            out = history.one_call_each(out)
+        for wanted, change in (
+            (self.wraps, history.wrapped),
+            (self.values == "json", history.with_json_values),
+            (self.values == "python", history.with_python_values),
+            (self.arguments == "string", history.as_text),
+        ):
+            if wanted:
+                out = history.with_arguments(out, change)
+        if self.ids != "any":
+            out = (history.number_ids if self.ids == "numbered" else history.with_short_ids)(out)
+        return out if self.blank == "" else history.with_blank_content(out, self.blank)
+
+    def _with_roles(self, messages: list[Message]) -> list[Message]:
+        head, rest = roles.split_head(messages)
+        if not self.late_system:
+            rest = roles.late_as_user(rest)
+        if self.results == "parts":
+            rest = [*map(_result_of_parts, rest)]
+        if self.answers_results:
+            rest = roles.answered_results(rest)
+        if self.one_system and len(head) > 1:
+            head = roles.joined_head(head)
+        last = rest[-1]["role"] if rest else "user"
+        if self.system == "user" or (self.system != "own" and last != "user"):
+            head, rest = [], roles.head_as_user(head, rest)
+        missing = not any(message["role"] == "user" for message in rest)
+        if (self.needs_user and missing) or (self.user_first and rest and rest[0]["role"] != "user"):
+            rest.insert(0, {"role": "user", "content": ""})
+        for role in ("user", "assistant"):
+            if role not in self.repeats:
+                rest = roles.joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
+        if self.opens and not head:
+            head = [{"role": "system", "content": ""}]
+        return [*head, *rest]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _result_of_parts(message: Message) -> Message:
+    return history.with_parts([message])[0] if message["role"] == "tool" else message
+
+
+def _described(tool: Json) -> Json:
+    """A tool each of whose properties has a description."""
+    return _with_properties(
+        tool, lambda schema: {"description": "", **schema} if isinstance(schema, dict) else {"description": ""}
+    )
+
+
+def _simplified(tool: Json) -> Json:
+    """A tool whose properties have one type each."""
+    return _with_properties(tool, _simple)
+
+
+def _with_properties(tool: Json, change: Callable[[object], Json]) -> Json:
+    function = tool["function"]
+    parameters = function["parameters"]
+    properties = {name: change(schema) for name, schema in parameters["properties"].items()}
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": properties}}}
+
+
+def _simple(schema: object) -> Json:
+    """A schema's type, description, values and items: of several types the first that is not null."""
+    given: Json = schema if isinstance(schema, dict) else {}
+    options = [given, *(option for name in ("anyOf", "oneOf", "allOf") for option in given.get(name) or ())]
+    types = [option.get("type") for option in options if isinstance(option, dict)]
+    flat = [kind for found in types for kind in (found if isinstance(found, list) else [found])]
+    kind = next((kind for kind in flat if isinstance(kind, str) and kind != "null"), "object")
+    out: Json = {"type": kind, "description": str(given.get("description") or given.get("title") or "")}
+    if kind == "array":
+        out["items"] = _simple(given.get("items"))
+    elif kind == "object":
+        out["additionalProperties"] = {"type": "string"}
+    return out | {name: given[name] for name in ("enum", "properties") if name in given}

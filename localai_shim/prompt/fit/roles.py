@@ -1,0 +1,94 @@
+"""Roles and their order, in the forms that chat templates take. Nothing is changed in place, and no text is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ..history import Message
+
+Content = str | list[Any]
+"""A text, or parts of which some are not text."""
+HEAD = ("system", "developer")
+"""Roles of instructions."""
+
+
+def joined_contents(first: Content, second: Content, between: str = "\n\n") -> Content:
+    """One content of two; parts stay parts."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}{between}{second}"
+    return [*_parts(first), {"type": "text", "text": between}, *_parts(second)]
+
+
+def split_head(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """The instructions that a conversation begins with, and the rest."""
+    head = list(itertools.takewhile(lambda message: message["role"] in HEAD, messages))
+    return head, list(messages[len(head) :])
+
+
+def joined_head(head: Sequence[Message]) -> list[Message]:
+    """One message of several, in the role of the first."""
+    return [_joined(head)] if head else []
+
+
+def head_as_user(head: Sequence[Message], rest: Sequence[Message]) -> list[Message]:
+    """The instructions before the text of the user's first message, or in one where somebody else begins."""
+    if not head:
+        return list(rest)
+    first = {"role": "user", "content": _joined(head)["content"]}
+    if rest and rest[0]["role"] == "user":
+        return [{**rest[0], "content": joined_contents(first["content"], rest[0]["content"])}, *rest[1:]]
+    return [first, *rest]
+
+
+def late_as_user(rest: Sequence[Message]) -> list[Message]:
+    """Instructions amid the conversation as messages of the user."""
+    return [{"role": "user", "content": m["content"]} if m["role"] in HEAD else m for m in rest]
+
+
+def joined_neighbours(messages: Sequence[Message], role: str, *, with_calls: bool) -> list[Message]:
+    """Messages of this role that follow each other, as one; an assistant's calls end its message.
+
+    Args:
+        with_calls: messages with calls are joined to the text before them.
+    """
+    out: list[Message] = []
+    for message in messages:
+        follows = bool(out) and out[-1]["role"] == message["role"] == role and not out[-1].get("tool_calls")
+        if follows and (with_calls or not message.get("tool_calls")):
+            out[-1] = _joined([out[-1], message])
+        else:
+            out.append(message)
+    return out
+
+
+def answered_results(messages: Sequence[Message]) -> list[Message]:
+    """An empty answer of the assistant between results and what the user says next."""
+    out: list[Message] = []
+    for message in messages:
+        if out and out[-1]["role"] == "tool" and message["role"] == "user":
+            out.append({"role": "assistant", "content": ""})
+        out.append(message)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _joined(messages: Sequence[Message]) -> Message:
+    """One message with the contents and the reasoning of all, and what else the last has."""
+    out = dict(messages[-1]) | {"role": messages[0]["role"]}
+    for key in ("content", "reasoning_content"):
+        contents = [message[key] for message in messages if message.get(key)]
+        if contents:
+            out[key] = contents[0]
+        for content in contents[1:]:
+            out[key] = joined_contents(out[key], content)
+    return out
+
+
+def _parts(content: Content) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

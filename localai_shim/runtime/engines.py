@@ -1,0 +1,374 @@
+"""Which engines are loaded and shared in this process, and which of them serves a model name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..media import NO_SOURCES, Contents, MediaRules
+from ..options import (
+    KEEP_ALIVE_SECONDS,
+    LocalOptions,
+    ModelPath,
+    check_number,
+    media_rules,
+    model_options,
+    set_switch_interval,
+)
+from ..telemetry.logs import follow_environment
+from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
+from . import served_models
+from .offload import are_imported, import_modules, importing
+from .served_models import serve
+from .sources import Source, make_sources
+
+if TYPE_CHECKING:
+    from ..endpoints.batches.runner import Batches
+    from ..endpoints.models import Listed
+    from ..endpoints.responses.background import Background
+    from ..endpoints.served import ServedModel
+    from ..engine.engine import Engine
+    from ..models.loading import Servable
+    from ..state.store import Store
+    from .client_state import Kept, MakeBatches
+
+
+_MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
+
+
+def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
+    """Make a client's runtime: its store's file is open, and its model begins to load.
+
+    Raises:
+        BackendMissingError: MLX has no back end.
+        FileNotFoundError: a path leads to nothing.
+        ValueError: arguments that contradict each other or are out of range, or a file that cannot be used.
+    """
+    from ..backends.machine import require_backend
+
+    follow_environment()
+    options, rules = model_options(given), media_rules(given)
+    models, engine = given.get("models"), given.get("engine")
+    if sum(x is not None for x in (model, models, engine)) > 1:
+        raise ValueError("pass one of `model`, `models` and `engine`")
+    keep_alive, store = given.get("keep_alive", KEEP_ALIVE_SECONDS), given.get("store")
+    check_number("keep_alive", keep_alive)
+    if (progress := given.get("progress")) not in (None, True, False):
+        raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
+    set_switch_interval(given)
+    store_path = None if store is None else os.fspath(store)
+    if engine is not None:
+        for name, value in options.items():
+            if value:
+                raise ValueError(f"`engine` runs already: `{name}` would have no effect")
+        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules))
+    if models is not None and not models:
+        raise ValueError("`models` is empty: pass at least one name and path")
+    importing(require_backend)
+    try:
+        sources = make_sources(models or {"": model}, options, progress)
+    except ModelLoadError as error:
+        raise FileNotFoundError(str(error)) from None
+    runtime = _with_store(
+        Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path, rules=rules)
+    )
+    runtime.start()
+    return runtime
+
+
+def _with_store(runtime: Runtime) -> Runtime:
+    """Open the file now, if there is one: better than to fail when the first answer is to be stored."""
+    if runtime.store_path is None:
+        return runtime
+    from ..state.errors import StoreError
+
+    try:
+        runtime.store()
+    except StoreError as error:
+        runtime.close()
+        raise ValueError(f"`store`: {error}") from error
+    return runtime
+
+
+class _Shared:
+    """An engine and how many runtimes hold it."""
+
+    def __init__(self, source: Source) -> None:
+        self._files = _files(source)  # before they are read
+        self.source = source
+        self.engine = _start(source)
+        self.holders = 0
+        self.timer: threading.Timer | None = None
+
+    @property
+    def would_fail_again(self) -> bool:
+        """The model could not be loaded, for a reason that lasts: every request is told so at once."""
+        failure = self.engine.failure
+        return failure is not None and not failure.transient and self._files == _files(self.source)
+
+
+_shared: dict[Source, _Shared] = {}
+_lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
+
+
+def _acquire(source: Source) -> Engine[Servable]:
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
+            shared = _shared[source] = _Shared(source)
+        if shared.timer is not None:
+            shared.timer.cancel()
+            shared.timer = None
+        shared.holders += 1
+        return shared.engine
+
+
+def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
+    with _lock:
+        shared = _shared.get(source)
+        return shared is not None and shared.engine is engine and shared.would_fail_again
+
+
+def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
+    """Release an engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
+
+    No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
+    """
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or shared.engine is not engine:
+            return
+        shared.holders -= 1
+        if shared.holders > 0:
+            return
+        if keep_alive < 0 or keep_alive > threading.TIMEOUT_MAX:
+            return
+        if keep_alive > 0:
+            shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
+            shared.timer.daemon = True
+            shared.timer.start()
+            return
+    _unload(source, engine, wait)
+
+
+def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None:
+    with _lock:
+        shared = _shared.get(source)
+        if shared is None or shared.engine is not engine or shared.holders > 0:
+            return
+        del _shared[source]
+    engine.close(wait=wait)
+
+
+def _files(source: Source) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
+    paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
+    folders = [Path(path) for path in paths if path and os.path.isdir(path)]
+    found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
+
+
+def _start(source: Source) -> Engine[Servable]:
+    import_modules(*_MODULES)
+    from ..engine.engine import Engine
+    from ..models.loading import load_draft_model, load_model
+    from .host import connect
+
+    connect()
+    path = source.options.get("draft_model")
+    draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
+
+    def start() -> Servable:
+        model = load_model(source.path, source.options, source.name, source.progress)
+        served_models.describe_loaded(model, source.options)
+        return model
+
+    return Engine(start, source.options, name=source.name, load_draft=draft or None)
+
+
+def _forget_engines() -> None:
+    """Renew the locks in a forked child. Its parent's engines have no thread there, and refuse requests."""
+    global _lock
+    _lock = threading.RLock()
+    for shared in _shared.values():
+        shared.timer = None
+
+
+os.register_at_fork(after_in_child=_forget_engines)
+
+
+class Runtime:
+    """What a client and its copies share: model names and engines.
+
+    Args:
+        sources: model names -> what serves them.
+        only: serve these names and no others; otherwise the first one serves every name.
+        engine: serve every name with this engine, which stays the caller's to close.
+        keep_alive: seconds for which engines stay loaded after the last client closed; below 0 for good.
+        store_path: the file in which responses and conversations are kept; None: memory.
+        rules: where requests may take media from.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        only: bool = False,
+        engine: EngineLike | None = None,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+        store_path: str | None = None,
+        rules: MediaRules = NO_SOURCES,
+    ) -> None:
+        self.sources = dict(sources)
+        self._rules = rules
+        self.only = only
+        self._engine = engine
+        self.is_scripted = bool(getattr(engine, "is_scripted", False))
+        self._engines: dict[Source, Engine[Servable]] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        self.store_path = store_path
+        self._keep_alive = keep_alive
+        self.make_batches: MakeBatches  # clients set it; it must not hold this object
+        self._state: list[Kept] = []  # one, once something is stored
+        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
+        self._finalizer.atexit = False
+
+    def start(self) -> None:
+        """Begin to load the model that serves every name."""
+        if not self.only and self._engine is None:
+            with contextlib.suppress(EngineClosedError):  # in a forked child: each request says so
+                self.engine(next(iter(self.sources)))
+
+    def engine(self, name: str) -> EngineLike | None:
+        """The engine that serves a model name, started if it was not; None if there is no such model."""
+        if self._engine is not None:
+            return self._engine
+        if self.only and name not in self.sources:
+            return None
+        source = self.sources.get(name) or next(iter(self.sources.values()))
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("this client was closed")
+            engine = self._engines.get(source)
+            if engine is not None:
+                engine.check_process()
+            if engine is None or (engine.is_closed and not _would_fail_again(source, engine)):
+                engine = self._engines[source] = _acquire(source)
+            return engine
+
+    def engine_of(self, name: str) -> EngineLike:
+        """As `engine`; an empty name is that of the first model.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        engine = self.engine(name or next(iter(self.sources), ""))
+        if engine is None:
+            raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
+        return engine
+
+    def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
+        """Description of an engine's model for the endpoints; waits until it is loaded.
+
+        Args:
+            contents: of the request that it is for.
+        """
+        made = serve(engine)
+        if not made.tokenizer.media_kinds:
+            return made
+        return replace(made, media_rules=replace(self._rules, contents=contents))
+
+    @property
+    def is_imported(self) -> bool:
+        """`load_modules` returns at once."""
+        return self._engine is not None or are_imported(*_MODULES)
+
+    def load_modules(self) -> None:
+        """Import what runs the models; takes long. Which back end there is was found out before."""
+        if self._engine is None:
+            import_modules(*_MODULES)
+
+    def store(self) -> Store:
+        """Where responses and conversations are kept.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        return self._stored().store
+
+    def background(self) -> Background:
+        """What runs responses in the background."""
+        return self._stored().background
+
+    def batches(self) -> Batches:
+        """What runs batches."""
+        return self._stored().batches(self.make_batches)
+
+    def _stored(self) -> Kept:
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("this client was closed")
+            if not self._state:
+                import_modules("runtime.client_state")
+                from .client_state import Kept
+
+                self._state.append(Kept(self.store_path))
+            return self._state[0]
+
+    def names(self) -> dict[str, Listed]:
+        """The models that this client lists, by name."""
+        from ..endpoints.models import Listed
+
+        if self._engine is not None:
+            model = self._engine.model
+            return {model.name: Listed.of(model, model.created, model.name)}
+        if self.only:
+            return {name: self._listed(source) for name, source in self.sources.items()}
+        source = next(iter(self.sources.values()))
+        return {source.name: self._listed(source)}
+
+    def _listed(self, source: Source) -> Listed:
+        """What is known of a model, without waiting for it to be loaded."""
+        import_modules(*_MODULES)
+        from ..endpoints.models import Listed
+        from ..models.checkpoint_files import configured_context_length
+        from ..models.loading import only_tasks
+
+        engine = self._engines.get(source)
+        if engine is not None and engine.is_ready and not engine.is_closed:
+            with contextlib.suppress(EngineError):
+                return Listed.of(engine.model, _created(source), source.path)
+        length = source.options.get("context_length") or configured_context_length(Path(source.path))
+        return Listed(_created(source), source.path, length, tasks=only_tasks(Path(source.path)))
+
+    def close(self) -> None:
+        """Let the engines go; they stay loaded for `keep_alive` seconds."""
+        with self._lock:
+            self._closed = True
+        while self._state:
+            self._state.pop().close()
+        if self._finalizer.detach() is not None:
+            _release_all(self._engines, self._keep_alive, self._state, wait=True)
+
+
+def _release_all(
+    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[Kept], wait: bool = False
+) -> None:
+    while state:
+        state.pop().stop()
+    while engines:
+        source, engine = engines.popitem()
+        _release(source, engine, keep_alive, wait)
+
+
+def _created(source: Source) -> int:
+    config = Path(source.path) / "config.json"
+    return int(config.stat().st_mtime) if config.exists() else 0

@@ -1,0 +1,12 @@
+"""Connects the engine's ports: MLX's back end on this machine, and the cache classes of mlx-lm and mlx-vlm."""
+
+from __future__ import annotations
+
+from ..backends import machine, memory
+from ..engine import ports
+from ..models import caches
+
+
+def connect() -> None:
+    """Have engines of this process run on this machine, with the libraries' cache classes."""
+    ports.connect(ports.Host(machine, memory.process, caches))

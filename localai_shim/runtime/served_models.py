@@ -1,0 +1,116 @@
+"""The models of engines as endpoints see them: prompt templates, markup and compiled grammars, made once for each."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..endpoints.field_cache import Readings
+from ..options import LoadOptions
+from ..threads.deadline import Budget
+from ..types import EngineLike, LoadedModel
+from .offload import import_modules
+from .sources import format_names
+
+if TYPE_CHECKING:
+    from ..endpoints.served import ServedModel
+
+_MODULES = ("models.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
+
+_served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
+"""What the endpoints know of each engine's model: clients of one engine share its compiled grammars."""
+_lock = threading.Lock()
+_described: weakref.WeakKeyDictionary[LoadedModel, ServedModel] = weakref.WeakKeyDictionary()
+"""The same, from the thread that loaded the model, before there was an engine to know it by."""
+
+
+def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
+    """The model of an engine, as endpoints see it: described once.
+
+    Args:
+        engine: its model is there.
+        like: has all but its name and context length.
+    """
+    model = engine.model
+    with _lock:
+        made = _served.get(engine)
+        if made is None:
+            made = like or _described.get(model) or _describe(model)
+            # It may be less than when the model was described: see `Memory.longest`.
+            made = replace(made, name=model.name, context_length=model.context_length)
+            made = replace(made, embedding=model.embedding, reranking=model.reranking, readings=Readings())
+            _served[engine] = made
+        return made
+
+
+def is_described(engine: EngineLike) -> bool:
+    """Whether `Runtime.served` returns at once."""
+    return engine in _served
+
+
+def serve_like(engine: EngineLike, other: EngineLike) -> None:
+    """Serve an engine's model as another engine's that differs in its name and context length only.
+
+    Describing a model takes longer than many tests.
+    """
+    serve(engine, serve(other))
+
+
+def describe_loaded(model: LoadedModel, options: LoadOptions) -> None:
+    """Describe a model on the thread that has loaded it, and find out how its template takes conversations."""
+    served = _described[model] = _describe(model, options)
+    if "generate" in model.tasks:
+        served.prepare()
+
+
+def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedModel:
+    import_modules(*_MODULES)
+    from ..endpoints.served import ServedModel
+    from ..grammar.compile import GrammarCompiler
+    from ..grammar.vocabulary import Vocabulary
+    from ..models.markup import added_tokens, describe, grammar_tokens
+    from ..output.channels import markers_of
+    from ..prompt.fit.tool_text import writer
+    from ..prompt.template import ChatTokenizer
+
+    budget = Budget()
+    markup = describe(model.tokenizer, *format_names(options or {}), budget)
+    tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
+    added = added_tokens(model.tokenizer)
+    markers = markers_of(markup)
+    marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
+    vocabulary = Vocabulary(
+        tokenizer.token_bytes.convert,
+        size=tokenizer.vocabulary_size,
+        eos_token_ids=model.eos_token_ids,
+        added=grammar_tokens(model.tokenizer, tokenizer.special_ids),
+        encode=tokenizer.encode_marker,
+    )
+    return ServedModel(
+        name=model.name,
+        tokenizer=tokenizer,
+        context_length=model.context_length,
+        eos_token_ids=model.eos_token_ids,
+        fingerprint=model.fingerprint,
+        created=model.created,
+        markup=markup,
+        grammars=GrammarCompiler(vocabulary),
+        generation_defaults=model.generation_defaults,
+        hidden_ids=tokenizer.special_ids - marking,
+        tasks=model.tasks,
+        embedding=model.embedding,
+        reranking=model.reranking,
+        is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,
+    )
+
+
+def _renew_lock() -> None:
+    """Renew the lock in a forked child: a thread of its parent may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,109 @@
+"""A model as a client names it: a folder, a hub id, or the checkpoint in the package, and how it is to be loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from ..builtin import CHECKPOINT
+from ..options import LoadOptions, ModelOptions, ModelPath
+from ..types import ModelLoadError
+
+BUILTIN_NAME = "localai-shim-builtin"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model and how it is loaded and run: clients with equal sources share one engine."""
+
+    path: str
+    options: ModelOptions = field(default_factory=ModelOptions, hash=False)
+    progress: bool | None = field(default=None, compare=False)
+    """Whether a bar is shown while it is loaded; None: on a terminal."""
+
+    @property
+    def name(self) -> str:
+        """What `response.model` says: the hub id, or the folder's name."""
+        if self.path == builtin_path():
+            return BUILTIN_NAME
+        return Path(self.path).name if os.path.isdir(self.path) else self.path
+
+
+def builtin_path() -> str:
+    """The folder of the checkpoint that ships with the package."""
+    return str(CHECKPOINT)
+
+
+def resolve_path(model: ModelPath | None) -> str:
+    """A folder's real path, or a hub id as it is.
+
+    Raises:
+        ModelLoadError: it looks like a path and is none.
+    """
+    if model is None:
+        return builtin_path()
+    text = os.fspath(model)
+    path = Path(text).expanduser()
+    if path.exists():
+        if not (path / "config.json").exists():
+            raise ModelLoadError(f"'{text}' is not a model: it has no config.json.", missing=True)
+        return str(path.resolve())
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
+        raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
+    return text
+
+
+def make_sources(
+    paths: Mapping[str, ModelPath | None], options: ModelOptions, progress: bool | None
+) -> dict[str, Source]:
+    """The models of a client, by name; the name is empty where one serves every name.
+
+    Raises:
+        ModelLoadError: a path leads to nothing.
+        ValueError: a format is not known, or is given for a model that there is none of.
+    """
+    if (draft := options.get("draft_model")) is not None:
+        options = {**options, "draft_model": resolve_path(draft)}
+    _check_formats(options, paths)
+    return {name: Source(resolve_path(path), _options_of(name, options), progress) for name, path in paths.items()}
+
+
+def format_names(options: LoadOptions) -> tuple[str | None, str | None]:
+    """The tool format and the reasoning format that one model's options name."""
+    return cast(str | None, options.get("tool_format")), cast(str | None, options.get("reasoning_format"))
+
+
+def _check_formats(options: ModelOptions, models: Mapping[str, object]) -> None:
+    """Refuse formats that nobody knows, and those of other models.
+
+    Raises:
+        ValueError: says which there are.
+    """
+    if "tool_format" not in options and "reasoning_format" not in options:
+        return
+    from ..output.formats.detection import named_format, named_thought
+
+    for option, check in (("tool_format", named_format), ("reasoning_format", named_thought)):
+        given = options.get(option)
+        for model in given if isinstance(given, Mapping) else ():
+            if model not in models or not model:
+                names = ", ".join(map(repr, filter(None, models))) or "none: pass `models`, or one format"
+                raise ValueError(f"`{option}` names a model that there is none of, {model!r}; there is {names}")
+        for name in given.values() if isinstance(given, Mapping) else () if given is None else (given,):
+            if not isinstance(name, str):
+                raise ValueError(f"`{option}` must be a string, or one for each model, not {name!r}")
+            check(name)
+
+
+def _options_of(name: str, options: ModelOptions) -> ModelOptions:
+    """The options of one model, with its own formats."""
+    own = dict(options)
+    for option in ("tool_format", "reasoning_format"):
+        if isinstance(given := own.get(option), Mapping):
+            own[option] = given.get(name)
+            if own[option] is None:
+                del own[option]
+    return cast(ModelOptions, own)

@@ -1,0 +1,133 @@
+"""The response whose answer comes in events: objects for streams of ours, server-sent events for everyone else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import openai
+
+from . import private as sdk
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+else:
+    httpx = sdk.httpx
+
+
+class SyncEvents(Protocol):
+    """Source of a stream, for threads."""
+
+    def __iter__(self) -> Iterator[object]: ...
+    def __next__(self) -> object: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class AsyncEvents(Protocol):
+    """Source of a stream, for tasks."""
+
+    def __aiter__(self) -> AsyncIterator[object]: ...
+    async def __anext__(self) -> object: ...
+    async def aclose(self) -> None: ...
+
+
+Events = SyncEvents | AsyncEvents
+
+
+class LocalStreamResponse(httpx.Response):
+    """An answer that is being made: SDK objects for our stream classes, server-sent events for everyone else."""
+
+    def __init__(self, events: Events, *, request: httpx.Request) -> None:
+        body = _AsyncSSE(events, request) if isinstance(events, AsyncEvents) else _SyncSSE(events, request)
+        headers = sdk.answer_headers("text/event-stream; charset=utf-8")
+        super().__init__(200, headers=headers, stream=body, request=request)
+        self.elapsed = timedelta(0)
+        self.local_events = events
+
+
+AnyResponse = sdk.LocalResponse | LocalStreamResponse
+
+_DONE = b"data: [DONE]\n\n"
+
+
+def _name(event: object) -> str | None:
+    """Events of responses have names, and no `[DONE]` behind the last one."""
+    name = getattr(event, "type", None)
+    return name if isinstance(name, str) else None
+
+
+def _sse(event: object) -> bytes:
+    name = _name(event)
+    return b"%sdata: %s\n\n" % (b"" if name is None else f"event: {name}\n".encode(), sdk.raw_json(event))
+
+
+def _failure(error: openai.APIStatusError) -> bytes:
+    """The event by which a server's stream says that it failed."""
+    return b"data: %s\n\n" % error.response.content
+
+
+class _SyncSSE(httpx.SyncByteStream):
+    def __init__(self, events: SyncEvents, request: httpx.Request) -> None:
+        self._events, self._request = events, request
+
+    def __iter__(self) -> Iterator[bytes]:
+        event: object = None
+        try:
+            for event in self._events:
+                yield _sse(event)
+            if _name(event) is None:
+                yield _DONE
+        except openai.APIStatusError as error:
+            yield _failure(error)
+        except openai.APIConnectionError as error:
+            raise lost_connection(error, self._request) from error
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _AsyncSSE(httpx.AsyncByteStream):
+    def __init__(self, events: AsyncEvents, request: httpx.Request) -> None:
+        self._events, self._request = events, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        event: object = None
+        try:
+            async for event in self._events:
+                yield _sse(event)
+            if _name(event) is None:
+                yield _DONE
+        except openai.APIStatusError as error:
+            yield _failure(error)
+        except openai.APIConnectionError as error:
+            raise lost_connection(error, self._request) from error
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
+
+
+# -- connections that are lost --------------------------------------------------------------------------------------
+
+CUT = "peer closed connection without sending complete message body (incomplete chunked read)"
+
+
+def lost_connection(error: openai.APIConnectionError, request: httpx.Request) -> httpx.TransportError:
+    """The exception of httpx for an error of a connection: the one that it was made of, if any."""
+    cause = error.__cause__
+    if isinstance(cause, httpx.TransportError):
+        return type(cause)(str(cause), request=request)
+    if isinstance(error, openai.APITimeoutError):
+        return httpx.ReadTimeout("The model took longer than the request's timeout", request=request)
+    return httpx.RemoteProtocolError(error.message, request=request)
+
+
+def raised_amid_stream(error: openai.APIConnectionError) -> Exception:
+    """The exception of the installed SDK for a connection that is lost while a stream is read: its 2.x line lets those
+    of httpx through."""
+    lost = lost_connection(error, error.request)
+    if sdk.SERIES < 3:
+        return lost
+    error.__cause__ = lost
+    return error

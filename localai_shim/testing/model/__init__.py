@@ -1,0 +1,1 @@
+"""The scripted model: its engine, tokenizer, clock and replies."""

@@ -1,0 +1,340 @@
+"""An engine that plays scripted replies in place of a model, for tests of all code above the engine.
+
+Its tokens take the same way as a real model's, through sinks, clients, endpoints and output code. It needs neither MLX
+nor mlx-lm nor transformers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from ...media import modalities
+from ...stats import EngineStats
+from ...types import (
+    EmbeddingRequest,
+    EngineClosedError,
+    Event,
+    Failure,
+    GenerationRequest,
+    RowError,
+    Sink,
+    Ticket,
+    Token,
+    deliver_events,
+)
+from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel
+from .tokenizer import ScriptedTokenizer
+from .vectors import Pair, PlayedEmbedding, make_up_relevance, make_up_vectors
+
+
+class ScriptedEngine:
+    """Stands in for `Engine`: plays one scripted reply per choice of a request.
+
+    Running rows get one token each per step, as in a batch. `max_tokens`, stop strings and cancellation end a reply
+    early. With `ignore_eos`, or before `min_tokens`, a reply that is over begins again.
+
+    Args:
+        replies: one per choice, in the order of the requests; or a function that returns the reply to each. It is
+            called on the thread that submits, and what it raises fails that call.
+        name: `response.model` in the answers.
+        context_length: most tokens of prompt and output together; None for no limit.
+        tokenizer: with the model's markers and its chat template.
+        dimensions: of the vectors that embedding requests get.
+        obey_constraints: a request fails with a reply that its grammar constraint does not allow, or that has a token
+            that is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
+
+    Attributes:
+        requests: a `GenerationRequest` for each choice so far.
+        prompts: the text of each one's prompt.
+        embedded: the embedding requests so far. Their vectors follow from their texts, and come at once.
+
+    Raises:
+        ValueError: a reply that cannot be played.
+
+    Example:
+        >>> from localai_shim import LocalOpenAI
+        >>> from localai_shim.testing import ScriptedEngine
+        >>> with ScriptedEngine(["Hello!"]) as engine, LocalOpenAI(engine=engine) as client:
+        ...     client.responses.create(model="any", input="Hi").output_text
+        'Hello!'
+    """
+
+    is_scripted = True
+    """Preparing a request takes no time: it is done on its caller's thread, and the timeout counts from there on."""
+
+    def __init__(
+        self,
+        replies: Sequence[ReplyLike] | Decide = (),
+        *,
+        name: str = "scripted",
+        context_length: int | None = 131_072,
+        tokenizer: ScriptedTokenizer | None = None,
+        dimensions: int = 1536,
+        obey_constraints: bool = False,
+    ) -> None:
+        self.requests: list[GenerationRequest] = []
+        self.prompts: list[str] = []
+        self.embedded: list[EmbeddingRequest] = []
+        self.tokenizer = tokenizer or ScriptedTokenizer()
+        self._model = ScriptedModel(name, context_length, self.tokenizer, dimensions)
+        self._obey_constraints = obey_constraints
+        self._decide = replies if callable(replies) else None
+        self._script: deque[Script] = deque()
+        self._lock = threading.Lock()
+        if not callable(replies):
+            if isinstance(replies, str):
+                raise TypeError("`replies` is a list of replies: pass [text]")
+            self.say(*replies)
+        self._pid = os.getpid()
+        self._player = Player(name)
+        weakref.finalize(self, self._player.tell_to_stop).atexit = False
+
+    def say(self, *replies: ReplyLike) -> None:
+        """Append replies to the script.
+
+        Raises:
+            ValueError: a reply that cannot be played.
+        """
+        if self._decide is not None:
+            raise ValueError("a function decides this engine's replies")
+        self._script.extend([Script(reply, self.tokenizer) for reply in replies])
+
+    @property
+    def left(self) -> int:
+        """Replies that were not played yet."""
+        return len(self._script)
+
+    # -- as `Engine` --------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> ScriptedModel:
+        """Raises EngineClosedError when the engine was closed."""
+        self._check_open()
+        return self._model
+
+    @property
+    def ready(self) -> Future[None]:
+        """Done: there is nothing to load."""
+        self.check_process()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def wait(self) -> None:
+        """Does not wait."""
+        self.check_process()
+
+    @property
+    def is_ready(self) -> bool:
+        return True
+
+    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
+        """Play a reply to each request; its events go to the sink under its place in the sequence.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+            RowError: no reply is left.
+        """
+        self._check_open()
+        ticket = Ticket()
+        self._play([self._row(request, sink, index, ticket) for index, request in enumerate(requests)])
+        return ticket
+
+    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
+        """Make up a vector for each text, or a score for each document, on the caller's thread.
+
+        Raises:
+            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
+        """
+        self._check_open()
+        self.embedded.append(self._give_vectors(request))
+        deliver_events([(_Reader(sink), Token(0, finish_reason="stop"))], ())
+        return Ticket()
+
+    def _give_vectors(self, request: EmbeddingRequest, dimensions: int | None = None) -> EmbeddingRequest:
+        """Give a request the vectors that are there for it, or made-up ones; returns who got them."""
+        if isinstance(request, PlayedEmbedding):
+            if request.play():
+                return request.asked
+            request = request.asked
+        pairs = [text for text in request.texts if isinstance(text, Pair)]
+        if pairs:
+            request.vectors = make_up_relevance(pairs)
+            return request
+        assert self._model.embedding is not None
+        texts = [self.tokenizer.decode(tokens) for tokens in request.texts]
+        request.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
+        return request
+
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
+        self._player.inbox.put((ticket, index))
+
+    def stats(self) -> EngineStats:
+        """A snapshot; rows that wait for their next token are running."""
+        reads = modalities(self._model.media_kinds)
+        return EngineStats(running=len(self._player.rows), waiting=0, steps=self._player.steps, modalities=reads)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._player.closing or self._pid != os.getpid()
+
+    def close(self) -> None:
+        """End the thread; requests in flight fail with `EngineClosedError`."""
+        self._player.close()
+
+    def check_process(self) -> None:
+        """Raise EngineClosedError in a process that was forked from the engine's."""
+        if self._pid != os.getpid():
+            raise EngineClosedError("this process was forked from the engine's, whose thread did not come along")
+
+    def _check_open(self) -> None:
+        self.check_process()
+        if self._player.closing:
+            raise closed_error()
+
+    def __enter__(self) -> ScriptedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        return PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
+
+    def _play(self, rows: list[PlayedRow]) -> None:
+        self._player.play(rows)
+
+    def _next_script(self, request: GenerationRequest) -> Script:
+        prompt = self.tokenizer.decode(request.prompt.tokens)
+        with self._lock:
+            index = len(self.requests)
+            self.requests.append(request)
+            self.prompts.append(prompt)
+            script = self._script.popleft() if self._script else None
+        if self._decide is not None:
+            return Script(self._decide(request, prompt, index), self.tokenizer)
+        if script is None:
+            raise RowError(f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}")
+        return script
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Who waits for vectors."""
+
+    sink: Sink
+    index: int = 0
+
+
+MAX_WAIT_SECONDS = 3600.0  # a queue takes no infinite timeout
+
+
+class Player:
+    """Plays rows on a thread, which begins with the first of them. It holds no engine, so that one can be collected."""
+
+    def __init__(self, name: str = "scripted") -> None:
+        self.inbox: queue.SimpleQueue[list[PlayedRow] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        """Held while rows are put into the inbox, and while the thread empties it for the last time."""
+        self.closing = False
+        self.rows: dict[PlayedRow, None] = {}
+        self.steps = 0
+        self.thread = threading.Thread(target=self._run, name=f"localai_shim:{name}", daemon=True)
+        self._pid = os.getpid()
+
+    def play(self, rows: list[PlayedRow]) -> None:
+        """Begin to play rows. Raises EngineClosedError when the thread is to end."""
+        with self.lock:
+            if self.closing:
+                raise closed_error()
+            self.inbox.put(rows)
+            if self.thread.ident is None:
+                self.thread.start()
+
+    def wake(self) -> None:
+        """Look again at what is due: a clock has moved."""
+        self.inbox.put(None)
+
+    def close(self) -> None:
+        """End the thread; rows in flight fail with `EngineClosedError`."""
+        self.tell_to_stop()
+        with self.lock:
+            begun = self.thread.ident is not None
+        if begun and self._pid == os.getpid() and self.thread is not threading.current_thread():
+            self.thread.join()
+
+    def tell_to_stop(self) -> None:
+        """As `close`, but do not wait, nor take a lock."""
+        if os.getpid() == self._pid:
+            self.closing = True
+            self.inbox.put(None)
+
+    def _run(self) -> None:
+        while not self.closing:
+            self._step()
+        with self.lock:
+            self._take_inbox(0.0)
+        failed = [(row, Failure(closed_error())) for row in self.rows]
+        self.rows.clear()
+        deliver_events(failed, ())
+
+    def _step(self) -> None:
+        """Take the inbox, then play a token of each row that is due; wait for either."""
+        arrived = self._take_inbox(min((row.seconds_until_due() for row in self.rows), default=math.inf))
+        if self.closing:
+            return
+        if not arrived:
+            for clock in {row.clock for row in self.rows}:
+                due = (row.due for row in self.rows if row.clock is clock and not row.hangs)
+                clock.reach(min(due, default=0.0))
+        events = [(row, row.next()) for row in self.rows if row.seconds_until_due() <= 0]
+        for row, event in events:
+            row.wait(row.reply.interval)
+            if is_last(event):
+                del self.rows[row]
+        if events:
+            self.steps += 1
+            self._drop(deliver_events(events, self.rows))
+
+    def _take_inbox(self, seconds: float) -> bool:
+        """Admit and cancel rows; wait this long for the first message. Returns whether there was one."""
+        cancelled: set[tuple[Ticket, int | None]] = set()
+        arrived = False
+        try:
+            while True:
+                message = self.inbox.get(block=seconds > 0, timeout=min(seconds, MAX_WAIT_SECONDS))
+                seconds, arrived = 0.0, True
+                if isinstance(message, list):
+                    for row in message:
+                        row.wait(row.reply.delay)
+                        self.rows[row] = None
+                elif message is not None:
+                    cancelled.add(message)
+        except queue.Empty:
+            pass
+        if cancelled:
+            self._drop({row for row in self.rows if {(row.ticket, None), (row.ticket, row.index)} & cancelled})
+        return arrived
+
+    def _drop(self, gone: set[PlayedRow]) -> None:
+        for row in gone:
+            self.rows.pop(row, None)
+
+
+def is_last(event: Event) -> bool:
+    """Whether nothing of a row follows."""
+    return isinstance(event, Failure) or event.finish_reason is not None
+
+
+def closed_error() -> EngineClosedError:
+    """What requests to a closed engine fail with."""
+    return EngineClosedError("the engine was closed")

@@ -1,0 +1,1 @@
+"""What keeps code under test from reaching out."""

@@ -1,0 +1,331 @@
+"""MLX's process-wide memory settings: who changes them, in which order, and never during an evaluation.
+
+The Metal calls cannot run here: a small object takes them in place of `mlx.core`, or between it and the engines.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm.utils
+import pytest
+
+from localai_shim.backends import memory as device
+from localai_shim.backends.memory import DeviceMemory
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.types import ModelLoadError
+from tests.engine.counting import tokens
+from tests.engine.harness import Running, engine_for, eventually, generate, request
+from tests.samples import only
+from tests.tiny import tiny
+
+RECOMMENDED = 12 * 2**30
+
+
+class FakeMlx:
+    """Takes the calls and notes them."""
+
+    def __init__(self, recommended: int | None = RECOMMENDED, wired: int = 5, cache: int = 2**40) -> None:
+        self.calls: list[tuple[str, int | None]] = []
+        self.info = {} if recommended is None else {"max_recommended_working_set_size": recommended}
+        self.limits = {"wired": wired, "cache": cache}
+
+    def device_info(self) -> dict[str, Any]:
+        return self.info
+
+    def _set(self, name: str, limit: int) -> int:
+        self.calls.append((name, limit))
+        before, self.limits[name] = self.limits[name], limit
+        return before
+
+    def set_wired_limit(self, limit: int) -> int:
+        return self._set("wired", limit)
+
+    def set_cache_limit(self, limit: int) -> int:
+        return self._set("cache", limit)
+
+    def clear_cache(self) -> None:
+        self.calls.append(("clear", None))
+
+    def synchronize(self) -> None:
+        self.calls.append(("synchronize", None))
+
+    def taken(self, *names: str) -> list[tuple[str, int | None]]:
+        """The calls since last asked, of these names or all."""
+        calls, self.calls = self.calls, []
+        return [call for call in calls if not names or call[0] in names]
+
+
+@pytest.fixture
+def mlx() -> FakeMlx:
+    return FakeMlx()
+
+
+@pytest.fixture
+def memory(mlx: FakeMlx) -> DeviceMemory:
+    return DeviceMemory(mlx)
+
+
+# -- the wired limit -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_engine_raises_the_wired_limit_and_the_last_puts_it_back(memory: DeviceMemory, mlx: FakeMlx) -> None:
+    memory.enter("a")
+    assert mlx.taken() == [("wired", RECOMMENDED)]
+    memory.enter("b")
+    memory.rest("a")
+    memory.leave("a")
+    assert mlx.taken("wired") == []
+    memory.leave("b")
+    calls = mlx.taken()
+    assert calls[-1] == ("wired", 5) and calls[0] == ("synchronize", None), "after what was in flight"
+    memory.enter("c")
+    assert mlx.taken() == [("wired", RECOMMENDED)]
+
+
+def test_where_nothing_is_recommended_nothing_is_wired() -> None:
+    mlx = FakeMlx(recommended=None)
+    memory = DeviceMemory(mlx)
+    memory.enter("a")
+    memory.loaded("a", 2**50)
+    memory.leave("a")
+    assert mlx.taken("wired") == []
+
+
+def test_a_limit_that_the_system_refuses_is_no_reason_not_to_run(
+    memory: DeviceMemory, mlx: FakeMlx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(limit: int) -> int:
+        raise ValueError("larger than the maximum working set size")
+
+    monkeypatch.setattr(mlx, "set_wired_limit", refuse)
+    memory.enter("a")
+    memory.leave("a")
+    assert "cannot be wired (larger than" in caplog.text
+
+
+def test_weights_close_to_what_is_recommended_are_warned_of_and_those_of_all_models_count(
+    memory: DeviceMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        memory.enter(name)
+    memory.loaded("a", RECOMMENDED // 2)
+    assert not caplog.records
+    memory.loaded("b", RECOMMENDED // 2)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING and "decoding may be slow" in record.message
+    caplog.clear()
+    memory.leave("a")
+    memory.loaded("c", RECOMMENDED // 3)
+    assert not caplog.records
+
+
+# -- free buffers ----------------------------------------------------------------------------------------------------
+
+
+def test_free_buffers_are_limited_to_what_all_engines_have_planned_for_them(memory: DeviceMemory, mlx: FakeMlx) -> None:
+    memory.enter("a")
+    memory.rest("a", free=100)
+    assert mlx.taken()[1:] == [("synchronize", None), ("cache", 100), ("clear", None)]
+    memory.rest("a", free=100)
+    assert mlx.taken() == [("synchronize", None)], "nothing changed"
+    memory.enter("b")
+    memory.rest("b", free=20)
+    assert mlx.taken("cache") == [("cache", 120)]
+    memory.leave("a")
+    assert mlx.taken("cache") == [("cache", 20)]
+    memory.leave("b")
+    assert mlx.taken("cache", "clear") == [("cache", 2**40), ("clear", None)]
+
+
+def test_a_lower_limit_that_was_found_stays() -> None:
+    mlx = FakeMlx(cache=50)
+    memory = DeviceMemory(mlx)
+    memory.enter("a")
+    memory.rest("a", free=100)
+    assert mlx.limits["cache"] == 50
+    memory.rest("a", free=30)
+    assert mlx.limits["cache"] == 30
+    memory.leave("a")
+    assert mlx.limits["cache"] == 50
+
+
+def test_nothing_is_done_while_another_engine_works_and_it_is_done_when_that_rests(
+    memory: DeviceMemory, mlx: FakeMlx
+) -> None:
+    memory.enter("a")
+    memory.enter("b")
+    mlx.taken()
+    memory.rest("a", free=100, clear=True)
+    assert mlx.taken("cache", "clear") == []
+    memory.work("a")
+    memory.rest("b", free=10)
+    assert mlx.taken("cache", "clear") == []
+    memory.rest("a", free=100)
+    assert mlx.taken("cache", "clear") == [("cache", 110), ("clear", None)]
+
+
+def test_an_engine_that_ends_beside_one_that_works_leaves_the_clearing_to_it(
+    memory: DeviceMemory, mlx: FakeMlx
+) -> None:
+    memory.enter("a")
+    memory.enter("b")
+    mlx.taken()
+    memory.leave("a")
+    assert mlx.taken() == [("synchronize", None)]
+    memory.rest("b")
+    assert mlx.taken("clear") == [("clear", None)]
+
+
+# -- engines ---------------------------------------------------------------------------------------------------------
+
+
+class Watching(FakeMlx):
+    """Passes the calls on to MLX, except for what only Metal has, and looks who is at work at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engines: list[Engine[Any]] = []
+        self.during: list[str] = []
+
+    def _look(self, name: str) -> None:
+        self.during += [name for engine in self.engines if engine.stats().running]
+
+    def set_cache_limit(self, limit: int) -> int:
+        self._look("cache")
+        super().set_cache_limit(limit)
+        return int(mx.set_cache_limit(limit))
+
+    def clear_cache(self) -> None:
+        self._look("clear")
+        super().clear_cache()
+        mx.clear_cache()
+
+    def synchronize(self) -> None:
+        mx.synchronize()
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
+    """For engines that a test makes and closes."""
+    watching = Watching()
+    monkeypatch.setattr(device, "process", DeviceMemory(watching))
+    yield watching
+    for engine in watching.engines:
+        engine.close()
+
+
+def limited(kind: str, rest: int) -> EngineOptions:
+    """All of MLX's memory is the model's and so many bytes."""
+    weights = load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
+    return EngineOptions(memory_limit=weights + rest)
+
+
+def test_an_engine_wires_loads_limits_runs_and_puts_back(watching: Watching) -> None:
+    loaded_after: list[Any] = []
+    before = mx.set_cache_limit(2**25)
+    mx.set_cache_limit(before)
+
+    def load() -> Any:
+        loaded_after.extend(watching.calls)
+        return load_text_model(str(tiny("qwen3")), LoadOptions())
+
+    engine: Engine[Any] = Engine(load, limited("qwen3", 2**22))
+    generate(engine, request([5, 6, 7]))
+    assert loaded_after == [("wired", RECOMMENDED)]
+    assert ("cache", int(2**22 * 0.05)) in watching.calls
+    engine.close()
+    assert watching.taken("wired", "cache")[-2:] == [("cache", before), ("wired", 5)]
+    after = mx.set_cache_limit(before)
+    assert after == before
+
+
+def test_a_load_that_fails_puts_back_what_it_changed(watching: Watching) -> None:
+    engine = engine_for("qwen3", EngineOptions(memory_limit=1000))
+    with pytest.raises(ModelLoadError):
+        _ = engine.model
+    engine.close()
+    assert [limit for name, limit in watching.calls if name == "wired"] == [RECOMMENDED, 5]
+
+
+@pytest.mark.parametrize("kind", only(["qwen3"], ["qwen3", "gemma3_text"]))
+def test_what_mlx_holds_in_use_and_free_is_within_memory_limit(watching: Watching, kind: str) -> None:
+    """Without a limit on them, free buffers of all the sizes that rows had would pile up beside it."""
+    mx.synchronize()
+    mx.clear_cache()
+    others = mx.get_active_memory()
+    options = limited(kind, 12 * 2**20)
+    engine = engine_for(kind, options)
+    watching.engines.append(engine)
+    model, held = engine.model, [0]
+
+    def measured(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            held[0] = max(held[0], mx.get_active_memory() + mx.get_cache_memory())
+            return method(*args, **more)
+
+        return call
+
+    for name in ("forward", "prefill"):
+        setattr(model, name, measured(getattr(model, name)))
+    for wave in range(12):
+        prompts = [tokens(60 + 15 * i, 10 * wave + i) for i in range(9)]
+        running = [Running(engine, request(prompt, max_tokens=10 + 3 * wave)) for prompt in prompts]
+        for run in running:
+            run.finish()
+    held[0] = max(held[0], mx.get_active_memory() + mx.get_cache_memory())
+    assert options["memory_limit"] is not None
+    assert 0.5 * options["memory_limit"] < held[0] <= others + options["memory_limit"], "much of it is used"
+
+
+def test_free_buffers_are_never_touched_while_a_row_runs(watching: Watching) -> None:
+    """Two engines whose rows come and go at different times, which have all that is due done by whoever rests last."""
+    engines = [engine_for(kind, limited(kind, 2**23)) for kind in ("qwen3", "llama")]
+    watching.engines += engines
+    for engine in engines:
+        _ = engine.model
+    long = Running(engines[0], request([5, 6, 7], max_tokens=600, ignore_eos=True))
+    long.read(2)
+    for seed in range(8):
+        generate(engines[1], request(tokens(30, seed), max_tokens=40, ignore_eos=True))
+    long.finish()
+    assert eventually(lambda: ("clear", None) in watching.calls)
+    assert watching.during == []
+
+
+def test_engines_that_come_and_go_at_once_leave_everything_as_it_was(watching: Watching) -> None:
+    def run(kind: str) -> None:
+        engine = engine_for(kind)
+        generate(engine, request([5, 6, 7], max_tokens=5))
+        engine.close()
+
+    threads = [threading.Thread(target=run, args=(kind,)) for kind in ("qwen3", "llama") * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watching.limits["wired"] == 5
+    wired = [limit for name, limit in watching.calls if name == "wired"]
+    assert wired == [RECOMMENDED, 5] * (len(wired) // 2)
+
+
+# -- upstream --------------------------------------------------------------------------------------------------------
+
+
+def test_mlx_lm_and_mlx_vlm_do_for_metal_what_the_documentation_lists() -> None:
+    """Should these change, read them again, and the list in docs/architecture.md with them."""
+    assert "max_recommended_working_set_size" in inspect.getsource(mlx_lm.utils.maybe_set_recommended_wired_limit)
+    generate = importlib.import_module("mlx_lm.generate")  # the package has a function of that name
+    for module in (generate, importlib.import_module("mlx_vlm.generate.common")):
+        source = inspect.getsource(module.wired_limit)
+        assert "0.9 * max_rec_size" in source and "mx.synchronize(" in source and "set_wired_limit(old_limit)" in source
+    batching = inspect.getsource(generate.BatchGenerator)
+    assert "maybe_set_recommended_wired_limit()" in batching and "% 512 == 0" in batching
+    assert inspect.getsource(generate).count("mx.clear_cache()") == 6

@@ -1,0 +1,402 @@
+"""Which drafts are run: those that are measured to pay, by sources that were right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from random import Random
+
+import pytest
+
+from localai_shim.engine.costs.step_costs import (
+    DOUBT_AFTER,
+    DRAFT_CAPS,
+    MIN_STEPS,
+    SEVERAL_STEPS,
+    STALE_STEPS,
+    StepCosts,
+)
+from localai_shim.engine.drafts.controller import IDLE_TOKENS, SURE_IDLE_TOKENS, Speculation
+from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
+from localai_shim.engine.row import Row
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.types import SamplingParams
+from tests.architectures import text_model
+from tests.engine.constraints import Only
+from tests.engine.harness import request
+
+
+def row(tokens: Sequence[int], output: Sequence[int] = (), max_tokens: int = 100, **more: object) -> Row:
+    made = Row(request(tokens, SamplingParams(), max_tokens, **more), SyncSink(), 0, text_model("qwen3"))
+    for token in output:
+        made.advance(token, frozenset())
+    return made
+
+
+def measured(rows: int, costs: dict[int, float]) -> StepCosts:
+    """Costs of steps by their tokens, in ordinary steps."""
+    out = StepCosts()
+    for _ in range(MIN_STEPS):
+        out.note(rows, 1, 1.0)
+        for tokens, cost in costs.items():
+            out.note(rows, tokens, cost)
+    return out
+
+
+class Says:
+    """Always has these drafts."""
+
+    source = "test"
+
+    def __init__(self, trust: float, tokens: Sequence[int] = (7,) * 15) -> None:
+        self.trust, self.tokens, self.asked = trust, list(tokens), 0
+
+    def takes(self, row: Row) -> bool:
+        return True
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[list[int]]:
+        self.asked += len(rows)
+        return [self.tokens[:n] for n in most]
+
+
+def test_nothing_is_run_before_ordinary_steps_were_measured() -> None:
+    speculation, rows = Speculation([Says(0.99)]), [row([5, 6])]
+    assert speculation.drafts(rows) is None and not speculation.expects(rows)
+    for _ in range(MIN_STEPS):
+        speculation.costs.note(1, 1, 0.01)
+    assert speculation.expects(rows) and speculation.drafts(rows)
+
+
+@pytest.mark.parametrize(
+    ("trust", "costs", "drafts"),
+    [
+        (0.95, {2: 1.0, 3: 1.0, 5: 1.1, 9: 1.2, 16: 1.3}, 15),
+        (0.6, {2: 1.0, 3: 1.05, 5: 1.3, 9: 2.0, 16: 3.0}, 2),
+        (0.1, {2: 1.1, 3: 1.2, 5: 1.3, 9: 2.0, 16: 3.0}, 0),
+        (0.9, {2: 2.5, 3: 3.5, 5: 6.0, 9: 11.0, 16: 19.0}, 0),
+    ],
+)
+def test_as_many_are_run_as_give_most_tokens_per_second(trust: float, costs: dict[int, float], drafts: int) -> None:
+    speculation = Speculation([Says(trust)], costs=measured(1, costs))
+    chosen = speculation.drafts([row([5, 6])])
+    assert len(chosen[0] if chosen else []) == drafts
+
+
+def test_rows_without_drafts_do_not_wait_for_long() -> None:
+    costs = measured(2, dict.fromkeys((2, 3, 5, 9, 16), 5.0))
+    lone, both = Says(0.99), [row([5, 6]), row([5, 6], speculation=False)]
+    assert Speculation([lone], costs=costs).drafts(both) is None
+    assert Speculation([lone], costs=costs).drafts([row([5, 6]), row([8, 9])]) is not None
+
+
+def test_a_source_that_was_wrong_is_not_run_any_more_until_it_is_right() -> None:
+    says, one = Says(0.9), row([5, 6], max_tokens=300)
+    speculation = Speculation([says], costs=measured(1, {2: 1.1, 3: 1.2, 5: 1.4, 9: 1.8, 16: 2.5}))
+    for _ in range(40):
+        speculation.expects([one])
+        one.advance(3, frozenset())
+    assert not speculation.expects([one])
+    asked = says.asked
+    for _ in range(10):
+        speculation.expects([one])
+        one.advance(3, frozenset())
+    assert says.asked < asked + 5, "nor is it asked each time"
+    for _ in range(60):
+        speculation.expects([one])
+        one.advance(7, frozenset())
+    assert speculation.expects([one])
+
+
+def test_a_source_without_guesses_is_asked_ever_more_rarely_and_a_sure_one_sooner() -> None:
+    unsure, sure = Says(0.25, ()), Says(0.9, ())
+    speculation, one = Speculation([sure, unsure], costs=measured(1, {2: 1.1})), row([5, 6], max_tokens=300)
+    for i in range(80):
+        assert not speculation.expects([one])
+        one.advance(3 + i, frozenset())
+    assert 8 <= unsure.asked <= 80 // IDLE_TOKENS + 4
+    assert sure.asked <= 80 // SURE_IDLE_TOKENS + 2
+
+
+def test_looking_takes_few_calls_where_nothing_repeats() -> None:
+    """Of eight rows: a step takes milliseconds, and a call of a function less than a microsecond."""
+    speculation = Speculation([ForcedTokens(), PredictedText(), PromptLookup()], costs=measured(8, {2: 1.1}))
+    rows, calls, steps = [row([5, 6, 7 + i], max_tokens=300) for i in range(8)], 0, 128
+
+    def counting(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    for step in range(steps):
+        sys.setprofile(counting)
+        try:
+            assert not speculation.expects(rows)
+        finally:
+            sys.setprofile(None)
+        for i, one in enumerate(rows):
+            one.advance(10 + (7 * step * step + 3 * i) % 380, frozenset())
+    assert calls / steps < 80
+
+
+def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
+    class Others(Says):
+        def takes(self, row: Row) -> bool:
+            return False
+
+    others, one = Others(0.9), row([5, 6])
+    speculation = Speculation([others], costs=measured(1, {2: 1.1}))
+    for _ in range(9):
+        assert not speculation.expects([one]) and speculation.drafts([one]) is None
+        one.advance(7, frozenset())
+    assert not others.asked
+
+
+def test_a_guess_that_may_well_be_wrong_does_not_keep_a_step_from_being_built_ahead() -> None:
+    says, one = Says(0.3), row([5, 6])
+    speculation = Speculation([says], costs=measured(1, dict.fromkeys((2, 3, 5, 9, 16), 1.05)))
+    assert not speculation.expects([one]) and speculation.drafts([one])
+
+
+def test_costs_are_those_of_good_steps_and_the_first_of_a_kind_does_not_count() -> None:
+    costs = StepCosts()
+    for seconds in (9.0, 1.0, 1.1, 1.0, 30.0):
+        costs.note(4, 1, seconds)
+    for seconds in (500.0, 1.5, 80.0, 1.6):
+        costs.note(4, 2, seconds)
+    assert costs.relative(4, 2) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("costs", "tokens", "cost"),
+    [
+        ({2: 1.2, 5: 1.5}, 3, 1.3),  # on a line between two
+        ({2: 1.2, 5: 1.5}, 9, 1.9),  # and behind them
+        ({3: 1.5, 5: 1.4}, 9, 1.4),  # more tokens cost no less
+        ({2: 1.8}, 3, 2.0),  # of one that is dear much may be the same for two
+        ({5: 1.8}, 2, 1.5),
+        ({2: 1.2}, 16, None),  # too far from what is known
+    ],
+)
+def test_what_was_not_measured_is_told_by_what_was(costs: dict[int, float], tokens: int, cost: float | None) -> None:
+    assert measured(2, costs).relative(2, tokens) == (None if cost is None else pytest.approx(cost))
+
+
+def test_one_draft_that_does_not_pay_does_not_keep_more_from_being_tried() -> None:
+    """Steps with drafts cost something, however many these are: few rows gain by more of them."""
+    speculation, rows = Speculation([Says(0.7)], costs=measured(2, {2: 1.74})), [row([5, 6]), row([5, 6])]
+    tried = []
+    for _ in range(30):
+        chosen = speculation.drafts(rows)
+        drafts = len(chosen[0]) if chosen else 0
+        tried.append(drafts)
+        for _ in range(2):
+            speculation.costs.note(2, drafts + 1, 1.0 if not drafts else 1.7 + 0.04 * drafts)
+    assert tried[0] > 1 and tried[-1] >= 4
+
+
+def test_rows_that_end_one_by_one_go_on_with_drafts() -> None:
+    """What steps of some rows take is told by those of a few more and fewer: it is not measured for each number."""
+    costs = measured(32, dict.fromkeys((2, 3, 5, 9, 16), 1.2))
+    says = Says(0.95)
+    for count in (32, 31, 26):
+        assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(count)]) is not None
+    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is None, "too far from 32"
+    for _ in range(MIN_STEPS):
+        costs.note(16, 1, 0.6)
+    assert costs.seconds(20) == pytest.approx(0.7)
+    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is not None
+    costs.note(24, 5, 1.6)
+    costs.note(24, 5, 1.6)
+    assert costs.relative(24, 5) == pytest.approx(1.2), "the first of a kind does not count"
+
+
+def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
+    speculation = Speculation([Says(0.9)], costs=measured(1, {tokens + 1: 30.0 for tokens in DRAFT_CAPS}))
+    one, refused = row([5, 6], max_tokens=100 * DOUBT_AFTER), []
+    while all(refused):
+        refused.append(speculation.drafts([one]) is None)
+        one.advance(7, frozenset())
+    assert DOUBT_AFTER < len(refused) < 20 * DOUBT_AFTER
+
+
+STEPS = {1: 1.0, 2: 1.2, 3: 1.35, 5: 1.6, 9: 2.4, 16: 3.6}
+"""What steps take of a machine, by their tokens."""
+
+
+def steps_with_drafts(slow: Callable[[int], float], count: int) -> list[bool]:
+    """Which steps of four rows have drafts, 0.7 of them right, on a machine that is so many times as slow at each."""
+    speculation, rows, out = Speculation([Says(0.7, (7,) * 8)]), [row([5, 6], max_tokens=10**6) for _ in range(4)], []
+    random = Random(1)
+    for step in range(count):
+        waits = speculation.expects(rows)
+        drafts = speculation.drafts(rows) if waits or not step else None
+        tokens = 1 if drafts is None else 1 + max(map(len, drafts))
+        speculation.costs.note(4, 0 if waits and drafts is None else tokens, STEPS[tokens] * slow(step))
+        for one in rows:
+            for _ in range(tokens):
+                right = random.random() < 0.7
+                one.advance(7 if right else 3, frozenset())
+                if not right:
+                    break
+        if any(one.max_tokens - one.generated < 20 for one in rows):
+            rows = [row([5, 6], max_tokens=10**6) for _ in range(4)]
+        out.append(drafts is not None)
+    return out
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        lambda step: 3.0 if 100 <= step < 115 else 1.0,
+        lambda step: 1.6 if step >= 100 else 1.0,
+        lambda step: 2.0 if 100 <= step < 200 else 1.0,
+        lambda step: 2.5 if 5 <= step < 25 else 1.0,
+    ],
+    ids=["for a moment", "from now on", "for a while", "where drafts were first measured"],
+)
+def test_drafts_come_back_after_the_machine_was_slow(slow: Callable[[int], float]) -> None:
+    """Steps with drafts were measured then, and ordinary ones before: these drafts seem not to pay."""
+    have = steps_with_drafts(slow, 500)
+    longest = max(len(list(steps)) for drafts, steps in groupby(have) if not drafts)
+    assert longest < 60
+    assert sum(have) > 350
+    assert sum(have[-100:]) > 75
+
+
+def test_ordinary_steps_are_measured_again_while_drafts_go_on() -> None:
+    """The first ones of an engine may have been slow: drafts would seem to pay for ever."""
+    speculation, rows = Speculation([Says(0.9, (7,) * 4)], costs=measured(1, {2: 1.0, 3: 1.0, 5: 1.0})), [row([5, 6])]
+    for _ in range(STALE_STEPS - 3):  # three have been measured already
+        assert speculation.drafts(rows)
+        speculation.costs.note(1, 5, 1.0)
+    for _ in range(MIN_STEPS):
+        assert speculation.drafts(rows) is None
+        speculation.costs.note(1, 0, 0.3)  # not built ahead: no measurement
+        assert speculation.drafts(rows) is None
+        speculation.costs.note(1, 1, 0.25)
+    for _ in range(SEVERAL_STEPS - 1):
+        assert speculation.drafts([row([5, 6])])
+        speculation.costs.note(1, 5, 1.0)
+    assert speculation.costs.relative(1, 5) == 4.0
+    chosen = speculation.drafts([row([5, 6])])
+    assert chosen is None or len(chosen[0]) < 4, "five tokens in four ordinary steps"
+
+
+def test_drafts_end_where_the_row_does() -> None:
+    speculation = Speculation([Says(0.99)], costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6], max_tokens=4)]) == [[7, 7, 7]]
+    assert speculation.drafts([row([5, 6], max_tokens=1)]) is None
+
+
+def test_few_sizes_are_those_that_were_weighed() -> None:
+    speculation = Speculation([Says(0.99, (7,) * 6)], few_sizes=True, costs=measured(1, {16: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[7] * 4]
+
+
+def test_the_surest_source_goes_first() -> None:
+    speculation = Speculation([Says(0.5, ()), Says(0.9, (4, 4)), Says(0.99, (9,))], costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[4, 4]]
+
+
+def test_lookup_says_what_followed_the_last_tokens() -> None:
+    lookup = PromptLookup()
+    one = row([1, 2, 3, 4, 5, 6, 9, 1, 2, 3])
+    assert lookup.draft([one], [4]) == [[4, 5, 6, 9]]
+    one.advance(4, frozenset())
+    one.advance(8, frozenset())
+    assert lookup.draft([one], [4]) == [()]
+    for token in (2, 3, 4):
+        one.advance(token, frozenset())
+    assert list(lookup.draft([one], [3])[0]) == [8, 2, 3], "the latest place counts, and the output is a place"
+
+
+def test_of_several_places_lookup_takes_the_one_behind_most_of_the_last_tokens() -> None:
+    said = [8, 1, 2, 3, 4, 9, 1, 2, 3, 5, 7, 1, 2, 3, 6]
+    assert list(PromptLookup().draft([row([*said, 9, 1, 2, 3])], [1])[0]) == [5]
+    assert list(PromptLookup().draft([row([*said, 8, 1, 2, 3])], [1])[0]) == [4]
+    assert list(PromptLookup().draft([row([*said, 0, 1, 2, 3])], [1])[0]) == [6], "the latest of equal ones"
+
+
+def test_lookup_goes_on_with_what_repeats_itself() -> None:
+    assert list(PromptLookup().draft([row([1, 2, 1, 2, 1, 2])], [5])[0]) == [1, 2, 1, 2, 1]
+
+
+def test_predictions_and_grammars_have_drafts_for_rows_that_have_them() -> None:
+    class Forcing(Only):
+        def forced(self) -> list[int]:
+            return [8, 9]
+
+    rows = [row([5], prediction=(1, 2, 3)), row([5], constraint=Forcing([8])), row([5])]
+    assert [list(some) for some in PredictedText().draft(rows, [2, 2, 2])] == [[1, 2], [], []]
+    assert [list(some) for some in ForcedTokens().draft(rows, [1, 1, 1])] == [[], [8], []]
+
+
+def test_tokens_that_the_model_does_not_have_are_no_drafts() -> None:
+    speculation = Speculation([Says(0.9, (4, 400)), Says(0.9, (5,))], vocabulary=400, costs=measured(1, {2: 1.0}))
+    assert speculation.drafts([row([5, 6])]) == [[5]]
+
+
+class Costly(Says):
+    """As long as its passes take this share of a step."""
+
+    most, nbytes = 4, 0
+
+    def __init__(self, trust: float, share: float) -> None:
+        super().__init__(trust)
+        self.share = share
+
+    def takes(self, row: Row) -> bool:
+        return not row.request.prediction
+
+    def cost(self, rows: int, drafts: int, step: float | None) -> float:
+        return self.share * drafts
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        raise AssertionError("the batch says who runs")
+
+
+CHEAP_STEPS = {2: 1.0, 3: 1.0, 5: 1.05}
+
+
+@pytest.mark.parametrize(
+    ("trust", "share", "drafts"), [(0.9, 0.05, 4), (0.7, 0.2, 2), (0.8, 0.9, 0), (0.3, 0.1, 1), (0.1, 0.1, 0)]
+)
+def test_a_source_that_takes_time_is_asked_for_as_many_as_pay(trust: float, share: float, drafts: int) -> None:
+    costly, one = Costly(trust, share), row([5, 6], [8])
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
+    assert speculation.expects([one]) is (drafts > 0)
+    assert costly.asked == 0, "not before they are run"
+    chosen = speculation.drafts([one])
+    assert len(chosen[0] if chosen else []) == drafts
+    assert costly.asked == (drafts > 0)
+
+
+def test_it_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more() -> None:
+    rows = [row([5, 6], [8]), row([5, 6], [8], prediction=(1,)), row([5, 6], [8], speculation=False)]
+    costs = measured(3, CHEAP_STEPS)
+    assert Speculation([], costs=costs, costly=Costly(0.9, 0.1)).drafts(rows) == [[7] * 4, [], []]
+    sure, unsure, costly = Says(0.97, (3, 3)), Says(0.3, (3, 3)), Costly(0.9, 0.1)
+    for source, drafts in ((sure, [3, 3]), (unsure, [7] * 4)):
+        alike = [row([5, 6], [8]) for _ in range(3)]
+        assert Speculation([source], costs=costs, costly=costly).drafts(alike) == [drafts] * 3
+        assert costly.asked == (3 if source is unsure else 0)
+
+
+def test_its_own_time_is_no_part_of_what_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr("localai_shim.engine.drafts.controller.time.perf_counter", lambda: next(clock))
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=Costly(0.9, 0.1))
+    speculation.drafts([row([5, 6], [8])])
+    assert speculation.spent == 2.5
+
+
+def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
+    costly, one = Costly(0.9, 0.1), row([5, 6], [8], max_tokens=2_000)
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
+    asked = []
+    for _ in range(600):
+        speculation.drafts([one])
+        asked.append(costly.asked)
+        one.advance(3, frozenset())
+    assert asked[60] == asked[200], "not as long as it was wrong"
+    assert asked[-1] > asked[200] and asked[-1] < 60

@@ -1,0 +1,425 @@
+"""A small model that drafts: what it says is what it would say alone, and what rows emit does not depend on it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localai_shim.engine.cache_contents import Quantised
+from localai_shim.engine.drafts import draft_model
+from localai_shim.engine.drafts.draft_model import DraftModel
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.memory import Memory
+from localai_shim.engine.ports import StepInput
+from localai_shim.engine.probes import takes_several
+from localai_shim.engine.prompts.prefill import PrefillJob
+from localai_shim.engine.row import Row
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
+from tests.architectures import text_model
+from tests.drafting import split
+from tests.engine.guessing import speculate, steps_counted
+from tests.engine.harness import GREEDY, Running, quantised_by, request
+from tests.engine.sampled_rows import outputs, prompt, requests, same
+from tests.samples import only
+from tests.tiny import VOCABULARY, tiny
+
+DRAFTS = 4
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A model, and its first quarter, which says the same most of the time."""
+    large, small = split(tiny("qwen3", num_hidden_layers=4), tmp_path_factory.mktemp("pair") / "models", 1, 0.08)
+    return str(large), str(small)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts are run whatever they cost, and come from models only."""
+    speculate(monkeypatch)
+    monkeypatch.setattr(DraftModel, "cost", lambda self, rows, drafts, step: 0.0)
+
+
+def path_of(kind: str, **changes: Any) -> str:
+    return str(tiny(kind, **changes))
+
+
+def engine_of(path: str, draft: str | None = None, kv: Quantised | None = None, **options: Any) -> Engine[TextModel]:
+    made = EngineOptions(prefill_chunk=48)
+    made.update(options)  # type: ignore[typeddict-item]
+    load_draft = None if draft is None else lambda model: load_text_model(draft, {})
+    return Engine(lambda: load_text_model(path, quantised_by(kv)), made, load_draft=load_draft)
+
+
+def drafter(engine: Engine[Any]) -> DraftModel:
+    engine.wait()
+    speculation = engine._loop._speculation
+    assert speculation is not None and isinstance(speculation.costly, DraftModel)
+    return speculation.costly
+
+
+def counts(engine: Engine[Any]) -> tuple[int, int]:
+    """(drafted, accepted)"""
+    drafted, accepted = engine.stats().drafts.get("model", (0, 0))
+    return drafted, accepted
+
+
+@contextmanager
+def passes_counted(model: Any) -> Iterator[list[tuple[int, ...]]]:
+    """The shapes of what a model runs meanwhile, prompts and steps."""
+    sizes: list[tuple[int, ...]] = []
+    forward, prefill = model.forward, model.prefill
+
+    def stepped(step: StepInput) -> Any:
+        sizes.append(step.tokens.shape)
+        return forward(step)
+
+    def filled(step: StepInput, *, wait: bool = True) -> Any:
+        sizes.append(step.tokens.shape)
+        return prefill(step, wait=wait)
+
+    model.forward, model.prefill = stepped, filled
+    try:
+        yield sizes
+    finally:
+        model.forward, model.prefill = forward, prefill
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def row_of(tokens: Sequence[int], model: TextModel, sampling: SamplingParams = GREEDY) -> Row:
+    made = Row(request(tokens, sampling, 10_000), SyncSink(), 0, model)
+    made.advance(5, frozenset())
+    return made
+
+
+def said_alone(model: TextModel, row: Row, count: int) -> list[int]:
+    """The greedy tokens after all of a row's, computed from the start."""
+    cache, tokens, out = model.new_cache(), [*row.prompt_tokens, *row.output_tokens], []
+    for _ in range(count):
+        logits = model.forward(StepInput(mx.array([tokens]), cache))[0, -1]
+        tokens = [int(np.argmax(np.array(logits)))]
+        out += tokens
+    return out
+
+
+ALONE = [("qwen3", DRAFTS), ("gemma3_text", 12), ("gemma3_text", 15), ("deepseek_v3", DRAFTS), ("llama4_text", DRAFTS)]
+
+
+@pytest.mark.parametrize(("kind", "longest"), only(ALONE[:2], ALONE))
+def test_drafts_are_what_the_model_says_alone_whatever_rows_do(kind: str, longest: int) -> None:
+    """Oracle: the same model from the start of each row. Rows come, go, are right, wrong, far ahead, not asked."""
+    rng, model = random.Random(4), text_model(kind)
+    drafts = DraftModel(model, longest, model, max_stall=60.0)
+    rows: list[Row] = []
+    compared = 0
+    for step in range(16 if longest == DRAFTS else 9):
+        if len(rows) < 5 and step % 3 == 0:
+            rows.append(row_of([rng.randrange(3, VOCABULARY) for _ in range(rng.choice([1, 7, 40, 70]))], model))
+        if step % 11 == 10:
+            rows.remove(rng.choice(rows))
+            drafts.keep(rows)
+        asked = [row for row in rows if rng.random() < 0.8] or rows[:1]
+        most = [rng.randint(1, longest) for _ in asked]
+        for row, n, its in zip(asked, most, drafts.draft(asked, most), strict=True):
+            expected = said_alone(model, row, n)
+            assert list(its) == expected
+            compared += n
+            right = rng.choice([0, n, rng.randint(0, n)])
+            came = [*expected[:right], rng.randrange(3, VOCABULARY)]
+            for token in came * (1 if rng.random() < 0.9 else 8):
+                row.advance(token, frozenset())
+    assert compared > 80
+
+
+def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token() -> None:
+    model = text_model("qwen3")
+    drafts = DraftModel(model, DRAFTS, model, max_stall=60.0)
+    rows = [row_of([5 + i] * (3 + i), model) for i in range(4)]
+    drafts.draft(rows, [DRAFTS] * 4)
+    for row in rows:
+        row.advance(6, frozenset())
+    with passes_counted(model) as sizes:
+        assert all(len(found) == DRAFTS for found in drafts.draft(rows, [DRAFTS] * 4))
+    assert [slots for slots, _ in sizes] == [4] * DRAFTS
+    rows.pop(1)
+    drafts.keep(rows)
+    for row in rows:
+        row.advance(6, frozenset())
+    with passes_counted(model) as sizes:
+        drafts.draft(rows, [2] * 3)
+    assert len(sizes) == 2, "and of those that stay in as few"
+
+
+def test_rows_that_sample_are_drafted_for_with_their_own_uniforms(always: None) -> None:
+    """A model that agrees in all logits agrees in all tokens then, but for rows whose history counts."""
+    path = path_of("qwen3")
+    engine = engine_of(path, path)
+    samplings = [GREEDY, SamplingParams(seed=3), SamplingParams(temperature=0.8, top_p=0.9, seed=4)]
+    samplings += [SamplingParams(temperature=0.9, logit_bias={7: 3.0}, top_k=20, top_logprobs=2, seed=5)]
+    outputs(engine, [request(prompt(i), p, 40, ignore_eos=True) for i, p in enumerate(samplings)])
+    drafted, accepted = counts(engine)
+    engine.close()
+    assert drafted == accepted > 4 * 25
+
+
+def test_a_part_of_the_model_is_right_most_of_the_time(pair: tuple[str, str], always: None) -> None:
+    engine = engine_of(*pair)
+    outputs(engine, [request(prompt(i), GREEDY, 60, ignore_eos=True) for i in range(6)])
+    trust = drafter(engine).trust
+    engine.close()
+    assert 0.65 < trust < 0.95
+
+
+# -- what rows emit ----------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
+    "dense": ("qwen3", None, {}),
+    "sliding window": ("gemma3_text", None, {}),
+    "hybrid": ("qwen3_next", None, {}),
+    "quantised": ("qwen3", Quantised(32, 8), {"head_dim": 32}),
+}
+
+
+def drafts_for(name: str) -> str:
+    return path_of("gemma3_text" if name == "gemma3_text" else "qwen3")
+
+
+@pytest.mark.parametrize("kind", only(["sliding window", "hybrid"], KINDS))
+def test_rows_of_all_kinds_emit_what_they_emit_without(kind: str, always: None) -> None:
+    name, kv, changes = KINDS[kind]
+    engine = engine_of(path_of(name, **changes), kv=kv)
+    expected = outputs(engine, requests())
+    engine.close()
+    engine = engine_of(path_of(name, **changes), drafts_for(name), kv)
+    same(outputs(engine, requests()), expected)
+    assert counts(engine)[0] > 50
+    engine.close()
+
+
+@pytest.mark.parametrize("share", only(["first layers"], ["itself", "first layers", "another"]))
+def test_it_does_not_matter_how_many_drafts_are_right(share: str, pair: tuple[str, str], always: None) -> None:
+    large, small = pair
+    other = path_of("llama", seed=9)
+    engine = engine_of(large)
+    expected = outputs(engine, requests())
+    engine.close()
+    engine = engine_of(large, {"itself": large, "first layers": small, "another": other}[share])
+    same(outputs(engine, requests()), expected)
+    drafted, accepted = counts(engine)
+    engine.close()
+    assert drafted and (share == "another" or accepted > drafted / 8)
+
+
+def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str], always: None) -> None:
+    large, small = pair
+    made = requests(20)
+    engine = engine_of(large)
+    expected = [[t.id for t in said] for said in outputs(engine, made)]
+    engine.close()
+    engine = engine_of(large, small)
+    own = drafter(engine)
+    batch, scheduler = engine._loop._batch, engine._loop._scheduler
+    assert batch is not None and scheduler is not None
+    make_room, steps = scheduler.make_room, iter(range(10_000))
+
+    def preempting() -> None:
+        make_room()
+        if next(steps) % 6 == 5 and len(batch) > 1:
+            victim = batch.rows[-1]
+            if batch.take(victim):
+                assert victim not in own._seats
+                scheduler._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
+
+    scheduler.make_room = preempting  # type: ignore[method-assign]
+    running, victims = [], []
+    for i, each in enumerate(requests(20)):
+        running.append(Running(engine, each))
+        if i % 3 == 0:
+            victims.append(Running(engine, request(each.prompt.tokens[::-1], each.sampling, 400, ignore_eos=True)))
+            victims[-1].read(3)
+        if i % 3 == 2:
+            victims.pop(0).cancel()
+    assert [run.finish()[0] for run in running] == expected
+    for victim in victims:
+        victim.cancel()
+    Running(engine, request([5, 6], GREEDY, 2)).finish()
+    assert not own._seats and not own._filling and own.nbytes == 0
+    assert counts(engine)[0] > 50
+    engine.close()
+
+
+def test_a_long_prompt_is_run_in_chunks_beside_rows_that_go_on(
+    pair: tuple[str, str], always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow machine; a prompt that the prefix cache has is run here all the same."""
+    large, small = pair
+    long = [3 + 7 * i % (VOCABULARY - 3) for i in range(208)]
+    engine = engine_of(large)
+    expected = Running(engine, request(long, GREEDY, 16, ignore_eos=True)).finish()
+    engine.close()
+    monkeypatch.setattr("localai_shim.engine.costs.pace.Pace.chunk", lambda self, left: 32)
+    monkeypatch.setattr("localai_shim.engine.costs.pace.Pace.is_enough", lambda self, left: False)
+    engine = engine_of(large, small)
+    own = drafter(engine)
+    neighbour = Running(engine, request(prompt(3), GREEDY, 600, ignore_eos=True))
+    neighbour.read(8)
+    for _ in range(2):
+        with passes_counted(own._model) as sizes, steps_counted(engine) as steps:
+            assert Running(engine, request(long, GREEDY, 16, ignore_eos=True)).finish() == expected
+        chunks = [shape for shape in sizes if shape[1] == 32]
+        assert len(chunks) >= 6 and max(tokens for _, tokens in sizes) == 32, "and the neighbour's drafts go on"
+        assert len(steps) > len(chunks), "a step after each chunk"
+    assert engine.stats().cache_hits == 1
+    neighbour.cancel()
+    engine.close()
+
+
+def test_choices_of_one_prompt_have_it_run_once(pair: tuple[str, str], always: None) -> None:
+    large, small = pair
+    long = [3 + 7 * i % (VOCABULARY - 3) for i in range(150)]
+    made = [request(long, SamplingParams(seed=seed), 25, ignore_eos=True) for seed in range(4)]
+    made = [GenerationRequest(made[0].prompt, r.sampling, r.max_tokens, ignore_eos=True) for r in made]
+    engine = engine_of(large)
+    expected = Running(engine, made).finish()
+    engine.close()
+    engine = engine_of(large, small, max_stall=60.0)
+    with passes_counted(drafter(engine)._model) as sizes:
+        assert Running(engine, made).finish() == expected
+    engine.close()
+    assert sum(rows * tokens for rows, tokens in sizes if tokens > 16) == 149
+
+
+@pytest.mark.parametrize("what", ["forward", "prefill"])
+@pytest.mark.parametrize("after", only([3], [0, 3]))
+def test_a_model_that_fails_midway_is_not_asked_any_more_and_nobody_notices(
+    what: str, after: int, pair: tuple[str, str], always: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    large, small = pair
+    made = [request(prompt(i) * 4, SamplingParams(seed=i), 25, ignore_eos=True) for i in (1, 3, 7)]
+    engine = engine_of(large)
+    expected = [run.finish()[0] for run in [Running(engine, r) for r in made]]
+    engine.close()
+    engine = engine_of(large, small)
+    own = drafter(engine)
+    run, calls = getattr(own._model, what), iter(range(10_000))
+
+    def failing(*args: Any, **more: Any) -> Any:
+        if next(calls) >= after:
+            raise RuntimeError("out of luck")
+        return run(*args, **more)
+
+    setattr(own._model, what, failing)
+    with caplog.at_level(logging.ERROR, "localai_shim"):
+        assert [run.finish()[0] for run in [Running(engine, r) for r in made]] == expected
+    if next(calls) > after:
+        assert "drafts by 'model' failed; its rows go on without" in caplog.text
+    assert next(calls) <= after + 2 + len(made)
+    setattr(own._model, what, run)
+    before = counts(engine)[0]
+    assert [run.finish()[0] for run in [Running(engine, r) for r in made]] == expected
+    assert counts(engine)[0] > before, "new rows are drafted for again"
+    engine.close()
+
+
+def test_rows_that_want_no_drafts_are_not_run(pair: tuple[str, str], always: None) -> None:
+    engine = engine_of(*pair)
+    with passes_counted(drafter(engine)._model) as sizes:
+        Running(engine, request(prompt(3), GREEDY, 20, speculation=False)).finish()
+    engine.close()
+    assert not sizes
+
+
+def test_rows_beyond_its_context_and_long_prompts_of_short_answers_are_not_run(pair: tuple[str, str]) -> None:
+    model = load_text_model(pair[1], {"context_length": 50})
+    own = DraftModel(model, DRAFTS, model, 1.0)
+    rows = [request(range(3, 43)), request(range(3, 51)), request([4] * 40, GREEDY, 500), request([4] * 200, GREEDY, 2)]
+    model.context_length = None
+    takes = [own.takes(Row(each, SyncSink(), 0, model)) for each in rows]
+    assert takes == [True, True, True, False]
+    model.context_length = 50
+    assert [own.takes(Row(each, SyncSink(), 0, model)) for each in rows[:2]] == [True, False]
+
+
+def test_an_engine_that_is_to_have_one_and_gets_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="`draft_model` says what `load_draft` loads"):
+        Engine(lambda: text_model("qwen3"), EngineOptions(draft_model="some/id"))
+
+
+def test_what_it_takes_is_measured_and_forgotten_where_that_speaks_against_it() -> None:
+    model = text_model("qwen3")
+    own = DraftModel(model, DRAFTS, model, 1.0)
+    assert own.cost(3, 2, 0.01) == own.cost(3, 2, None) == 2 * draft_model.UNKNOWN_COST
+    for seconds in (9.0, 0.02, 0.03, 0.04):
+        own._note((3, True), seconds)
+    assert own.cost(3, 2, 0.01) == pytest.approx(6.0), "the median of what came after the first"
+    assert own.cost(4, 1, 0.01) == pytest.approx(3.0), "of three rows and of four alike"
+    assert own.cost(5, 1, 0.01) == own.cost(4, 1, None) == draft_model.UNKNOWN_COST
+    asked = [own.cost(3, 1, 0.01) for _ in range(2 * draft_model.FORGET_EVERY)]
+    assert asked[0] == pytest.approx(3.0) and asked[-1] == draft_model.UNKNOWN_COST
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def test_its_weights_and_caches_are_part_of_the_plan(pair: tuple[str, str], always: None) -> None:
+    large, small = pair
+    alone, both = engine_of(large, memory_limit=2**30), engine_of(large, small, memory_limit=2**30)
+    alone.wait()
+    own, plan = drafter(both), both._loop._memory
+    assert isinstance(plan, Memory)
+    assert plan.weights == alone.model.weight_bytes + own._model.weight_bytes
+    assert both.stats().kv_bytes_per_token == alone.stats().kv_bytes_per_token * 5 // 4
+    assert plan.row(300) > Memory(both.model, 2**30, 48).row(300)
+    assert (both.stats().kv_budget or 0) < (alone.stats().kv_budget or 0)
+    running = Running(both, request(prompt(3), GREEDY, 200, ignore_eos=True))
+    running.read(60)
+    assert own.nbytes and both.stats().kv_bytes > own.nbytes
+    running.cancel()
+    for engine in (alone, both):
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "why"),
+    [
+        ("qwen3", "qwen3_next", "'tiny-qwen3_next' cannot draft: it has recurrent layers"),
+        ("qwen3", "qwen3:one_token", "'tiny-qwen3' cannot draft: its code gives wrong results for several tokens"),
+        ("qwen3:one_token", "qwen3", "'tiny-qwen3' takes one token per step: drafts cannot be run"),
+    ],
+)
+def test_models_that_cannot_draft_or_be_drafted_for_fail_loading(model: str, draft: str, why: str) -> None:
+    def load(name: str) -> Callable[..., TextModel]:
+        def made(*given: Any) -> TextModel:
+            kind, _, flag = name.partition(":")
+            # Other numbers than in other tests: what models are able to is known by their weights.
+            loaded = load_text_model(path_of(kind, rope_theta=3.0e4) if flag else path_of(kind), {})
+            loaded.one_token = bool(flag)
+            return loaded
+
+        return made
+
+    before = mx.get_active_memory()
+    engine = Engine(load(model), load_draft=load(draft))
+    with pytest.raises(ModelLoadError, match=why):
+        _ = engine.model
+    engine.close()
+    assert mx.get_active_memory() <= before + 4096
+
+
+def test_a_folder_is_split_into_models_that_are_loaded(pair: tuple[str, str]) -> None:
+    models = [load_text_model(path, {}) for path in pair]
+    assert [len(model.new_cache()) for model in models] == [4, 1]
+    assert all(Path(path, "tokenizer.json").exists() for path in pair)
+    assert takes_several(models[1]) == VOCABULARY

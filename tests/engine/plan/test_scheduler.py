@@ -1,0 +1,118 @@
+"""Prefill lets running rows decode between chunks, and nobody starves."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.ports import StepInput
+from localai_shim.types import Prompt
+from tests.engine.harness import Running, engine_for, generate, request
+
+
+class Log:
+    """What the model was asked to do, in order: ("prefill", tokens) and ("decode", rows)."""
+
+    def __init__(self, model: Any) -> None:
+        self.calls: list[tuple[str, int]] = []
+        prefill, forward = model.prefill, model.forward
+
+        def logged_prefill(step: StepInput, **more: Any) -> Any:
+            self.calls.append(("prefill", step.tokens.shape[1]))
+            return prefill(step, **more)
+
+        def logged_forward(step: StepInput) -> Any:
+            self.calls.append(("decode", step.tokens.shape[0]))
+            return forward(step)
+
+        model.prefill, model.forward = logged_prefill, logged_forward
+
+
+def test_running_rows_get_a_token_between_two_chunks_of_a_long_prompt() -> None:
+    engine = engine_for("qwen3", EngineOptions(prefill_chunk=64, max_stall=1e-4))
+    try:
+        log = Log(engine.model)
+        running = Running(engine, request([5, 6, 7], max_tokens=400))
+        running.read(3)
+        start = len(log.calls)
+        long = Running(engine, request([(3 * i) % 390 + 5 for i in range(600)], max_tokens=2))
+        long.finish()
+        during = log.calls[start:]
+        chunks = [i for i, (what, _) in enumerate(during) if what == "prefill"]
+        assert len(chunks) >= 600 // 64
+        assert all(b - a > 1 for a, b in itertools.pairwise(chunks)), "two chunks with no token between them"
+        assert sum(size for what, size in during if what == "prefill") == 599
+        running.cancel()
+    finally:
+        engine.close()
+
+
+def test_chunks_are_large_while_nobody_waits_for_a_token() -> None:
+    engine = engine_for("qwen3", EngineOptions(max_stall=1e-4))
+    try:
+        log = Log(engine.model)
+        generate(engine, request([(3 * i) % 390 + 5 for i in range(600)], max_tokens=2))
+        assert [size for what, size in log.calls if what == "prefill"] == [599]
+    finally:
+        engine.close()
+
+
+def test_prompts_that_come_together_start_to_decode_together() -> None:
+    engine = engine_for("qwen3", EngineOptions(max_stall=10))
+    try:
+        log = Log(engine.model)
+        Running(engine, [request([5 + i, 6, 7], max_tokens=4) for i in range(6)]).finish()
+        assert [rows for what, rows in log.calls if what == "decode"] == [6, 6, 6], "first tokens took no step"
+    finally:
+        engine.close()
+
+
+def test_a_row_that_needs_no_further_token_costs_no_further_step() -> None:
+    engine = engine_for("qwen3")
+    try:
+        log = Log(engine.model)
+        generate(engine, request([5, 6, 7], max_tokens=1))
+        assert log.calls == [("prefill", 3)]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 5])
+def test_rows_are_served_in_the_order_in_which_they_came(max_rows: int) -> None:
+    engine = engine_for("qwen3", EngineOptions(max_rows=max_rows))
+    try:
+        order: list[int] = []
+        shared = [request([5 + i, 6], max_tokens=3) for i in range(9)]
+
+        class Ordered:
+            waker = None
+
+            def put(self, index: int, event: Any) -> None:
+                if index not in order:
+                    order.append(index)
+
+        engine.submit(shared, Ordered())
+        generate(engine, request([5, 6], max_tokens=1))
+        assert order == list(range(9))
+    finally:
+        engine.close()
+
+
+def test_a_cancelled_choice_leaves_its_siblings_to_their_shared_prefill() -> None:
+    engine = engine_for("qwen3")
+    try:
+        prompt = Prompt([(3 * i) % 390 + 5 for i in range(50)])
+        [alone] = generate(engine, request(prompt.tokens, max_tokens=10))
+        same = [request(prompt.tokens, max_tokens=10) for _ in range(3)]
+        same = [type(r)(prompt, r.sampling, r.max_tokens) for r in same]
+        running = Running(engine, same)
+        engine.cancel(running.ticket, 1)
+        while not all(len(running.events[i]) == 10 for i in (0, 2)):
+            running.read(1)
+        assert [[token.id for token in running.events[i]] for i in (0, 2)] == [alone, alone]  # type: ignore[union-attr]
+        assert len(running.events[1]) < 10
+    finally:
+        engine.close()

@@ -1,0 +1,443 @@
+"""Texts that wait: which share a pass, how long texts are read, and what is left to rows of all engines."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS
+from localai_shim.engine.meter import Meter
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.texts import lane as embedding
+from localai_shim.engine.texts.lane import (
+    MAX_PAUSE_SECONDS,
+    MIN_LENGTH_SHARE,
+    OLDEST_EVERY,
+    SHARE,
+    EmbeddingJob,
+    EmbeddingLane,
+)
+from localai_shim.models.heads.pooling import Pooling, Reading
+from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Token
+
+MOST = 64
+"""Tokens of a pass, in the lanes below."""
+
+
+class Passes:
+    """Stands in for a model: a text's vector is (its length, its first token)."""
+
+    name, tasks = "passes", ("embed",)
+
+    def __init__(self) -> None:
+        self.texts: list[list[list[int]]] = []
+        self.fails: Callable[[Sequence[int]], bool] = lambda text: False
+        self.in_pieces = self.fails_together = False
+        self.begun: list[int] = []
+
+    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        self.texts.append([list(text) for text in texts])
+        if any(map(self.fails, texts)) or (self.fails_together and len(texts) > 1):
+            raise ArithmeticError("a text that cannot be embedded")
+        return mx.array([[float(len(text)), float(text[0])] for text in texts])
+
+    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+        if not self.in_pieces:
+            return None
+        self.begun.append(text[0])
+
+        def read(tokens: mx.array) -> mx.array:
+            self.texts.append([tokens[0].tolist()])  # type: ignore[list-item]
+            if self.fails(self.texts[-1][0]):
+                raise ArithmeticError("a piece that cannot be read")
+            return mx.broadcast_to(mx.array([float(len(text)), float(text[0])]), (1, tokens.shape[1], 2))
+
+        return Reading(text, read, Pooling(["mean"], [len(text)]), lambda made: made)
+
+    @property
+    def lengths(self) -> list[list[int]]:
+        return [sorted(map(len, texts)) for texts in self.texts]
+
+
+class Lane:
+    """A lane, and what it emits."""
+
+    def __init__(self, **options: Any) -> None:
+        self.model, self.meter = Passes(), Meter()
+        self.events: list[tuple[EmbeddingJob, Event]] = []
+        model: Any = self.model
+        how = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, **options}
+        self.lane = EmbeddingLane(
+            model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, **how
+        )
+
+    def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
+        """Queue texts of these lengths, whose tokens are the mark."""
+        return self.lane.add(EmbeddingRequest([[mark] * length for length in lengths], **more), SyncSink())
+
+    def run(self) -> None:
+        while self.lane:
+            self.lane.run(beside=False)
+
+    @property
+    def marks(self) -> list[int]:
+        """The first text's mark of each pass."""
+        return [texts[0][0] for texts in self.model.texts]
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are left with texts here, which no other test's engines should wait for."""
+    monkeypatch.setattr(embedding, "waiting", set())
+
+
+# -- passes ---------------------------------------------------------------------------------------------------------
+
+
+def test_texts_of_like_lengths_share_a_pass() -> None:
+    w = Lane()
+    job = w.ask([1, 60, 13, 12, 11, 31, 2, 28])
+    w.run()
+    assert w.model.lengths == [[60], [28, 31], [11, 12, 13], [1, 2]]
+    assert job.request.vectors is not None
+    assert job.request.vectors.tolist() == [[n, 0] for n in (1, 60, 13, 12, 11, 31, 2, 28)]
+    assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (8, 158)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fixed", "per_token", "fewest", "most"),
+    [(True, 2e-3, 1e-7, 1, 3), (True, 5e-4, 5e-5, 10, 20), (False, 2e-3, 1e-7, 10, 20)],
+    ids=["launched for long", "computed for long", "a CPU"],
+)
+def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_more(
+    gpu: bool, fixed: float, per_token: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of a pass is learned from those before it."""
+    now, rng = [0.0], random.Random(1)
+    monkeypatch.setattr(embedding, "_on_gpu", lambda: gpu)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    w = Lane(most_tokens=16_384)
+    encode = w.model.encode
+
+    def timed(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        now[0] += fixed + per_token * len(texts) * max(map(len, texts))
+        return encode(texts, skip)
+
+    monkeypatch.setattr(w.model, "encode", timed)
+    for _ in range(3):
+        w.model.texts.clear()
+        jobs = [w.ask([rng.randint(20, 400) for _ in range(32)]) for _ in range(2)]
+        w.run()
+    assert fewest <= len(w.model.texts) <= most
+    assert all(len(texts) * max(map(len, texts)) <= 16_384 for texts in w.model.texts)
+    for job in jobs:
+        assert job.request.vectors is not None
+        assert job.request.vectors[:, 0].tolist() == [len(text) for text in job.request.texts]
+
+
+def test_a_pass_has_no_more_tokens_than_it_may() -> None:
+    w = Lane()
+    w.ask([*range(1, 41)] * 3)
+    w.run()
+    assert sum(map(len, w.model.lengths)) == 120
+    for lengths in w.model.lengths:
+        assert len(lengths) * lengths[-1] <= MOST and lengths[0] >= min(MIN_LENGTH_SHARE * lengths[-1], lengths[-1] - 8)
+
+
+def test_a_text_that_is_longer_runs_alone() -> None:
+    w = Lane()
+    w.ask([MOST + 1, MOST + 1, 3])
+    w.run()
+    assert w.model.lengths == [[MOST + 1], [MOST + 1], [3]]
+
+
+def test_a_text_that_is_longer_is_read_in_pieces_where_the_model_can() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    long, short = w.ask([4 * MOST + 5, 30], 1), w.ask([3], 2)
+    w.run()
+    assert w.model.lengths.count([MOST]) == 4 and [5] in w.model.lengths
+    assert w.model.begun == [1] and w.marks.index(2) <= 1, "a query need not wait for its end"
+    assert [job for job, _ in w.events] == [short, long]
+    assert long.request.vectors is not None and long.request.vectors.tolist() == [[4 * MOST + 5, 1], [30, 1]]
+    assert (w.meter.embedded_texts, w.meter.embedded_tokens) == (3, 4 * MOST + 38)
+
+
+def test_one_long_text_is_read_at_a_time() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    jobs = [w.ask([3 * MOST, 3 * MOST], 1), w.ask([3 * MOST], 2), w.ask([2 * MOST], 3, priority=-1)]
+    open_texts = set()
+    while w.lane:
+        w.lane.run(beside=False)
+        open_texts.add(sum(job.reading is not None for job in jobs))
+    assert open_texts == {0, 1} and sorted(w.model.begun) == [1, 1, 2, 3]
+    assert all(job.left == 0 for job in jobs)
+
+
+def test_who_is_gone_is_not_read_to_the_end() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    gone, stays = w.ask([9 * MOST], 1), w.ask([3 * MOST], 2)
+    w.lane.run(beside=False)
+    assert gone.reading is not None
+    w.lane.drop([gone])
+    w.run()
+    assert w.marks == [1, 2, 2, 2] and [job for job, _ in w.events] == [stays]
+
+
+def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
+    w = Lane()
+    w.model.in_pieces = True
+    w.model.fails = lambda text: text[0] == 1 and len(w.model.texts) > 1
+    failing, stays = w.ask([3 * MOST], 1), w.ask([3 * MOST], 2)
+    w.run()
+    events = dict(w.events)
+    assert isinstance(events[failing], Failure) and isinstance(events[stays], Token)
+    assert failing.reading is None and stays.request.vectors is not None
+
+
+def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fitted into that pass, and is longer than the next one."""
+    w = Lane(most_tokens=10**6)
+    w.model.in_pieces = True
+    w.model.fails_together = True
+    sizes = itertools.chain([500, 500], itertools.repeat(125))
+    monkeypatch.setattr(embedding.Pace, "chunk", lambda pace, left: next(sizes))
+    jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
+    open_texts = set()
+    while w.lane:
+        w.lane.run(beside=False)
+        open_texts.add(sum(job.reading is not None for job in jobs))
+    assert open_texts == {0, 1} and w.model.lengths[1] == [200, 200]
+    assert [job.request.vectors.tolist() for job in jobs if job.request.vectors is not None] == [
+        [[1000, 1]],
+        [[200, 2], [200, 2]],
+    ]
+
+
+def test_vectors_of_too_few_texts_fail_these_and_no_others() -> None:
+    w = Lane()
+    encode = w.model.encode
+
+    def short(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        return encode(texts, skip)[: -1 if texts[0][0] == 1 else None]
+
+    w.model.encode = short  # type: ignore[method-assign]
+    bad, good = w.ask([8, 8], 1), w.ask([30], 2)
+    w.run()
+    events = dict(w.events)
+    assert isinstance(events[bad], Failure) and isinstance(events[good], Token) and len(w.events) == 2
+
+
+def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Lane()
+    jobs = [w.ask([8], 1), w.ask([30], 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
+        w.lane.run(beside=False)
+    events = dict(w.events)
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not embedding.waiting
+    later = w.ask([9], 3)
+    w.run()
+    assert later.request.vectors is not None
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3, 0]])
+def test_a_request_without_a_text_or_a_token_is_refused(lengths: list[int]) -> None:
+    w = Lane()
+    with pytest.raises(ValueError, match="no text, or one that has no token"):
+        w.ask(lengths)
+    assert not w.lane
+
+
+def test_requests_share_a_pass_unless_their_prompts_are_left_out_differently() -> None:
+    w = Lane()
+    jobs = [w.ask([8], 1), w.ask([7], 2), w.ask([8], 3, skip=2)]
+    w.run()
+    assert w.model.lengths == [[7, 8], [8]]
+    assert [job.request.vectors.tolist() for job in jobs if job.request.vectors is not None] == [
+        [[8, 1]],
+        [[7, 2]],
+        [[8, 3]],
+    ]
+    assert [job for job, _ in w.events] == jobs and all(
+        event == Token(0, finish_reason="stop") for _, event in w.events
+    )
+
+
+def test_a_query_need_not_wait_for_a_library() -> None:
+    w = Lane()
+    w.ask([60] * 100, 1)
+    w.ask([3], 2)
+    w.run()
+    assert w.marks.index(2) <= 1
+
+
+def test_a_library_need_not_wait_for_any_number_of_queries() -> None:
+    w = Lane()
+    w.ask([60], 1)
+    for _ in range(100):
+        w.ask([40], 2)
+    w.run()
+    assert w.marks.index(1) <= 1
+
+
+def test_more_urgent_requests_go_first_but_for_one_choice_in_eight() -> None:
+    w = Lane()
+    w.ask([60] * 20, 1)
+    w.ask([40] * 20, 2, priority=-1)
+    w.run()
+    assert w.marks[: 2 * OLDEST_EVERY].count(1) == 2 and w.marks[-1] == 1
+
+
+def test_who_is_gone_is_not_run() -> None:
+    w = Lane()
+    gone, stays = w.ask([60] * 5, 1), w.ask([40], 2)
+    w.lane.run(beside=False)
+    w.lane.drop([gone, gone])
+    w.run()
+    assert w.marks == [1, 2] and [job for job, _ in w.events] == [stays]
+
+
+def test_a_text_that_fails_fails_its_own_request_alone() -> None:
+    w = Lane()
+    w.model.fails = lambda text: text[0] == 2
+    jobs = [w.ask([8, 8], 1), w.ask([8, 30], 2), w.ask([8], 3)]
+    w.run()
+    events = dict(w.events)
+    failure = events.pop(jobs[1])
+    assert isinstance(failure, Failure) and isinstance(failure.error, RowError)
+    assert isinstance(failure.error.__cause__, ArithmeticError)
+    assert set(events) == {jobs[0], jobs[2]} and all(isinstance(event, Token) for event in events.values())
+    assert not w.lane._alone
+
+
+# -- beside rows ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_have_seven_eighths_of_the_time() -> None:
+    w = Lane()
+    w.ask([60] * 10)
+    assert w.lane.is_due(True, None)
+    w.lane.run(beside=True)
+    owed = w.lane._owed
+    [took] = w.meter._stalls
+    assert owed == pytest.approx(took * (1 / SHARE - 1))
+    assert not w.lane.is_due(True, None) and w.lane.is_due(False, None)
+    w.lane.stepped(0.9 * owed)
+    assert not w.lane.is_due(True, None)
+    w.lane.stepped(0.2 * owed)
+    assert w.lane.is_due(True, None)
+
+
+def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
+    w = Lane(most_tokens=10**6)
+    w.ask([FIRST_CHUNK_TOKENS * 4, FIRST_CHUNK_TOKENS, 3])
+    w.lane.run(beside=True)
+    assert w.model.lengths == [[FIRST_CHUNK_TOKENS]]
+
+
+def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, other = Lane(most_tokens=10**6), object()
+    w.ask([4] * 100)
+    monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {other})
+    w.lane.run(beside=False)
+    assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
+    monkeypatch.setattr(embedding._turns, "resumes", time.monotonic() + 100)
+    assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
+    monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {w})
+    assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+
+
+class Clock:
+    """Virtual time, in which a pass takes as long as it is said to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(embedding.time, "monotonic", lambda: self.now)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", embedding._Turns())):
+            monkeypatch.setattr(embedding, name, content)
+
+    def slow(self, w: Lane, seconds: float) -> Lane:
+        """Have each pass of a lane take so long."""
+        encode = w.model.encode
+
+        def slowly(*given: Any) -> mx.array:
+            self.now += seconds
+            return encode(*given)
+
+        w.model.encode = slowly  # type: ignore[method-assign]
+        w.ask([60] * 2000)
+        return w
+
+    def passes(self, lanes: Sequence[Lane], seconds: float) -> list[int]:
+        """What lanes run in so much time."""
+        end, before = self.now + seconds, [len(w.model.texts) for w in lanes]
+        while self.now < end:
+            due = [w for w in lanes if w.lane.is_due(False, None)]
+            for w in due:
+                w.lane.run(beside=False)
+            self.now += 0.0 if due else min(w.lane.pause for w in lanes)
+        return [len(w.model.texts) - n for w, n in zip(lanes, before, strict=True)]
+
+
+def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    alone = clock.passes([one], 100)
+    assert alone == [pytest.approx(100 * SHARE / 0.04, rel=0.05)]
+    made = clock.passes([one, other], 100)
+    assert sum(made) == pytest.approx(100 * SHARE / 0.04, rel=0.05)
+    assert abs(made[0] - made[1]) <= 0.1 * sum(made), "neither starves"
+
+
+def test_a_slow_embedder_does_not_take_a_fast_one_s_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    slow, fast = clock.slow(Lane(), 0.1), clock.slow(Lane(), 0.001)
+    made = clock.passes([slow, fast], 100)
+    assert min(made) > 0.4 * sum(made)
+    assert 0.1 * made[0] + 0.001 * made[1] == pytest.approx(100 * SHARE, rel=0.1)
+
+
+def test_where_nobody_decodes_texts_have_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, set())
+    lanes = [clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)]
+    assert sum(clock.passes(lanes, 10)) == pytest.approx(250, abs=2)
+
+
+def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    other.lane.drop([*other.lane._jobs])
+    assert embedding.waiting == {one}
+    one.lane.close()
+    assert not embedding.waiting
+
+
+def test_texts_and_prompts_take_turns() -> None:
+    w = Lane()
+    w.ask([60] * 10)
+    turns = [w.lane.is_due(False, 0) for _ in range(10)]
+    assert turns == [False, True] * 5
+    assert [w.lane.is_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
+    assert [w.lane.is_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
+
+
+def test_nothing_is_due_where_nothing_waits() -> None:
+    assert not Lane().lane.is_due(False, None)
+
+
+def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
+    w = Lane(most_tokens=10**6)
+    w.ask([4] * 10_000)
+    w.lane.run(beside=True)
+    assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
+    w.lane.run(beside=False)
+    assert len(w.model.texts[0]) < len(w.model.texts[1]) < 9_000, "as much longer as nobody waits, and no more"
