@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
-    import localai_shim.lm_eval  # noqa: F401 (registers the model)
+    import localai_shim.client.lm_eval  # noqa: F401 (registers the model)
     from lm_eval.tasks import TaskManager
 
     found: dict[str, Any] = lm_eval.simple_evaluate(
