@@ -86,7 +86,7 @@ def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
 
 
 class MediaCache:
-    """What a model's processor made of the items that came last. May be used from several threads.
+    """Cache of what a model's processor made of the items that came last. May be used from several threads.
 
     Threads that ask for the same item at once wait for the first of them.
 
@@ -128,7 +128,7 @@ class MediaCache:
 
 
 class _Processor(Protocol):
-    """What reads the items: see `template.ChatTokenizer`."""
+    """Processor that reads the items: see `template.ChatTokenizer`."""
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]: ...

@@ -1,1 +1,1 @@
-"""What callers send as images, videos and sounds, made into `Media`."""
+"""Images, videos and sounds of callers, made into `Media`."""
