@@ -1,5 +1,4 @@
-"""Drafts of a request: a prediction of its answer, if drafts are run at all, and the counts of a prediction's tokens.
-"""
+"""Drafts of a request: a prediction of its answer, if drafts run at all, and counts of the prediction's tokens."""
 
 from __future__ import annotations
 
