@@ -53,7 +53,7 @@ class Interaction:
         return next(ends, None)
 
     def refuses(self, choice: int) -> bool:
-        """Whether a choice is a refusal."""
+        """True if a choice is a refusal."""
         return any("refusal" in delta and delta.get("choice", 0) == choice for delta in self.deltas)
 
     def vectors(self) -> list[tuple[float, ...]]:

@@ -59,7 +59,7 @@ class Reply:
     fail_after: int | None = None
     """Tokens before the failure; None plays the whole content."""
     hang: bool = False
-    """What comes then is not a failure, but nothing."""
+    """Have nothing come then, instead of a failure."""
 
 
 ReplyLike = str | Sequence[Piece] | Reply
@@ -165,7 +165,7 @@ class Script:
 
 
 class Patience(NamedTuple):
-    """How long a caller waits, on the clock of its answer."""
+    """Patience of a caller, on the clock of its answer."""
 
     seconds: float
     whole: bool
