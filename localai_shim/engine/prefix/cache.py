@@ -1,4 +1,4 @@
-"""What prompts and finished turns left, so that the next turn prefills its new tokens only."""
+"""Cache of what prompts and finished turns left, so that the next turn prefills its new tokens only."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ class PrefixCache:
         return None
 
     def match_prefix(self, salt: str | None, keys: Sequence[int]) -> int:
-        """How many tokens with these keys, from the first on, a row could start with, as far as they are in memory."""
+        """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
+        memory.
+        """
         try:
             found = self._tree.match_prefix(salt, keys)
         except BaseException as error:

@@ -123,7 +123,7 @@ class PrefixTree:
         return Match(length, segments, snapshot)
 
     def covers(self, salt: Salt, keys: Sequence[int]) -> bool:
-        """Whether there is nothing to `insert` for these keys; marks them as used."""
+        """True if there is nothing to `insert` for these keys; marks them as used."""
         path, length = self.walk(salt, keys)
         self._touch(path)
         return length == len(keys) and (not self._needs_snapshot or _usable_length(path, length)[0] == length)
@@ -259,7 +259,7 @@ class PrefixTree:
 
 
 def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]:
-    """How much of a path can be used, given where there are snapshots, and the node with that snapshot."""
+    """Length of a path that can be used, given the places of snapshots, and the node with that snapshot."""
     if not path:
         return 0, None
     below = [path[-1]]
