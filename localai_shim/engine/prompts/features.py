@@ -1,4 +1,4 @@
-"""What the model's tower made of images, videos and sounds, kept for other prompts that have the same."""
+"""Features that the model's tower made of images, videos and sounds, kept for other prompts that have the same."""
 
 from __future__ import annotations
 

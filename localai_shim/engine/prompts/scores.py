@@ -1,4 +1,4 @@
-"""How likely a model finds a prompt's own tokens: from the logits of all of them, a bounded portion at a time."""
+"""Likelihoods that a model gives a prompt's own tokens: from the logits of all of them, a bounded portion at a time."""
 
 from __future__ import annotations
 
