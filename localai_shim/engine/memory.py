@@ -1,4 +1,4 @@
-"""How much memory rows take, and how much they may take."""
+"""Memory that rows take, and that they may take."""
 
 from __future__ import annotations
 
