@@ -1,4 +1,9 @@
-"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read."""
+"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read.
+
+All items of a request begin to be decoded as their parts are met, on a few spare threads or on the thread that needs
+them, whichever is there first. Before that an item's size tells how many tokens it takes at least: what cannot fit
+into the context is refused, or left out where that is asked for, and nothing of it is decoded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Cache of what prompts and finished turns left, so that the next turn prefills its new tokens only."""
+"""Cache of what prompts and finished turns left, so that the next turn prefills its new tokens only.
+
+Rows are inserted after their tokens were delivered: a prompt after its row's first token, or before that where other
+prompts that may begin alike wait or come; all of a row after its last. What the cache holds is never given out: rows
+are made of copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass."""
+"""Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass.
+
+A prompt's last token runs with the decode batch. Where no row is running, the pass that ends a prompt runs it, too,
+and gives the logits after it, so that the answer's first token needs no pass of its own; not where a snapshot of all
+but the last token is due, where the prompt's logprobs are wanted, or where a pass is so long that its last layer
+would take more time than the token's own pass (`Model.end_tokens`).
+"""
 
 from __future__ import annotations
 

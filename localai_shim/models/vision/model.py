@@ -1,4 +1,9 @@
-"""Models of mlx-vlm: images, videos and sounds beside text."""
+"""Models of mlx-vlm: images, videos and sounds beside text.
+
+The tower runs for one item, whose features are those that it has in any prompt; a chunk's embeddings are those of its
+tokens with these rows in their places, and live as long as the pass. Positions are made once, when a row's prefill
+begins, and handed over in each pass: nothing of a request stands on the model.
+"""
 
 from __future__ import annotations
 
