@@ -136,7 +136,9 @@ class StopChecker(Protocol):
 
 
 class GrammarConstraint(Protocol):
-    """Which tokens may follow one row's output. Stateful: one per row; called on the engine thread only."""
+    """Constraint on the tokens that may follow one row's output. Stateful: one per row; called on the engine thread
+    only.
+    """
 
     @property
     def idle(self) -> bool:

@@ -62,7 +62,7 @@ class Call:
         self.request = make_request(client, options)
         self.timeout: float | None = None
         self.deadline = Deadline()
-        """When the answer has to be there, or the first event of a stream."""
+        """Time by which the answer has to be there, or the first event of a stream."""
         self.cast_to: object = None
         """Type that the SDK makes of a whole answer; None: nobody knows."""
         self.attempt = sdk.retries_taken(options)
@@ -293,7 +293,7 @@ _KINDS: Mapping[Task, str] = {
     "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
     "models that embed rank by cosine. "
 }
-"""Which checkpoints are for a task, where their kind does not say so."""
+"""Checkpoints that are for a task, where their kind does not say so."""
 
 
 def _unfit(model: ServedModel, task: Task) -> BadRequest:

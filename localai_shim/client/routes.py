@@ -1,4 +1,4 @@
-"""Which endpoint serves a request: one table of methods and paths."""
+"""Routes of requests to endpoints: one table of methods and paths."""
 
 from __future__ import annotations
 

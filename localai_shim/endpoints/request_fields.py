@@ -206,7 +206,7 @@ class Limits:
     skip_special_tokens: bool = True
 
     def rules(self, model: ServedModel) -> TokenRules:
-        """Which tokens of an answer are text."""
+        """Rules for the tokens of an answer that are text."""
         hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
         return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
 

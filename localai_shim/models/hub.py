@@ -27,7 +27,7 @@ class LocalModel:
     reasoning: str
     """Format of its reasoning; likewise."""
     problem: str = ""
-    """Why it cannot be loaded; empty where nothing speaks against it."""
+    """Reason why it cannot be loaded; empty where nothing speaks against it."""
 
 
 def cached_models() -> list[LocalModel]:

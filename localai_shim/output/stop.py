@@ -12,7 +12,7 @@ from .row_text import PROSE, RowText
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which tokens of an answer are not text, as vLLM's fields of these names say.
+    """Tokens of an answer that are not text, as vLLM's fields of these names say.
 
     Attributes:
         hidden: special tokens that are not markers of the model's; they are not text, unless within a call.

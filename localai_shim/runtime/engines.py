@@ -1,4 +1,4 @@
-"""Which engines are loaded and shared in this process, and which of them serves a model name."""
+"""Engines that are loaded and shared in this process, and the choice of the one that serves a model name."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class ClientFactory:
         return made
 
     def problems(self) -> list[str]:
-        """Why scripts are incomplete that should be complete."""
+        """Reasons why scripts are incomplete that should be complete."""
         checked = [stage for stage, config in self._stages.items() if config.get("assert_complete", True)]
         return [problem for stage in checked for problem in stage.problems()]
 

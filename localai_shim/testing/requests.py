@@ -48,7 +48,7 @@ class Request:
     attempt: int = 0
     """Number of retries that came before it."""
     choice: int = 0
-    """Which of the request's choices a callable is asked for."""
+    """Index of the choice that a callable is asked for."""
     tool_calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     """The calls in the answer: name and arguments, or the text of what is not JSON."""
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)

@@ -1,4 +1,4 @@
-"""Which reply a request gets: replies in order, and rules that match requests."""
+"""Choice of the reply that a request gets: replies in order, and rules that match requests."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Rule:
         return 0 if self._limit is None else self._limit - self.used
 
     def why_not(self, request: Request) -> str:
-        """Why it does not answer a request."""
+        """Reason why it does not answer a request."""
         if why := mismatch(self.criteria, request):
             return why
         played = self._limit is not None and self.used >= self._limit
@@ -156,7 +156,7 @@ class Script:
             return (reply,)
 
     def _next(self, request: Request) -> int | None:
-        """Which of the ordered replies is for a request."""
+        """Index of the ordered reply for a request."""
         if self.ordered and _is_failure(self.ordered[0]):
             return 0
         return next((i for i, reply in enumerate(self.ordered) if _suits(reply, request)), None)

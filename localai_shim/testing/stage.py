@@ -129,7 +129,7 @@ class Stage(ScriptedEngine):
         return any(error is each for call in reversed(self.calls) for each in call.errors)
 
     def problems(self) -> list[str]:
-        """Why the script is not complete: what it raised, requests without a reply, replies and budgets."""
+        """Problems of the script: what it raised, requests without a reply, replies and budgets."""
         raised = [f"{type(error).__name__}: {error}" for error in self.raised]
         budgets = [budget for budget in self.budgets if not budget.is_over]
         over = [problem for budget in budgets if (problem := budget.over()) is not None]

@@ -24,7 +24,7 @@ class Overdue(BaseException):
 
 
 class Deadline:
-    """When a request has to be answered.
+    """Time by which a request has to be answered.
 
     Args:
         seconds: from `since` on; None: it has time.

@@ -47,7 +47,7 @@ class Node:
         self.children: dict[int, Node] = {}
         """By first key."""
         self.used = self.served = 0
-        """When tokens of the node were last used, and when its snapshot was, on the tree's clock."""
+        """Times on the tree's clock when tokens of the node were last used, and when its snapshot was."""
         self.queued = _NEVER
         """The age under which it is in the tree's queue for eviction."""
         self.saved = False
@@ -282,7 +282,7 @@ def _segment_of(node: Node, start: int, stop: int) -> Segment:
 
 
 def _age(node: Node) -> int:
-    """When a node, or what can be dropped of it, was last used."""
+    """Time of the last use of a node, or of what can be dropped of it."""
     if not node.children:
         return node.used
     return node.served if node.snapshot is not None else _NEVER

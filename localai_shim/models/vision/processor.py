@@ -187,7 +187,7 @@ class MediaProcessor:
         return "".join(parts)
 
     def places(self, media: ProcessedMedia) -> npt.NDArray[np.int64]:
-        """Which of an item's tokens its features replace."""
+        """Places of the tokens of an item that its features replace."""
         place, tokens = self.placeholders[media.kind], np.asarray(media.tokens)
         found = tokens == next(token for token in place.ids if token in media.tokens)
         return np.flatnonzero(found if place.since is None else found | (tokens >= place.since))

@@ -85,7 +85,7 @@ def fetch(
 
 
 class _Refused(Exception):
-    """Why a URL is not fetched."""
+    """Reason why a URL is not fetched."""
 
 
 class _Target:

@@ -48,7 +48,7 @@ class Interaction:
     usage: Json | None = None
 
     def end(self, choice: int) -> str | None:
-        """Why a choice ended."""
+        """Reason why a choice ended."""
         ends = (delta["end"] for delta in self.deltas if "end" in delta and delta.get("choice", 0) == choice)
         return next(ends, None)
 

@@ -189,7 +189,7 @@ class PlayedRow:
     ) -> None:
         self.sink, self.index, self.ticket = sink, index, ticket
         self.clock, self.due, self.hangs = clock, 0.0, False
-        """When the next event comes, on the clock; a row that hangs waits for it without moving the clock on."""
+        """Time of the next event, on the clock; a row that hangs waits for it without moving the clock on."""
         self._patience, self._began, self._expires = patience, clock.now, False
         self.reply = script.reply
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
