@@ -16,9 +16,7 @@ from tests.scripts import run
 
 TESTS = Path(__file__).parent
 FILES = sorted(TESTS.rglob("*.py"))
-DEPENDENT = re.compile(
-    r"test_(so|and|also|as_well|such|it|its|they|those|these|others?|either|one_(that|whose|in))_"
-)
+DEPENDENT = re.compile(r"test_(so|and|also|as_well|such|it|its|they|those|these|others?|either|one_(that|whose|in))_")
 """Beginnings of names that only the test before explains."""
 MOST_DEPENDENT = 17
 """Tests that still have such names; lower this when you rename one."""
