@@ -52,7 +52,7 @@ if sys.platform == "linux" and "mlx.core" not in sys.modules:
 
 
 def __getattr__(name: str) -> object:
-    """What somebody asks for: pytest imports this package in every suite, and the SDK takes a second."""
+    """Import a name when it is asked for: pytest imports this package in every suite, and the SDK takes a second."""
     if name == "__version__":
         return import_module(".types", __name__).VERSION
     if name not in __all__:

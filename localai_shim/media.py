@@ -56,22 +56,22 @@ Fits = Callable[[MediaSize, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessedMedia:
-    """What a model's processor made of one `Media`. Nobody writes to its arrays."""
+    """Result of a model's processor for one `Media`. Nobody writes to its arrays."""
 
     kind: MediaKind
     digest: int
     """Equal for items of which the model sees the same; 0 < digest < 2**63."""
     inputs: Mapping[str, npt.NDArray[np.generic]]
-    """What the model's tower reads of this item alone, by the names of the model's arguments."""
+    """Inputs of the model's tower for this item alone, by the names of the model's arguments."""
     expansion: str
-    """What stands in the rendered prompt for the item, in the place of the template's placeholder."""
+    """Text in the rendered prompt for the item, in the place of the template's placeholder."""
     tokens: Sequence[int]
     """The expansion's token ids, the placeholders that features replace among them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MediaSpan:
-    """Where one item stands in a prompt."""
+    """Place of one item in a prompt."""
 
     media: ProcessedMedia
     places: npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:
 
 
 def modalities(kinds: Collection[MediaKind]) -> tuple[str, ...]:
-    """What a model reads, text first."""
+    """Kinds of input that a model reads, text first."""
     return "text", *(kind for kind in get_args(MediaKind) if kind in kinds)
 
 
@@ -148,4 +148,4 @@ class MediaRules:
 
 
 NO_SOURCES = MediaRules()
-"""What travels with the request, and nothing else."""
+"""Rules for media that travel with the request, and nothing else."""

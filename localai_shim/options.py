@@ -25,7 +25,7 @@ _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm na
 
 
 class Option(NamedTuple):
-    """What an argument does, and which values it takes."""
+    """Description of an argument, with the values that it takes."""
 
     doc: str
     default: object = None
@@ -41,7 +41,7 @@ MODEL = Option(
 
 
 class LoadOptions(TypedDict, total=False):
-    """How a model is loaded."""
+    """Settings for loading a model."""
 
     context_length: Annotated[
         int | None, Option("Most tokens of prompt and output together. Absent: what the model's config says.")
@@ -79,7 +79,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """How an engine runs a model."""
+    """Settings for an engine that runs a model."""
 
     max_rows: Annotated[int | None, Option("Most rows that decode together (64 by default); more wait.")]
     max_stall: Annotated[
@@ -143,7 +143,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class EngineOptions(RunOptions, total=False):
-    """How an engine runs a model, with what clients do not decide."""
+    """Settings for an engine, with those that clients do not decide."""
 
     prefill_chunk: int
     """Most prompt tokens per forward pass."""
@@ -152,7 +152,7 @@ class EngineOptions(RunOptions, total=False):
 
 
 class ModelOptions(LoadOptions, EngineOptions, total=False):
-    """How a model is loaded and run: clients of a model with equal options share one engine."""
+    """Settings for loading and running a model: clients of a model with equal ones share one engine."""
 
 
 class _Models(TypedDict, total=False):
@@ -218,7 +218,7 @@ TYPES = get_type_hints(LocalOptions)
 
 
 def model_options(given: LocalOptions) -> ModelOptions:
-    """How a client wants its models to be loaded and run; what is not given is left out.
+    """Collect a client's wishes for loading and running its models; what is not given is left out.
 
     Raises:
         FileNotFoundError: `adapter_path` holds no adapters.
@@ -259,7 +259,7 @@ def set_switch_interval(given: LocalOptions) -> None:
 
 
 def media_rules(given: LocalOptions) -> MediaRules:
-    """Where a client's requests may take media from.
+    """Collect the sources from which a client's requests may take media.
 
     Raises:
         FileNotFoundError: `allow_local_files` is not a folder.

@@ -1,4 +1,4 @@
-"""What an engine says of itself."""
+"""Figures of an engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_DRAFTS = DraftCounts()
 
 @dataclass(slots=True)
 class RowTimings:
-    """What became of one row, and when. The engine fills it in before the row's last event.
+    """Times of one row's stages, with its outcome. The engine fills them in before the row's last event.
 
     Times are seconds, as `time.monotonic` says; None: it did not come to that, or this engine does not say.
     """
@@ -53,7 +53,7 @@ class RowTimings:
     output: Sequence[int] = ()
     """Its tokens so far. The engine's own list, which grows: to be counted, not kept."""
     finish_reason: str | None = None
-    """As its last token's; None: it has none."""
+    """Reason of its last token; None: it has none."""
     batch_rows: float | None = None
     """Rows that decoded together, itself included: the mean of the steps that it was in."""
     drafts: DraftCounts = NO_DRAFTS
@@ -117,34 +117,34 @@ class EngineStats:
     cache_tokens: int = 0
     """Prompt tokens that it saved from being prefilled."""
     cache_bytes: int = 0
-    """What it holds."""
+    """Bytes that it holds."""
     tower_runs: int = 0
     """Images, videos and sounds that were run through the model's tower."""
     feature_hits: int = 0
     """Those that prompts needed and that did not have to be, as the same had been run before."""
     feature_bytes: int = 0
-    """What is held of what the tower made."""
+    """Bytes of the features that the tower made and that are kept."""
     kv_bytes: int = 0
-    """What the decode batch's caches hold, free room included."""
+    """Bytes that the decode batch's caches hold, free room included."""
     kv_bytes_per_token: int = 0
-    """What one more token takes in the caches of a row, as they are kept."""
+    """Bytes of one more token in the caches of a row, as they are kept."""
     kv_bytes_per_token_unquantised: int = 0
-    """What it would take without `kv_bits`."""
+    """Bytes that it would take without `kv_bits`."""
     kv_budget: int | None = None
     """Most bytes for the caches of all rows and the prefix cache together; None where the model's are not known."""
     active_bytes: int = 0
-    """What MLX holds in this process, weights and other models included."""
+    """Bytes that MLX holds in this process, weights and other models included."""
     step_seconds: Percentiles = _NOTHING
     """Of the last 1,024 decode steps."""
     stall_seconds: Percentiles = _NOTHING
-    """How long running rows waited for prompts, the last 1,024 times that they did."""
+    """Seconds that running rows waited for prompts, the last 1,024 times that they did."""
     drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
     """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about), "model"
     (`draft_model`)."""
     backend: str = ""
-    """What computes: the device, and on a CPU the BLAS that was found."""
+    """Device that computes, and on a CPU the BLAS that was found."""
     modalities: tuple[str, ...] = ()
-    """What the model reads: text, and image, video and audio where it does. Empty until it is loaded."""
+    """Kinds of input: text, and image, video and audio where the model reads them. Empty until it is loaded."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers and strings, for `json.dumps`; the caller's own."""

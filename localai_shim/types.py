@@ -26,12 +26,12 @@ Json = dict[str, Any]
 """An object of JSON."""
 FinishReason = Literal["stop", "length"]
 Task = Literal["generate", "embed", "rerank"]
-"""What a model is for."""
+"""Task of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one row samples its tokens.
+    """Settings by which one row samples its tokens.
 
     Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
     `repetition_penalty`, `allowed_token_ids`, `bad_words`).
@@ -91,7 +91,7 @@ class Prompt:
     ) -> None:
         self.tokens = list(tokens)
         self.keys = self.tokens if keys is None else list(keys)
-        """As many as tokens, and the same list for text; each fits into 64 bits."""
+        """Keys of the tokens, as many as these, and the same list for text; each fits into 64 bits."""
         if len(self.keys) != len(self.tokens):
             raise ValueError(f"{len(self.keys)} keys cannot stand for {len(self.tokens)} tokens")
         self.boundaries = tuple(boundaries)
@@ -103,7 +103,7 @@ class Prompt:
 
 
 class TokenScore(NamedTuple):
-    """How likely the model found one token of a prompt, after those before it."""
+    """Likelihood of one token of a prompt, after those before it."""
 
     logprob: float
     """Natural logarithm, of the model's own distribution."""
@@ -114,7 +114,7 @@ class TokenScore(NamedTuple):
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many items two lists begin with alike."""
+    """Number of items that two lists begin with alike."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
@@ -136,7 +136,9 @@ class StopChecker(Protocol):
 
 
 class GrammarConstraint(Protocol):
-    """Which tokens may follow one row's output. Stateful: one per row; called on the engine thread only."""
+    """Constraint on the tokens that may follow one row's output. Stateful: one per row; called on the engine thread
+    only.
+    """
 
     @property
     def idle(self) -> bool:
@@ -249,7 +251,7 @@ class Waker(Protocol):
 
 
 class Sink(Protocol):
-    """Where the engine puts the events of the requests that were submitted together."""
+    """Receiver of the events of the requests that were submitted together."""
 
     @property
     def waker(self) -> Waker | None: ...
@@ -306,16 +308,16 @@ def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collec
 
 
 class Ticket:
-    """What `EngineLike.submit` returns: the key to cancel with."""
+    """Key to cancel with, which `EngineLike.submit` returns."""
 
     __slots__ = ()
 
 
 class LoadedModel(Protocol):
-    """What clients need of an engine's model; may be read on any thread."""
+    """Model of an engine, as clients need it; may be read on any thread."""
 
     name: str
-    """What `response.model` says."""
+    """Name for `response.model`."""
     created: int
     """Seconds since 1970; 0 where nobody knows."""
     fingerprint: str
@@ -328,17 +330,17 @@ class LoadedModel(Protocol):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """What it is for."""
+        """Tasks that it serves."""
         ...
 
     @property
     def embedding(self) -> Embedding | None:
-        """How it embeds texts; None: it does not."""
+        """Settings for embedding texts; None: it embeds none."""
         ...
 
     @property
     def reranking(self) -> Reranking | None:
-        """How it scores documents; None: it does not."""
+        """Settings for scoring documents; None: it scores none."""
         ...
 
     @property
@@ -353,7 +355,7 @@ class LoadedModel(Protocol):
 
 
 class EngineLike(Protocol):
-    """What clients need of an engine; `engine/engine.py` says what each does."""
+    """Engine as clients need it; `engine/engine.py` has the docs of each method."""
 
     @property
     def model(self) -> LoadedModel: ...

@@ -1,4 +1,4 @@
-"""How a model makes vectors of texts, and scores documents by their relevance to a query."""
+"""Settings of models that make vectors of texts, or score documents by their relevance to a query."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """How a model embeds texts."""
+    """Settings of a model for embedding texts."""
 
     dimensions: int
     """Numbers in a vector."""
     max_tokens: int | None = None
     """Most tokens of a text; None: it has no limit."""
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is put before texts, by name: `query`, `document`, ..."""
+    """Texts that are put before texts, by name: `query`, `document`, ..."""
     default_prompt: str | None = None
     """The name of the prompt that is put before texts where the request names none."""
     pools_prompt: bool = True
@@ -29,7 +29,7 @@ class Ranking:
     query: str
     documents: Sequence[str]
     instruction: str | None = None
-    """What makes a document relevant; None: the model's own."""
+    """Criterion by which a document is relevant; None: the model's own."""
     most: int | None = None
     """Documents are cut so that a pair has no more tokens, where the query leaves that many; None: they are not."""
     most_each: int | None = None
@@ -38,7 +38,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """How a model scores documents."""
+    """Settings of a model for scoring documents."""
 
     encode: Callable[[Ranking], Sequence[Sequence[int]]]
     """Token ids of the query with each document; may be called on any thread."""

@@ -114,10 +114,6 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
 
 
-UPSTREAM = {"generate.py", "server.py", "utils.py", "generate/", "server/"}
-"""Of mlx-lm and mlx-vlm, which the page on architecture reads."""
-
-
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_files_that_are_named_exist(name: str) -> None:
     text = re.sub(r"^```.*?^```", "", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
@@ -125,8 +121,7 @@ def test_files_that_are_named_exist(name: str) -> None:
     named = set(re.findall(r"`([\w/]+\.py)`", text))
     assert len(named) > 10
     for each in named:
-        upstream = each in UPSTREAM or any(each.startswith(folder) for folder in UPSTREAM)
-        assert upstream or any(f"/{path}".endswith(f"/{each}") for path in known), each
+        assert any(f"/{path}".endswith(f"/{each}") for path in known), each
 
 
 NOT_TUNING = {"adapter_path", "trust_remote_code", "tool_format", "reasoning_format"}

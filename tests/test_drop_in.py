@@ -204,5 +204,5 @@ def test_an_async_streaming_response_of_a_whole_answer_is_open_until_it_is_read(
     asyncio.run(main())
 
 
-def test_other_whole_answers_have_been_read(client: LocalOpenAI) -> None:
+def test_raw_responses_of_whole_answers_have_been_read(client: LocalOpenAI) -> None:
     assert client.chat.completions.with_raw_response.create(**CREATE).http_response.is_closed

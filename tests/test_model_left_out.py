@@ -120,6 +120,6 @@ def test_with_several_models_it_has_to_be_there(path: str, model: dict[str, None
         client.post(path, cast_to=object, body={**BODIES[path], **model})
 
 
-def test_it_still_has_to_be_a_string(client: LocalOpenAI) -> None:
+def test_a_model_that_is_given_has_to_be_a_string(client: LocalOpenAI) -> None:
     with refused("model", "invalid_type", "a string"):
         client.post("/responses", cast_to=object, body={"input": "Hi", "model": 3})

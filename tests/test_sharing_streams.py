@@ -114,7 +114,7 @@ def test_a_timeout_may_be_longer_than_a_thread_can_wait(engine: ScriptedEngine, 
 
 
 @pytest.mark.anyio
-async def test_so_may_an_async_timeout(engine: ScriptedEngine) -> None:
+async def test_a_timeout_of_an_async_client_may_be_endless(engine: ScriptedEngine) -> None:
     made = await AsyncLocalOpenAI(engine=engine, timeout=math.inf).chat.completions.create(**CHAT)
     assert len([chunk async for chunk in made]) > 3
 

@@ -16,6 +16,10 @@ from tests.scripts import run
 
 TESTS = Path(__file__).parent
 FILES = sorted(TESTS.rglob("*.py"))
+DEPENDENT = re.compile(r"test_(so|and|also|as_well|such|it|its|they|those|these|others?|either|one_(that|whose|in))_")
+"""Beginnings of names that only the test before explains."""
+MOST_DEPENDENT = 17
+"""Tests that still have such names; lower this when you rename one."""
 CONFTESTS = [path for path in FILES if path.name == "conftest.py"]
 
 
@@ -54,6 +58,17 @@ def test_no_test_file_is_imported() -> None:
             modules = imported_modules(ast.parse(text))
             imported[named(path)] = [name for name in modules if name.startswith("tests.") and ".test_" in name]
     assert {name: modules for name, modules in imported.items() if modules} == {}
+
+
+def test_the_name_of_a_test_stands_alone() -> None:
+    definition = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+    found = [
+        f"{named(path)}: {name}"
+        for path in FILES
+        for name in definition.findall(path.read_text(encoding="utf-8"))
+        if DEPENDENT.match(name)
+    ]
+    assert len(found) <= MOST_DEPENDENT, "\n".join(found)
 
 
 @pytest.mark.parametrize("path", CONFTESTS, ids=named)

@@ -39,7 +39,7 @@ def test_where_no_thread_is_free_whoever_asks_does_it() -> None:
         each.result()
 
 
-def test_it_is_done_once_however_many_ask() -> None:
+def test_work_is_done_once_however_many_ask() -> None:
     calls: list[int] = []
     gate = threading.Event()
 
@@ -86,7 +86,7 @@ def test_what_nobody_holds_any_more_is_not_begun() -> None:
     assert done == ["held", "after"]
 
 
-def test_it_runs_in_the_context_of_whoever_began_it() -> None:
+def test_work_runs_in_the_context_of_whoever_began_it() -> None:
     variable = contextvars.ContextVar("variable", default="none")
     variable.set("mine")
     assert run_all([variable.get] * 4) == ["mine"] * 4

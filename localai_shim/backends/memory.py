@@ -2,7 +2,7 @@
 
 They are changed, and free buffers are given back, only while no engine has an evaluation in flight: Metal's wired
 limit must not change during one, and the CPU back end would wait for it and hold the GIL meanwhile.
-`docs/architecture.md` lists what mlx-lm and mlx-vlm do at these places.
+`docs/memory.md` lists what mlx-lm and mlx-vlm do at these places.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _ends_with_newline(output: Path) -> bool:
 
 
 def _error(answer: dict[str, object]) -> str | None:
-    """Why a line has no answer; None where it has."""
+    """Reason why a line has no answer; None where it has."""
     error, response = answer["error"], answer["response"]
     if isinstance(response, dict):
         if response["status_code"] < 400:

@@ -85,7 +85,7 @@ def _edit_lines() -> None:
 
 
 def _read() -> tuple[str | None, str]:
-    """What a person types next: a command, or None, and its text, which may have several lines."""
+    """Read what a person types next: a command, or None, and its text, which may have several lines."""
     text, command = input(PROMPT).strip(), None
     if text.startswith("/"):
         command, _, text = text[1:].partition(" ")
@@ -242,7 +242,7 @@ class _Answer:
             write(self._console, content)
 
     def summary(self) -> str:
-        """How fast it was."""
+        """Speed of the answer, in a line."""
         if self._usage is None:
             return "(stopped)\n"
         tokens, seconds = self._usage.completion_tokens, self._last - self._first

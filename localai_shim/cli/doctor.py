@@ -24,7 +24,7 @@ STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check has found."""
+    """Result of one check."""
 
     subject: str
     state: Literal["ok", "note", "broken"]

@@ -1,4 +1,4 @@
-"""What the command line understands, and which module does it."""
+"""Parser of the command line, and the module for each command."""
 
 from __future__ import annotations
 

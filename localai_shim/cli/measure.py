@@ -1,4 +1,4 @@
-"""How fast a model is here: concurrent streams through the client, beside the model's steps alone."""
+"""Measurement of a model's speed here: concurrent streams through the client, beside the model's steps alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What was measured with so many streams at once."""
+    """Figures with so many streams at once."""
 
     streams: int
     first_token_seconds: float
@@ -33,7 +33,7 @@ class Level:
     rate: float
     """Tokens per second of all streams together, while all of them run."""
     bare_rate: float | None
-    """What the model's steps alone reach with as many rows; None: that could not be measured."""
+    """Rate that the model's steps alone reach with as many rows; None: that could not be measured."""
     drafted: bool = False
     """Some of the steps had several tokens of a stream."""
 

@@ -41,7 +41,7 @@ class Chart:
 
     @property
     def top(self) -> int:
-        """Where bars may begin: below the title and the legend."""
+        """Top of the space for bars: below the title and the legend."""
         return 2 * LINE + LEGEND_HEIGHT * len(self.series) + LINE
 
 

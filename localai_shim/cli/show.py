@@ -1,4 +1,4 @@
-"""What commands show: tables and styles on a terminal, plain text elsewhere."""
+"""Output of commands: tables and styles on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 

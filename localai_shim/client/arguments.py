@@ -1,4 +1,4 @@
-"""What the clients' constructors take: their own options and the SDK's arguments."""
+"""Arguments of the clients' constructors: their own options and the SDK's."""
 
 from __future__ import annotations
 

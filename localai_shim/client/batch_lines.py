@@ -31,7 +31,7 @@ QUEUED_SHARE = 0.5  # of `max_rows`: rows that wait in the engine's queue, lest 
 _USUAL_ROWS = 64  # of engines that do not say how many they have
 
 Inbox = queue.SimpleQueue["_Request | None"]
-"""Where requests say that they have ended; None has `run_lines` return to its caller at once."""
+"""Queue of requests that have ended; None has `run_lines` return to its caller at once."""
 
 
 def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
@@ -53,7 +53,7 @@ def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generato
 
 
 def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
-    """What runs the batches of a client."""
+    """Make the runner of a client's batches."""
 
     def answer(lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
         return run_lines(_alive(reference), lines, inbox)
@@ -228,7 +228,7 @@ class _Request:
         self._error: Exception | None = None
 
     def engine(self) -> EngineLike | None:
-        """What is to serve the request; None: no model has to run."""
+        """Engine that is to serve the request; None: no model has to run."""
         imports = self._call.begin()
         if imports is not None:
             imports.result()
@@ -310,7 +310,7 @@ class _Request:
         return assembler.result()
 
     def failed(self, error: Exception) -> Answered:
-        """What a request is answered with that failed; raises where no other would fare better."""
+        """Answer to a request that failed; raises where no other would fare better."""
         if isinstance(error, EngineClosedError):
             raise error
         self.cancel()

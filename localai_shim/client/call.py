@@ -62,11 +62,11 @@ class Call:
         self.request = make_request(client, options)
         self.timeout: float | None = None
         self.deadline = Deadline()
-        """When the answer has to be there, or the first event of a stream."""
+        """Time by which the answer has to be there, or the first event of a stream."""
         self.cast_to: object = None
-        """What the SDK makes of a whole answer; None: nobody knows."""
+        """Type that the SDK makes of a whole answer; None: nobody knows."""
         self.attempt = sdk.retries_taken(options)
-        """How many retries came before it."""
+        """Number of retries that came before it."""
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self._parts = (options.json_data, options.extra_json)
@@ -206,7 +206,7 @@ class Call:
             self._observation.end(None if error is None else self._failure(error))
 
     def followed(self, answer: object) -> tuple[Run | StoredEvents, int] | None:
-        """Where an answer is a stream of events to follow: whose, and after which."""
+        """Source and position of an answer that is a stream of events to follow: whose, and after which."""
         from ..endpoints.responses.stored import Followed
 
         if not isinstance(answer, Followed):
@@ -293,7 +293,7 @@ _KINDS: Mapping[Task, str] = {
     "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
     "models that embed rank by cosine. "
 }
-"""Which checkpoints are for a task, where their kind does not say so."""
+"""Checkpoints that are for a task, where their kind does not say so."""
 
 
 def _unfit(model: ServedModel, task: Task) -> BadRequest:
@@ -314,7 +314,7 @@ def _load(runtime: Runtime) -> None:
 
 
 def _decodes_vectors(options: sdk.RequestOptions) -> bool:
-    """Whether the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
+    """True if the SDK makes numbers of the base64 of a call's answer: its caller has asked for no format."""
     parse, probe = options.post_parser, Embedding(embedding=[], index=0, object="embedding")
     if sdk.is_raw(options) or not callable(parse):
         return False
@@ -350,7 +350,7 @@ def preparing() -> anyio.CapacityLimiter:
 
 
 def _request_error(error: Exception) -> RequestError:
-    """What the engine or the store reports, in the terms of OpenAI's error body."""
+    """Report of the engine or the store, in the terms of OpenAI's error body."""
     if isinstance(error, ModelLoadError) and error.missing:
         return NotFound(str(error), param="model", code="model_not_found")
     if isinstance(error, QueueFullError):

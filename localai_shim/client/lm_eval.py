@@ -88,7 +88,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
         return answers
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
-        """As the harness's own, with the windows of all texts in flight together."""
+        """Score texts as the harness does, with the windows of all of them in flight together."""
         windows: list[tuple[None, list[int], list[int]]] = []
         counts = []
         for request in requests:

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class _LocalClient:
-    """What both clients have in common."""
+    """Parts that both clients have in common."""
 
     _runtime: Runtime
 
@@ -107,7 +107,7 @@ class _LocalClient:
             return call, how
 
         def copy(self, *, http_client=None, **options):
-            """As the SDK's; the copy shares the model and whatever is stored."""
+            """Copy the client as the SDK does; the copy shares the model and whatever is stored."""
             local = http_client if isinstance(http_client, type(self._client)) else self._client
             return super().copy(http_client=local, **copy_arguments(options))
 

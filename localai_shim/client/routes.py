@@ -1,4 +1,4 @@
-"""Which endpoint serves a request: one table of methods and paths."""
+"""Routes of requests to endpoints: one table of methods and paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Generation(NamedTuple):
     prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Prepared]
     """Validate, render and tokenise."""
     task: Task = "generate"
-    """What the model has to be for."""
+    """Task that the model must serve."""
     differ: Sequence[str] = ()
     """The field that has the text, and those that lead to more of it: all others are read once, see `Readings`."""
 
@@ -47,7 +47,7 @@ def load() -> None:
 
 
 def are_loaded() -> bool:
-    """Whether `find` returns at once."""
+    """True if `find` returns at once."""
     return _routes.cache_info().currsize > 0
 
 
@@ -131,21 +131,21 @@ def _model(runtime: Runtime, body: JsonObject, query: JsonObject, name: str) -> 
 
 
 def _stored(handler: Callable[..., object]) -> Answer:
-    """What looks something up in the store."""
+    """Answer a request that looks something up in the store."""
     from ..endpoints.fields import Fields
 
     return lambda runtime, body, query, *ids: handler(runtime.store(), Fields(body), query, *ids)
 
 
 def _response(handler: Callable[..., object]) -> Answer:
-    """What looks a response up, which may run in the background."""
+    """Answer a request that looks a response up, which may run in the background."""
     from ..endpoints.fields import Fields
 
     return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.background(), Fields(body), query, *ids)
 
 
 def _batch(handler: Callable[..., object]) -> Answer:
-    """What has to do with batches, which run in the background."""
+    """Answer a request about batches, which run in the background."""
     from ..endpoints.fields import Fields
 
     return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.batches(), Fields(body), query, *ids)

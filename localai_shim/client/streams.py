@@ -30,7 +30,7 @@ SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
 def _closed() -> Failure:
-    """What a reader gets whose stream somebody else has closed."""
+    """Failure for the reader of a stream that somebody else has closed."""
     return Failure(EngineClosedError("the stream was closed while it was read"))
 
 
@@ -38,7 +38,7 @@ def _closed() -> Failure:
 
 
 class _Generation(Generic[SinkT]):
-    """What both share: the ticket, and leaving the engine exactly once."""
+    """Parts that both share: the ticket, and leaving the engine exactly once."""
 
     _ticket: Ticket | None = None
 
@@ -103,7 +103,7 @@ class AsyncGeneration(_Generation[AsyncSink]):
     """Tokens of a submission, for the task that made the sink. May be made on another thread."""
 
     async def next(self, timeout: float | None) -> tuple[int, Token]:
-        """As `SyncGeneration.next`."""
+        """Async form of `SyncGeneration.next`."""
         try:
             while not self.sink.ready:
                 await self.sink.wait(timeout)
@@ -215,7 +215,7 @@ async def save(assembler: AnyAssembler) -> None:
 
 
 class AsyncEvents(_Events[AsyncGeneration]):
-    """As `SyncEvents`, for one task at a time."""
+    """Async form of `SyncEvents`, for one task at a time."""
 
     _waiting = False
 
@@ -258,7 +258,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
         self._generation.cancel()
 
     async def aclose(self) -> None:
-        """As `close`; another task may be reading."""
+        """Async form of `close`; another task may be reading."""
         self.close()
         if self._waiting:
             self._generation.interrupt()
@@ -330,7 +330,7 @@ class SyncFollowing(_Following[SyncSink]):
 
 
 class AsyncFollowing(_Following[AsyncSink]):
-    """As `SyncFollowing`, for one task at a time."""
+    """Async form of `SyncFollowing`, for one task at a time."""
 
     _waiting = False
 
@@ -360,7 +360,7 @@ class AsyncFollowing(_Following[AsyncSink]):
         return event
 
     async def aclose(self) -> None:
-        """As `close`; another task may be reading."""
+        """Async form of `close`; another task may be reading."""
         self.close()
         if self._waiting:
             self._sink.put(0, _closed())

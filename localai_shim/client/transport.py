@@ -26,13 +26,13 @@ else:
     httpx = sdk.httpx
 
 _ANTICIPATED = (RequestError, openai.OpenAIError, EngineError, StoreError)
-"""What clients may try again, as the SDK thinks fit."""
+"""Errors that clients may try again, as the SDK thinks fit."""
 Respond = Callable[[Call], AnyResponse]
 RespondAsync = Callable[[Call], Awaitable[AnyResponse]]
 
 
 class _Transport:
-    """What both have in common.
+    """Parts that both have in common.
 
     Args:
         runtime: the models that answer.

@@ -1,4 +1,4 @@
-"""What every endpoint's assembler has in common."""
+"""Parts that every endpoint's assembler has in common."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Assembler(Generic[Answer]):
         return None
 
     def finish_reasons(self) -> tuple[str, ...]:
-        """How the answer's choices ended, in the words of chat.completions; empty before it has."""
+        """Endings of the answer's choices, in the words of chat.completions; empty before it has ended."""
         return ()
 
     @property

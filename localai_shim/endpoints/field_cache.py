@@ -1,4 +1,4 @@
-"""What was read of requests' fields: clients send the same ones again and again, with other messages."""
+"""Cache of fields that were read: clients send the same ones again and again, with other messages."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _written(body: dict[str, Any]) -> bytes | None:
 
 
 def _copy(body: Mapping[str, object], written: bytes) -> Mapping[str, object] | None:
-    """What was written of a body; None where that is long, or is not the body: numbers of NumPy are bytes then."""
+    """Copy of a body from its bytes; None where that is long, or is not the body: numbers of NumPy are bytes then."""
     if len(written) > MAX_KEY_BYTES:
         return None
     copy: Mapping[str, object] = marshal.loads(written)

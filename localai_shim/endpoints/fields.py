@@ -35,7 +35,7 @@ class Fields:
         return value
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """True if the field is there and not null."""
         return name in self._body
 
     def number(self, name: str, low: float, high: float) -> float | None:

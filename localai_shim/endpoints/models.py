@@ -15,7 +15,7 @@ OWNER = "localai_shim"
 
 
 class Listed(NamedTuple):
-    """What a list of models shows of one, loaded or not."""
+    """Entry of a model, loaded or not, in the list of models."""
 
     created: int
     """Seconds since the epoch."""
@@ -24,9 +24,9 @@ class Listed(NamedTuple):
     context_length: int | None = None
     """Most tokens of prompt and output together; until the model is loaded, memory may turn out to allow fewer."""
     modalities: tuple[str, ...] | None = None
-    """What it reads: text, and image, video and audio where it does. None until it is loaded."""
+    """Kinds of input: text, and image, video and audio where the model reads them. None until it is loaded."""
     tasks: tuple[Task, ...] | None = None
-    """What it is for. None until it is loaded, but for what generates no text."""
+    """Tasks that the model serves. None until it is loaded, but for models that generate no text."""
     dimensions: int | None = None
     """Numbers in the vectors that it makes of texts; None where it makes none."""
 

@@ -17,7 +17,7 @@ from .token_fields import read_prompt_logprobs
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Which of these fields a request asks for.
+    """Fields of these that a request asks for.
 
     Attributes:
         token_ids: `return_token_ids`: those of the prompt and of the answer.

@@ -20,7 +20,7 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which part of a list is wanted.
+    """Part of a list that is wanted.
 
     Attributes:
         after: id of the last object of the page before; None: from the beginning.

@@ -1,4 +1,4 @@
-"""What a request says of drafts: a prediction of its answer, and whether any are run. What came of the prediction."""
+"""Drafts of a request: a prediction of its answer, if drafts run at all, and counts of the prediction's tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How the rows of a request get drafts."""
+    """Sources of drafts for the rows of a request."""
 
     prediction: Sequence[int]
     """See `GenerationRequest.prediction`."""
@@ -59,7 +59,7 @@ def _read_part(part: object, path: str) -> str:
 
 
 class PredictionCounts:
-    """How many tokens of a prediction the choices of an answer have, whether or not drafts were run.
+    """Counts of a prediction's tokens that the choices of an answer have, even where no drafts were run.
 
     Args:
         prediction: token ids.
@@ -84,5 +84,5 @@ class PredictionCounts:
 
 
 def counted(prediction: Sequence[int], choices: int) -> PredictionCounts | None:
-    """What counts a prediction; None where there is none."""
+    """Counter of a prediction's tokens; None where there is none."""
     return PredictionCounts(prediction, choices) if prediction else None

@@ -1,4 +1,4 @@
-"""What every endpoint that runs a model makes of a request."""
+"""Prepared requests: the result of every endpoint that runs a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .assembler import Assembler
 
 
 class Follower(Protocol):
-    """Where the events of a response go, and None behind the last one: a consumer's sink."""
+    """Sink of a consumer for the events of a response, with None behind the last one."""
 
     @property
     def waker(self) -> Waker | None: ...
@@ -50,9 +50,9 @@ class Prepared:
     run: BackgroundRun | None = None
     """The response that goes on without its caller; None: the caller takes the tokens."""
     embedding: EmbeddingRequest | None = None
-    """What is embedded; then there are no rows."""
+    """Texts to embed; where there are some, there are no rows."""
 
     @property
     def work(self) -> Sequence[GenerationRequest] | EmbeddingRequest:
-        """What the engine is asked for."""
+        """Work that the engine is asked for."""
         return self.requests if self.embedding is None else self.embedding

@@ -1,4 +1,4 @@
-"""What the endpoints that run a model share: sampling fields, limits, requests for rows, and ids."""
+"""Fields that the endpoints share which run a model: sampling, limits, requests for rows, and ids."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_cache_salt(fields: Fields) -> str | None:
 
 
 def read_allow_special_tokens(fields: Fields) -> bool:
-    """Whether special tokens that the caller's texts spell become such tokens; they are text otherwise."""
+    """True if special tokens that the caller's texts spell become such tokens; they are text otherwise."""
     return fields.boolean("allow_special_tokens") or False
 
 
@@ -194,7 +194,7 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where the answers of one request end, and which of their tokens are text."""
+    """Ends of the answers of one request, and the tokens of them that are text."""
 
     max_tokens: int | None
     min_tokens: int = 0
@@ -206,14 +206,14 @@ class Limits:
     skip_special_tokens: bool = True
 
     def rules(self, model: ServedModel) -> TokenRules:
-        """Which tokens of an answer are text."""
+        """Rules for the tokens of an answer that are text."""
         hidden = model.hidden_ids if self.skip_special_tokens else frozenset[int]()
         return TokenRules(hidden, self.skip_special_tokens, self.stop_token_ids, self.include_stop, self.ignore_eos)
 
     def text(
         self, model: ServedModel, splitter: ChannelSplitter | None, *, continuing: bool, all_content: bool = False
     ) -> RowText:
-        """What the engine's side reads of a row's text.
+        """Reader of a row's text for the engine's side.
 
         Args:
             continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
@@ -252,7 +252,7 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How the rows of one request are run."""
+    """Settings of the rows of one request."""
 
     sampling: SamplingParams
     limits: Limits

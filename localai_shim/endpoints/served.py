@@ -18,7 +18,7 @@ from .field_cache import Readings
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What an endpoint knows about the model that serves a request."""
+    """Knowledge of endpoints about the model that serves a request."""
 
     name: str
     tokenizer: ChatTokenizer
@@ -33,19 +33,19 @@ class ServedModel:
     hidden_ids: frozenset[int] = frozenset()
     """Special tokens that are not text of an answer: all but the model's markers."""
     media_rules: MediaRules = NO_SOURCES
-    """Where this client's requests may take media from."""
+    """Sources from which this client's requests may take media."""
     media: MediaCache = field(default_factory=MediaCache)
-    """What the model's processor made of the media that came last, for all clients."""
+    """Cache of what the model's processor made of the media that came last, for all clients."""
     tasks: Sequence[Task] = ("generate",)
-    """What it is for."""
+    """Tasks that the model serves."""
     embedding: Embedding | None = None
-    """How it embeds texts; None: it does not."""
+    """Settings for embedding texts; None: it embeds none."""
     reranking: Reranking | None = None
-    """How it scores documents; None: it does not."""
+    """Settings for scoring documents; None: it scores none."""
     is_quick: bool = False
     """Making a short prompt takes some tenths of a millisecond."""
     readings: Readings = field(default_factory=Readings)
-    """What was read of the last requests, for all clients."""
+    """Readings of the last requests' fields, for all clients."""
 
     def prepare(self) -> None:
         """Find out what the first request would wait for.
@@ -77,7 +77,7 @@ def make_prompt(
     salt: str | None,
     top_logprobs: int | None = None,
 ) -> Prompt:
-    """What the engine reads of a conversation.
+    """Make a prompt for the engine from a conversation.
 
     Args:
         tokens: what was rendered of the messages.

@@ -88,7 +88,7 @@ def read_truncation(fields: Fields) -> tuple[int | None, bool]:
 
 
 def most_tokens(truncation: tuple[int | None, bool], context_length: int | None, max_tokens: int | None) -> int | None:
-    """How many tokens of a prompt are left after truncation; None: all.
+    """Number of a prompt's tokens that are left after truncation; None: all.
 
     Args:
         truncation: as `read_truncation` reads it.
@@ -111,7 +111,7 @@ def truncated(
 
 
 def without_oldest(starts: Sequence[int], make: Callable[[int], T], fits: Callable[[T], bool]) -> T | None:
-    """What is made of a conversation without as few of its oldest entries as have to go; None: nothing fits.
+    """Make a conversation without as few of its oldest entries as have to go; None: nothing fits.
 
     Args:
         starts: entries at which what is left may begin, ascending.

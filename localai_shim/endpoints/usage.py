@@ -1,4 +1,4 @@
-"""How many tokens a request took, with OpenAI's details."""
+"""Counts of the tokens that a request took, with OpenAI's details."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAYS_IMAGES = "image_tokens" in PromptTokensDetails.model_fields  # not in the 
 
 
 def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """How many of the prompts' tokens stand for what, under the names of the SDK's `PromptTokensDetails`."""
+    """Counts of the prompts' tokens by kind, under the names of the SDK's `PromptTokensDetails`."""
     spans = [span for prompt in prompts for span in prompt.media]
     audio = sum(len(span.places) for span in spans if span.media.kind == "audio")
     if not (spans or _SAYS_IMAGES):
@@ -26,7 +26,7 @@ def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
 def make_usage(
     prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
 ) -> CompletionUsage:
-    """As `usage_fields`, made."""
+    """Make the SDK's object of `usage_fields`."""
     return CompletionUsage.model_validate(usage_fields(prompts, generated, reasoning_tokens, predicted))
 
 

@@ -1,4 +1,4 @@
-"""What a row's cache holds of one layer: plain dataclasses, which need neither MLX nor the classes of any cache."""
+"""Contents of one layer of a row's cache: plain dataclasses, which need neither MLX nor the classes of any cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UPSTREAMS: dict[str, Upstream] = {"mlx_lm.models.cache": "mlx_lm", "mlx_vlm.mode
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """How a `RotatingKVCache` forgets."""
+    """Settings by which a `RotatingKVCache` forgets."""
 
     size: int
     """Most tokens that it holds."""
@@ -26,7 +26,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """How keys and values are quantised, along their last axis."""
+    """Settings by which keys and values are quantised, along their last axis."""
 
     group_size: int
     bits: int
@@ -70,7 +70,7 @@ Contents = KeyValues | States | Parts
 
 
 class LayerCache(Protocol):
-    """What a pass keeps of one layer in: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
+    """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
 
     @property
     def state(self) -> object:
@@ -87,7 +87,7 @@ RowCache = list[LayerCache]
 
 
 def is_trimmable(contents: Contents) -> bool:
-    """Whether a layer can be trimmed to any shorter length."""
+    """True if a layer can be trimmed to any shorter length."""
     if isinstance(contents, Parts):
         return all(is_trimmable(part) for part in contents.parts)
     return isinstance(contents, KeyValues) and contents.ring is None

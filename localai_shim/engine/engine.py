@@ -79,7 +79,7 @@ class Engine(Generic[ModelT]):
 
     @property
     def failure(self) -> ModelLoadError | None:
-        """Why the model could not be loaded; None where it could, or is not yet."""
+        """Reason why the model could not be loaded; None where it could, or is not yet."""
         error = self._loop.load_error
         return None if error is None else error.again()
 

@@ -1,4 +1,12 @@
-"""How much memory rows take, and how much they may take."""
+"""Memory that rows take, and that they may take.
+
+A limit is one model's: its own weights are taken off, and what other models hold is theirs, so the order of loading
+does not matter. Models without a limit share what the others leave of the machine's. Of what the weights leave, nine
+tenths are for rows and the prefix cache, the rest for the steps' own arrays and MLX's free buffers.
+
+Features of a prompt's media count before it begins: a placeholder's as the largest that were made so far. So does a
+run of the tower where it once took more than the process had held before.
+"""
 
 from __future__ import annotations
 

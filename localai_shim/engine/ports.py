@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """What a model's tower made of one item: rows that stand in its placeholders' places."""
+    """Features that a model's tower made of one item: rows that stand in its placeholders' places."""
 
     rows: mx.array
     """`[n, hidden]`, evaluated."""
@@ -60,10 +60,11 @@ class StepInput:
     layers: RowCache
     """The rows' caches, an object per layer: the pass writes what its tokens leave into them."""
     counts: Sequence[int] | None = None
-    """How many of a row's k tokens count, per row: the others are padding on the right, and whoever asks for the pass
-    takes what they leave out of the caches. None: all count."""
+    """Number of a row's k tokens that count, per row: the others are padding on the right, and whoever asks for the
+    pass takes what they leave out of the caches. None: all count.
+    """
     state: Sequence[object] | None = None
-    """What `Model.row_state` made for each row, None where that is nothing. None: it is for all rows."""
+    """States that `Model.row_state` made, one for each row or None. None: it made none for any row."""
     media: Sequence[tuple[MediaSpan, Features]] = ()
     """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""
     ends: bool = False
@@ -170,8 +171,8 @@ class Model(Encoder, Protocol):
         ...
 
     def row_state(self, prompt: Prompt) -> object | None:
-        """What prefill and decode of a prompt need beside its tokens and features, such as positions; None: nothing, as
-        for text in all models but those that see all of a prompt at once.
+        """Make what prefill and decode of a prompt need beside its tokens and features, such as positions; None:
+        nothing, as for text in all models but those that see all of a prompt at once.
 
         Runs no tower, and nothing of it stands on the model. All rows of the prompt share it, and a row that was
         preempted prefills its output tokens with it, too.
@@ -252,7 +253,7 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the engines of this process run on."""
+    """Parts that the engines of this process run on."""
 
     machine: Machine
     memory: DeviceMemory
@@ -269,7 +270,7 @@ def connect(host: Host) -> None:
 
 
 def host() -> Host:
-    """What was connected.
+    """Parts that were connected.
 
     Raises:
         RuntimeError: nothing was.

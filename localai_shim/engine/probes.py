@@ -1,4 +1,4 @@
-"""Whether a model gives rows that share a pass, and prompts in pieces, the logits that it gives each row by itself.
+"""Trials that a model gives rows that share a pass, and prompts in pieces, the logits that it gives each row by itself.
 
 A model's own code may misread a batch: gemma2's attention took the rows of a mask for key heads, afm7's takes the
 longest row's length for every row's position. Both answer, and wrongly. So each model is tried when it is loaded, on
@@ -48,7 +48,7 @@ Logits = npt.NDArray[np.float64]
 
 
 class Agreement(NamedTuple):
-    """What a model does correctly."""
+    """Abilities of a model that were found to be right."""
 
     in_pieces: bool
     """A prompt in pieces gives the logits of the whole prompt in one pass."""
@@ -61,7 +61,7 @@ _known: dict[str, Agreement] = {}
 
 
 def agreement(model: Model) -> Agreement:
-    """What a model does correctly; tried once per model, versions and options, and remembered on disk."""
+    """Try what a model does correctly: once per model, versions and options, and remembered on disk."""
     known = _known.get(model.fingerprint) or _recall(model.fingerprint)
     if known is None:
         known = _try(model)
@@ -71,14 +71,14 @@ def agreement(model: Model) -> Agreement:
 
 
 def takes_several(model: Model) -> int:
-    """Whether rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
+    """Try if rows get the logits of one token at a time in steps of several, which not all count or stay: the size of
     the vocabulary if they do, else 0. Tried once, as `agreement` is.
     """
     return _tried(f"{model.fingerprint}-several", partial(_try_several, model))
 
 
 def runs_built(model: Model) -> bool:
-    """Whether a step gives the same logits where it was built before its tokens were known, and on a GPU one of several
+    """True if a step gives the same logits where it was built before its tokens were known, and on a GPU one of several
     before it was known how many its rows hold: nothing of it is computed meanwhile. Tried once, as `agreement` is.
     """
     several = model.samples_on_device and bool(takes_several(model))
@@ -87,18 +87,18 @@ def runs_built(model: Model) -> bool:
 
 
 def ends_prompts(model: Model) -> bool:
-    """Whether the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
+    """True if the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
     as `agreement` is.
     """
     return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
 
 
 _several: dict[str, int] = {}
-"""What trials of steps with several tokens have found, by file name."""
+"""Results of trials of steps with several tokens, by file name."""
 
 
 def _tried(name: str, trial: Callable[[], int]) -> int:
-    """What a trial finds, or has found."""
+    """Result of a trial, which is run once."""
     if name not in _several:
         words = _read(name)
         if len(words) == 2 and words[0].isdigit():
@@ -209,8 +209,8 @@ def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STE
 
 
 def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
-    """As `_decode`. The first row takes two tokens at a time and a wrong one, which is taken back; the other takes one,
-    and padding beside them.
+    """Run the steps of `_decode` with several tokens. The first row takes two tokens at a time and a wrong one, which
+    is taken back; the other takes one, and padding beside them.
 
     Args:
         built_ahead: all steps but the first are built while the one before runs, where caches can do that.
@@ -249,7 +249,7 @@ def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
 
 
 def _agrees(alone: Logits, allowed: Logits, run: Callable[[], Logits], *, steps: int = 1) -> bool:
-    """Whether the first rows, run in another way, get the logits that they get alone.
+    """True if the first rows, run in another way, get the logits that they get alone.
 
     Rounding may send a token to another expert, and be far off at one step; a batch that is misread is off at each,
     so that it is enough if so many steps of each row are right.

@@ -76,7 +76,7 @@ class Row:
         self.asks: float = 0
         """Sources of drafts are asked again when it has generated so many tokens."""
         self.drafting: dict[object, Any] = {}
-        """What drafters, and what chooses among them, know of it, by who does."""
+        """State of drafters, and of what chooses among them, by owner."""
         constraint = request.constraint
         self.constraint: GrammarConstraint | None = None if constraint is None or constraint.idle else constraint
         """The grammar constraint, until it is idle."""

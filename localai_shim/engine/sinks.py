@@ -1,4 +1,4 @@
-"""Where a submission's events go: the only difference between sync and async callers."""
+"""Sinks for a submission's events: the only difference between sync and async callers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class AsyncSink:
         """Release what belongs to the event loop. Runs there, when nothing more will be read."""
 
     def wait(self, timeout: float | None) -> Awaitable[None]:
-        """What to await while not `ready`; it may end before that.
+        """Give an awaitable for while it is not `ready`; it may end before that.
 
         Args:
             timeout: seconds to wait; None waits for ever.

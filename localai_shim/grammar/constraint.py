@@ -1,4 +1,4 @@
-"""What constrains a row's next token: a grammar of its answer, which waits for the reasoning to end, and a budget of
+"""Constraints on a row's next token: a grammar of its answer, which waits for the reasoning to end, and a budget of
 reasoning tokens.
 """
 
@@ -26,7 +26,7 @@ class Matcher(Protocol):
         ...
 
     def forced(self) -> Sequence[int]:
-        """What probably comes next, as the grammar allows no other text."""
+        """Tokens that probably come next, as the grammar allows no other text."""
         ...
 
 

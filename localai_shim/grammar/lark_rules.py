@@ -9,7 +9,7 @@ from .vocabulary import Vocabulary, literal
 
 
 def times(low: int, high: int | None) -> str:
-    """How often what stands before this is repeated."""
+    """Repetition of the preceding element, in Lark's notation."""
     return f"{{{low},{'' if high is None else high}}}"
 
 

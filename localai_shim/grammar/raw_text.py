@@ -104,5 +104,5 @@ def _alternatives(pattern: str) -> Iterator[str]:
 
 
 def shown(schema: Schema) -> str:
-    """What a schema says of strings, for errors."""
+    """Text for errors of what a schema demands of strings."""
     return ", ".join(f"{k} {schema[k]!r}" for k in ("minLength", "maxLength", "pattern", "format") if k in schema)

@@ -31,7 +31,7 @@ _LESS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
-    """What a grammar can follow of a schema, for `json_schema(..., lenient=True)`.
+    """Copy of a schema without what no grammar can follow, for `json_schema(..., lenient=True)`.
 
     Args:
         schema: of draft 2020-12 or 7; one that can be written as JSON.
@@ -103,7 +103,7 @@ def _tidied(node: dict[str, object]) -> dict[str, object]:
 
 
 def _referenced_alone(node: dict[str, object]) -> dict[str, object]:
-    """As drafts up to 7 read a reference: what stands beside it counts for nothing."""
+    """Drop the neighbours of a `$ref`, as drafts up to 7 do: what stands beside it counts for nothing."""
     if "$ref" not in node:
         return node
     return {name: value for name, value in node.items() if name in ("$ref", "$schema", "$id", "$defs", "definitions")}

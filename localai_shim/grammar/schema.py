@@ -82,7 +82,7 @@ def size_at(schema: Schema, keyword: str) -> int | None:
 
 
 def takes_no_arguments(parameters: Schema | None) -> bool:
-    """Whether a tool's parameters are an object without properties, as tools without arguments are declared."""
+    """True if a tool's parameters are an object without properties, as tools without arguments are declared."""
     if not parameters:
         return True
     if any(parameters.get(key) for key in (*_COMPOSING, "properties", "patternProperties", "required")):

@@ -1,4 +1,4 @@
-"""Whether a JSON Schema is one: every keyword has a value of the kind that its metaschema demands.
+"""Check of JSON Schemas: every keyword has a value of the kind that its metaschema demands.
 
 Drafts 7 to 2020-12 together, and the booleans that draft 4 has for `exclusiveMinimum`; OpenAPI writes those still.
 https://json-schema.org/draft/2020-12/json-schema-validation
@@ -34,7 +34,7 @@ def check_schema(schema: object) -> None:
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether a text is a regular expression of ECMA 262, as far as Python's `re` can say."""
+    """True if a text is a regular expression of ECMA 262, as far as Python's `re` can say."""
     text = _NAMED_GROUP.sub("(?P<", _ONLY_ECMA.sub("x", pattern))
     try:
         re.compile(text)

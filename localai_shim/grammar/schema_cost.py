@@ -144,7 +144,7 @@ def _optional(part: Schema) -> int:
 
 
 def _ends(root: Schema, parts: list[Schema]) -> bool:
-    """Whether some value of a schema is finite, as far as its references, required properties and items tell."""
+    """True if some value of a schema is finite, as far as its references, required properties and items tell."""
     by_id = {id(part): part for part in parts}
     needs = {key: _needs(part, root, by_id) for key, part in by_id.items()}
     needed_by: dict[int, list[int]] = {}

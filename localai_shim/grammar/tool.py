@@ -15,13 +15,13 @@ from .schema_cost import check_cost
 
 @dataclass(frozen=True, slots=True)
 class CustomFormat:
-    """What the input of a custom tool looks like."""
+    """Format of the input of a custom tool."""
 
     kind: Literal["text", "lark", "regex"] = "text"
     definition: str = ""
     """The grammar; empty for plain text."""
     path: str = field(default="", compare=False)
-    """Where the request has the definition, for errors."""
+    """Path of the definition in the request, for errors."""
 
     def describe(self) -> str:
         """The format in words, for the model."""
@@ -36,7 +36,7 @@ class Tool:
     """A function, or a custom tool, which takes free text."""
 
     name: str
-    """What the model calls it; for a tool of a namespace this is not the caller's own name."""
+    """Name that the model calls; for a tool of a namespace this is not the caller's own name."""
     parameters: Mapping[str, object] | None = None
     """JSON schema of the arguments as it was sent; None where it was not, and for custom tools."""
     strict: bool | None = False
@@ -48,7 +48,7 @@ class Tool:
     namespace: tuple[str, str] | None = None
     """Namespace and own name of a tool that is in one."""
     path: str = field(default="", compare=False)
-    """Where the request has the object with its name, for errors."""
+    """Path in the request of the object with the tool's name, for errors."""
 
     @property
     def kind(self) -> Literal["function", "custom"]:
@@ -71,7 +71,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a call of one tool has to look like.
+    """Form that a call of one tool must have.
 
     Attributes:
         name: of the function.
@@ -96,7 +96,7 @@ class Call:
 
 
 def call_of(tool: Tool, *, required: bool) -> Call:
-    """What a call of a tool has to look like; see `answer_with_calls`."""
+    """Form that a call of a tool must have; see `answer_with_calls`."""
     if tool.custom is not None:
         text = {"type": "string"}
         if tool.custom.kind == "regex":

@@ -40,7 +40,7 @@ class Vocabulary:
 
     @property
     def words(self) -> int:
-        """How many 32-bit words a mask of all tokens takes."""
+        """Number of 32-bit words in a mask of all tokens."""
         return (self.size + 31) // 32
 
     @property
@@ -85,7 +85,7 @@ def literal(text: str) -> str:
 
 
 class _Source:
-    """What llguidance's `TokenizerWrapper` reads; it has no base class for it."""
+    """Source of tokens for llguidance's `TokenizerWrapper`, which has no base class for it."""
 
     bos_token_id = None
 

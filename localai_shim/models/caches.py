@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def is_packed(layer: LayerCache) -> bool:
-    """Whether a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
+    """True if a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
     kind = type(layer)
     upstream = UPSTREAMS.get(kind.__module__)
     if upstream is None:
@@ -34,7 +34,7 @@ def is_packed(layer: LayerCache) -> bool:
 
 
 def _is_ours(kind: type) -> bool:
-    """Whether a class is `PackedKVCache`, whose module is imported where it is needed."""
+    """True if a class is `PackedKVCache`, whose module is imported where it is needed."""
     packed = sys.modules.get(f"{__package__}.packed_cache")
     return packed is not None and kind is packed.PackedKVCache
 
@@ -95,7 +95,7 @@ def write(contents: Contents) -> Any:
 
 
 def can_merge(layer: LayerCache) -> bool:
-    """Whether rows of this kind of cache can be merged by their class.
+    """True if rows of this kind of cache can be merged by their class.
 
     It has to define `merge` itself: what a subclass inherits merges nothing of what the subclass adds.
     """

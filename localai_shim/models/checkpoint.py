@@ -26,7 +26,7 @@ _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "voca
 
 
 class Checkpoint(NamedTuple):
-    """What was read of a checkpoint, for the model that it becomes; `name` is what `response.model` says."""
+    """Contents of a checkpoint that was read, for the model that it becomes; `name` is that of `response.model`."""
 
     name: str
     model: nn.Module
@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
 
 
 class Loadable(Protocol):
-    """What a checkpoint is loaded as: `TextModel` says what each does."""
+    """Model that a checkpoint is loaded as; `TextModel` has the docs of each method."""
 
     def __init__(self, checkpoint: Checkpoint) -> None: ...
 

@@ -46,5 +46,5 @@ def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | No
 
 
 def configured_context_length(folder: Path) -> int | None:
-    """What a checkpoint's config says of its context, before it is loaded; None where that is nothing."""
+    """Context length in a checkpoint's config, before it is loaded; None where it has none."""
     return context_length(read_json(folder / "config.json"), None)

@@ -27,7 +27,7 @@ class LocalModel:
     reasoning: str
     """Format of its reasoning; likewise."""
     problem: str = ""
-    """Why it cannot be loaded; empty where nothing speaks against it."""
+    """Reason why it cannot be loaded; empty where nothing speaks against it."""
 
 
 def cached_models() -> list[LocalModel]:
@@ -48,7 +48,7 @@ def cached_models() -> list[LocalModel]:
 
 
 def describe(name: str, folder: str) -> LocalModel:
-    """What a folder's files say of its model; none of the weights are read."""
+    """Describe the model of a folder by its files; none of the weights are read."""
     path = Path(folder)
     config, index = read_json(path / "config.json"), read_json(path / "model.safetensors.index.json")
     weights = [file for file in path.glob("*.safetensors") if file.exists()]

@@ -94,7 +94,7 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
 
 
 def only_tasks(folder: Path) -> tuple[Task, ...] | None:
-    """What a checkpoint is for that generates no text, before it is loaded; None for all others."""
+    """Tasks of a checkpoint that generates no text, before it is loaded; None for all others."""
     config = read_json(folder / "config.json")
     if is_classifier(config):
         return tuple(ClassifierModel.tasks)

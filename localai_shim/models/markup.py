@@ -1,4 +1,4 @@
-"""Which markers a model writes: by its chat template, its vocabulary, and what its config says."""
+"""Markers that a model writes: found by its chat template, its vocabulary, and what its config says."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def batch_attention(model: nn.Module) -> int:
 
 
 def takes_ends_for_positions(model: nn.Module) -> bool:
-    """Whether attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
+    """True if attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
 
     Rows have to be of more blocks than are chosen before this makes a difference, some thousand tokens: no short trial
     shows it.

@@ -53,8 +53,9 @@ def bar_class(progress: bool | None) -> type[Bar]:
 
 
 def shows_bars(progress: bool | None = None) -> bool:
-    """Whether a bar is wanted, or else stderr is a terminal, and bars are not switched off
-    (`HF_HUB_DISABLE_PROGRESS_BARS`)."""
+    """True if a bar is wanted, or else stderr is a terminal, and bars are not switched off
+    (`HF_HUB_DISABLE_PROGRESS_BARS`).
+    """
     stream = sys.stderr
     if stream is None or are_progress_bars_disabled():
         return False
@@ -111,7 +112,7 @@ class _LineBar(hub_bar):
 
 
 def make_bar(name: str) -> Callable[[int, int], None]:
-    """What shows how many of a batch's lines are done, of how many, on a terminal; elsewhere nothing."""
+    """Make a bar of how many of a batch's lines are done, of how many, on a terminal; elsewhere nothing."""
     bar: _LineBar | None = None
 
     def show(done: int, total: int) -> None:

@@ -83,7 +83,7 @@ class TextTokenizer:
     def _with_media(
         self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
     ) -> tuple[list[Json], Json, Tools, Restore]:
-        """What the template reads of a conversation with media, and what changes the text that it makes."""
+        """Arguments of the template for a conversation with media, and what changes the text that it makes."""
         raise ValueError("this model reads text only")
 
     @panics_are_errors
@@ -102,7 +102,7 @@ class TextTokenizer:
 
     @panics_are_errors
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode` for each text; fast tokenizers run several at once."""
+        """Encode each text like `encode`; fast tokenizers run several at once."""
         tokenizer = self.tokenizer._tokenizer
         if not is_plain_fast(tokenizer):
             return [self.encode(text) for text in texts]
@@ -161,9 +161,9 @@ class TextModel:
     """
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
-    """What computes."""
+    """Libraries that compute."""
     _decoder: nn.Module | None = None
-    """What gives logits of tokens, where that is a part of the model."""
+    """Part of the model that gives logits of tokens, where there is one."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         import mlx.core as mx
@@ -288,7 +288,7 @@ class TextModel:
         return logits
 
     def _called(self, step: StepInput, model: Any) -> Any:
-        """What runs a pass: a model, or what makes it give the logits of last tokens."""
+        """Callable that runs a pass: a model, or what makes it give the logits of last tokens."""
         if not step.ends:
             return model
         if self._ending is None:
@@ -317,7 +317,7 @@ def _refuse_media(step: StepInput) -> None:
 
 
 def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer's `encode` is nothing but the tokenizers library."""
+    """True if a tokenizer's `encode` is nothing but the tokenizers library."""
     from transformers import PreTrainedTokenizerBase
 
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
@@ -326,7 +326,7 @@ def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
 def load_text_model(
     path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
 ) -> TextModel:
-    """As `loading.load_model`, always through mlx-lm's own loader."""
+    """Load a model like `loading.load_model`, always through mlx-lm's own loader."""
     return load_as(lambda path: TextModel, path_or_id, options, name, progress)
 
 
@@ -342,7 +342,7 @@ def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
 
 
 def _quantised(options: LoadOptions) -> Quantised | None:
-    """How rows keep the keys and values of full attention layers; None: as they are."""
+    """Quantisation of the keys and values of full attention layers; None: they are kept as they are."""
     bits = options.get("kv_bits")
     return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
 

@@ -1,4 +1,4 @@
-"""What is kept as it is while upstream's code is imported."""
+"""Guards of what must stay as it is while upstream's code is imported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import threading
 from collections.abc import Iterator
 
 LOADING = threading.Lock()
-"""What is changed while upstream's code is imported, or loads, is put back by one engine's thread before the next one
-changes it."""
+"""Lock of imports and loading: what these change is put back by one engine's thread before the next one changes it."""
 
 _MLX_LM_FILES = (2048, 4096)
 

@@ -64,11 +64,11 @@ class AnswerParser:
 
     @property
     def calls(self) -> int:
-        """How many tool calls there are so far."""
+        """Number of tool calls so far."""
         return self._calls.calls
 
     def text(self, token: Token) -> str | None:
-        """As `TextParser.text`."""
+        """Take a token of plain text, like `TextParser.text`; None: it has to be fed."""
         if not self._plain or token.finish_reason is not None or token.is_eos or token.id in self._hidden:
             return None
         text = self._alone(token.id)

@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     kind: Kind
     text: str
     start: int
-    """Where in the answer's text it begins."""
+    """Offset in the answer's text."""
     end: int
     events: Sequence[Event] = ()
     """Of a call: what was read of it."""
@@ -159,7 +159,9 @@ class ChannelSplitter:
         return kind
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
-        """What was held back, when no more text comes. `cut`: the answer was ended before the model ended it."""
+        """Release the text that was held back, when no more comes. `cut`: the answer was ended before the model ended
+        it.
+        """
         out = list(self._trimmed(self._end(cut)))
         is_markup = self._fresh or self._called or self.state != NORMAL or (cut and self._markup.structural)
         kind: Kind = "markup" if is_markup else "content"
@@ -266,7 +268,7 @@ class ChannelSplitter:
         return (tools is not None and tools.thought) or (self._final and block.reader.done and block.reader.complete)
 
     def _reject(self, block: _Block) -> Reading:
-        """What might have been a call is none: a marker that means nothing, or text."""
+        """Read a block that turned out to be no call: as a marker that means nothing, or as text."""
         self._block = None
         self.state = block.outer
         marker, rest = block.marker, block.unread
@@ -280,7 +282,7 @@ class ChannelSplitter:
         return rest
 
     def _head_of(self, text: str) -> str:
-        """What looked like the beginning of a call."""
+        """Beginning of a text that looked like the head of a call."""
         tools = self._markup.tools
         heads = () if tools is None else tools.heads
         return max((head for head in heads if text.startswith(head)), key=len, default="")

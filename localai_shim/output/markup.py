@@ -1,4 +1,4 @@
-"""What a model writes around its answer: markers of reasoning and of tool calls. Data only; `models/` fills it in."""
+"""Markers that a model writes around its answer, of reasoning and of tool calls. Data only; `models/` fills it in."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Markup:
 
     @property
     def think_end(self) -> str | None:
-        """What closes a block of reasoning."""
+        """Marker that closes a block of reasoning."""
         if self.think is not None:
             return self.think[1]
         return self.channels.ends[0] if self.channels is not None and self.thinks else None

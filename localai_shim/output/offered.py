@@ -22,7 +22,7 @@ class OfferedTools:
 
     @property
     def names(self) -> list[str]:
-        """What may be called."""
+        """Names of the tools that may be called."""
         return [tool["function"]["name"] for tool in self.functions]
 
     def parameters(self, name: str) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ from .row_text import PROSE, RowText
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which tokens of an answer are not text, as vLLM's fields of these names say.
+    """Tokens of an answer that are not text, as vLLM's fields of these names say.
 
     Attributes:
         hidden: special tokens that are not markers of the model's; they are not text, unless within a call.
@@ -29,7 +29,7 @@ class TokenRules:
     ignore_eos: bool = False
 
     def hides(self, token: Token, state: str = NORMAL) -> bool:
-        """Whether a token is not text.
+        """True if a token is not text.
 
         Args:
             state: of the answer, as a `ChannelSplitter` has it.
@@ -42,11 +42,11 @@ class TokenRules:
         return token.id in self.hidden and state in PROSE
 
     def is_end(self, token: Token) -> bool:
-        """Whether a row's last token says no more than that it ends."""
+        """True if a row's last token says no more than that it ends."""
         return token.finish_reason is not None and (token.is_eos or token.id in self.stop_token_ids)
 
     def stop_reason(self, token: Token, matched: str | None) -> int | str | None:
-        """What ended a row, by its last token: a stop token's id, a stop string, or None for anything else.
+        """Reason for a row's end, by its last token: a stop token's id, a stop string, or None for anything else.
 
         Args:
             matched: the stop string that was found.
@@ -94,7 +94,7 @@ class StopMatcher:
         return held[: len(held) - keep]
 
     def flush(self) -> str:
-        """What was held back, when no more text comes."""
+        """Release the text that was held back, when no more comes."""
         held, self._held = self._held, ""
         return held
 

@@ -14,7 +14,7 @@ from .tool_calls import CallDelta, InvalidCall
 
 @dataclass(slots=True)
 class Delta:
-    """What one token added."""
+    """Additions of one token to an answer."""
 
     text: str = ""
     tokens: Sequence[tuple[Token, int]] = ()

@@ -45,10 +45,10 @@ class TokenBytes:
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
         self._added = {int(i) for i in getattr(tokenizer, "added_tokens_decoder", ())}
         self.kind = _decoder_kind(tokenizer)
-        """How token strings are written: byte_level, sentencepiece or other."""
+        """Spelling of token strings: byte_level, sentencepiece or other."""
         self._bytes: dict[int, bytes] = {}
         self.texts: dict[int, str | None] = {}
-        """What `whole` has found so far."""
+        """Texts that `whole` has found so far."""
 
     @cached_property
     def strips_space(self) -> bool:
@@ -99,7 +99,9 @@ class TokenBytes:
         return "" if token_id in self._special else self(token_id).decode("latin-1")
 
     def convert(self, token_id: int) -> bytes:
-        """As a call, for callers that ask once for each token of a vocabulary: nothing is kept."""
+        """Find a token's bytes like a call, without keeping them: for callers that ask once for each token of a
+        vocabulary.
+        """
         token = self._token(token_id)
         if token is None:  # the model's vocabulary is padded beyond the tokenizer's
             return b""

@@ -18,7 +18,7 @@ from .offered import OfferedTools
 
 @dataclass(slots=True)
 class CallDelta:
-    """What one token added to a call.
+    """Addition of one token to a call.
 
     Arguments concatenate to a JSON object, or to what the model wrote in its place; a custom tool's are its input.
     """

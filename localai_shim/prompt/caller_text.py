@@ -25,7 +25,7 @@ _PLACE = re.compile(rf"{_MARK}(\d{{7}})")
 
 
 class CallerText:
-    """What was replaced in one conversation.
+    """Strings of callers that were replaced in one conversation.
 
     Args:
         tokens: the model's control tokens.
@@ -108,7 +108,7 @@ class CallerText:
 
 
 def _separators_of(media: Sequence[ProcessedMedia], ids: Sequence[int], separator_id: int) -> frozenset[int]:
-    """Where the separator stands in what was put in for media."""
+    """Positions of the separator within the tokens of media."""
     found: set[int] = set()
     start = 0
     for item in media:

@@ -43,7 +43,7 @@ def read_special_ids(tokenizer: object) -> frozenset[int]:
 
 
 def _of_sentencepiece(tokenizer: object) -> dict[int, str]:
-    """What a sentencepiece model itself finds in texts, in tokenizers that use it in Python."""
+    """Control tokens that a sentencepiece model itself finds in texts, in tokenizers that use it in Python."""
     model = getattr(tokenizer, "sp_model", None)
     if model is None:
         return {}
@@ -103,7 +103,7 @@ class ControlTokens:
         self._pads = bool(behind) and spelling(behind[behind.index(self.separator_id) + 1]).startswith(_PAD)
 
     def occur_in(self, *values: object) -> bool:
-        """Whether a control token may occur in the strings of these JSON values."""
+        """True if a control token may occur in the strings of these JSON values."""
         if not self.separator:
             return False
         text = _write_json(values)
@@ -166,7 +166,7 @@ def _separator(tokens: Mapping[int, str], template: str, encode: Callable[[str],
 
 
 def _ends(texts: Collection[str], beginnings: Collection[str], template: str) -> set[str]:
-    """What would complete a control token behind a text of the template's own, such as `<` or `<|`."""
+    """Texts that would complete a control token behind a text of the template's own, such as `<` or `<|`."""
     longest = max(map(len, beginnings), default=0)
     literals = _literals(template)
     begun = {text[-n:] for text in literals for n in range(1, min(longest, len(text)) + 1)} & set(beginnings)

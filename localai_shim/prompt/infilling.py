@@ -11,7 +11,7 @@ from .within import encode_within
 
 
 class _Tokens(NamedTuple):
-    """How a family of models marks the parts."""
+    """Tokens that mark the parts in a family of models."""
 
     prefix: str
     suffix: str
@@ -19,7 +19,7 @@ class _Tokens(NamedTuple):
     """Behind both; empty where nothing is."""
     suffix_first: bool = False
     ends: tuple[str, ...] = ()
-    """What an answer may end with, beside the marks and the ends of sequences."""
+    """Tokens that may end an answer, beside the marks and the ends of sequences."""
 
 
 _FAMILIES = (
@@ -55,7 +55,7 @@ class InfillingFormat:
 
 
 def find_infilling(tokenizer: ChatTokenizer) -> InfillingFormat | None:
-    """How a model fills in; None where its tokenizer has no tokens for it."""
+    """Find the infilling format of a model; None where its tokenizer has no tokens for it."""
     ids = tokenizer.vocabulary
     for family in _FAMILIES:
         marks = [text for text in (family.prefix, family.suffix, family.middle) if text]
@@ -91,7 +91,7 @@ def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
 
 
 def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
-    """As `_encode`, without the space that tokenizers of sentencepiece put before a text."""
+    """Encode a text without the space that tokenizers of sentencepiece put before it."""
     if tokenizer.token_bytes.kind == "byte_level":
         return _encode(tokenizer, text, raw)
     return encode_within(lambda behind: _encode(tokenizer, behind, raw), text)

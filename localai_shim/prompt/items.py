@@ -57,7 +57,7 @@ def item_messages(
 
 
 def qualified_name(namespace: str | None, name: str) -> str:
-    """What the model calls a tool of a namespace."""
+    """Name that the model has for a tool of a namespace."""
     return name if namespace is None else f"{namespace}__{name}"
 
 
@@ -122,7 +122,7 @@ class _Turns:
         return out
 
     def _is_lost(self, call_id: str) -> bool:
-        """Whether a call was cut off and has no result."""
+        """True if a call was cut off and has no result."""
         return call_id in self._cut and call_id not in self._results
 
     def _result(self, call_id: str) -> Message:

@@ -27,14 +27,14 @@ _TYPES = {
 
 
 def is_object(value: object) -> bool:
-    """Whether this is not JSON, but may stand where a URL does."""
+    """True if this is not JSON, but may stand where a URL does."""
     if isinstance(value, str | dict | list | tuple | int | float | None):
         return False
     return isinstance(value, bytes | bytearray | memoryview | PurePath) or hasattr(type(value), "__array_interface__")
 
 
 def holds_objects(value: object) -> bool:
-    """Whether there are such objects anywhere in a JSON value."""
+    """True if there are such objects anywhere in a JSON value."""
     if isinstance(value, dict):
         return any(map(holds_objects, value.values()))
     if isinstance(value, list | tuple):

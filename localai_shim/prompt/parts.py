@@ -1,4 +1,9 @@
-"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read."""
+"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read.
+
+All items of a request begin to be decoded as their parts are met, on a few spare threads or on the thread that needs
+them, whichever is there first. Before that an item's size tells how many tokens it takes at least: what cannot fit
+into the context is refused, or left out where that is asked for, and nothing of it is decoded.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +91,7 @@ def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
 
 
 class MediaCache:
-    """What a model's processor made of the items that came last. May be used from several threads.
+    """Cache of what a model's processor made of the items that came last. May be used from several threads.
 
     Threads that ask for the same item at once wait for the first of them.
 
@@ -128,7 +133,7 @@ class MediaCache:
 
 
 class _Processor(Protocol):
-    """What reads the items: see `template.ChatTokenizer`."""
+    """Processor that reads the items: see `template.ChatTokenizer`."""
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]: ...

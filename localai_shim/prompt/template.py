@@ -41,7 +41,7 @@ PROMPT_END_TOKENS = 32  # more than the opening of an assistant's turn takes
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a prompt is rendered from.
+    """Contents that a prompt is rendered from.
 
     Attributes:
         messages: as `template_messages` makes them.
@@ -76,7 +76,7 @@ class ChatTokenizer:
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
-        """What the model reads beside text."""
+        """Kinds of media that the model reads beside text."""
         return self._model.media_kinds
 
     @property
@@ -97,7 +97,7 @@ class ChatTokenizer:
         return self._model.unread(size)
 
     def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
-        """Where the items of a conversation stand in what was rendered of it.
+        """Find the items of a conversation in what was rendered of it.
 
         Raises:
             BadRequest: the template leaves some out, or a text spells what stands for one.
@@ -189,7 +189,9 @@ class ChatTokenizer:
 
     @cached_property
     def fitting(self) -> Fitting:
-        """How the template takes conversations: found by rendering some, once for each template in the process."""
+        """Forms of conversations that the template takes: found by rendering some, once for each template in the
+        process.
+        """
         program = getattr(self._tokenizer, "_chat_template", None)
         source = repr(getattr(self._tokenizer, "chat_template", None)).encode()
         key = type(self._model), bool(self._model.media_kinds), program or hashlib.sha256(source).digest()
@@ -221,12 +223,12 @@ class ChatTokenizer:
                 _ = self.fitting.without_tools, self.fitting.with_tools
 
     def knows(self, variable: str) -> bool:
-        """Whether the chat template reads this variable, as far as can be found out."""
+        """True if the chat template reads this variable, as far as can be found out."""
         known = self.template_variables
         return known is None or variable in known
 
     def takes(self, variable: str, value: str) -> bool:
-        """Whether the chat template reads this variable and does not refuse this value of it, as some do by raising."""
+        """True if the chat template reads this variable and does not refuse this value of it, as some do by raising."""
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
         if (variable, value) not in self._accepted:
@@ -242,7 +244,7 @@ class ChatTokenizer:
 
     @cached_property
     def thinking_switch(self) -> ThinkingSwitch | None:
-        """How the chat template is told whether the model is to think; None: it cannot be."""
+        """Switch by which the chat template is told whether the model is to think; None: it cannot be told."""
         if not self._tokenizer.has_chat_template:
             return None
         find = partial(find_thinking_switch, self._prompt_of, self.knows)
@@ -276,7 +278,7 @@ class ChatTokenizer:
         return self._apply(conversation, generation_prompt)
 
     def boundaries(self, prompt: Sequence[int], conversation: Conversation) -> list[int]:
-        """Where other prompts are likely to diverge from this one: after system prompt and tools, and before the
+        """Find where other prompts are likely to diverge from this one: after system prompt and tools, and before the
         assistant's turn. None for models that do not need to know, see `types.Prompt`.
 
         Args:
@@ -351,7 +353,9 @@ class ChatTokenizer:
 
     @cached_property
     def control_tokens(self) -> ControlTokens:
-        """What the caller's strings must not spell. Takes 0.2 s for 6,000 of them: better while a model loads."""
+        """Control tokens, which the caller's strings must not spell. Takes 0.2 s for 6,000 of them: better while a
+        model loads.
+        """
         tokenizer = self._tokenizer
         return ControlTokens(
             read_control_tokens(tokenizer, self.template_source),
@@ -404,7 +408,7 @@ class ChatTokenizer:
             return ""
 
     def _rendered_text(self, messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
-        """What the template makes of made-up messages; it is not tokenised."""
+        """Render made-up messages with the template, without tokenising."""
         check()
         seen = RenderedText(lambda text: "")
         self._model.apply_chat_template(messages, variables, tools, True, seen)

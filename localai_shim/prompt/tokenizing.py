@@ -9,7 +9,7 @@ from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from .history import Message
 
 Tools = list[dict[str, object]] | None
-"""As `Tool.template` makes them."""
+"""Tools in the form that `Tool.template` makes."""
 
 
 class Tokenizing(Protocol):
@@ -47,7 +47,7 @@ class Tokenizing(Protocol):
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
-        """What the model reads beside text."""
+        """Kinds of media that the model reads beside text."""
         ...
 
     def process(self, media: Media) -> ProcessedMedia:
@@ -63,7 +63,7 @@ class Tokenizing(Protocol):
         ...
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        """Where these items stand in a prompt's ids; they stand there in this order.
+        """Find these items in a prompt's ids, where they stand in this order.
 
         Raises:
             ValueError: the template left some out.

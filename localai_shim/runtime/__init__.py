@@ -1,1 +1,1 @@
-"""Which engines are loaded and shared, and what clients share beside them."""
+"""Engines that are loaded and shared, and what clients share beside them."""

@@ -1,4 +1,4 @@
-"""What a client and its copies share beside their engines: the store, background responses and batches."""
+"""State that a client and its copies share beside their engines: the store, background responses and batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Kept:
         self._lock = threading.Lock()
 
     def batches(self, make: MakeBatches) -> Batches:
-        """What runs batches, made when it is first asked for."""
+        """Runner of batches, made when it is first asked for."""
         with self._lock:
             if not self._batches:
                 self._batches.append(make(self.store, self.background))

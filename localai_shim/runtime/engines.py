@@ -1,4 +1,4 @@
-"""Which engines are loaded and shared in this process, and which of them serves a model name."""
+"""Engines that are loaded and shared in this process, and the choice of the one that serves a model name."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ os.register_at_fork(after_in_child=_forget_engines)
 
 
 class Runtime:
-    """What a client and its copies share: model names and engines.
+    """Names of models and their engines, shared by a client and its copies.
 
     Args:
         sources: model names -> what serves them.
@@ -265,7 +265,7 @@ class Runtime:
             return engine
 
     def engine_of(self, name: str) -> EngineLike:
-        """As `engine`; an empty name is that of the first model.
+        """Find an engine like `engine`; an empty name is that of the first model.
 
         Raises:
             ValueError: there is no such model.
@@ -297,7 +297,7 @@ class Runtime:
             import_modules(*_MODULES)
 
     def store(self) -> Store:
-        """Where responses and conversations are kept.
+        """Store of responses and conversations.
 
         Raises:
             StoreError: the file cannot be used.
@@ -305,11 +305,11 @@ class Runtime:
         return self._stored().store
 
     def background(self) -> Background:
-        """What runs responses in the background."""
+        """Runner of responses in the background."""
         return self._stored().background
 
     def batches(self) -> Batches:
-        """What runs batches."""
+        """Runner of batches."""
         return self._stored().batches(self.make_batches)
 
     def _stored(self) -> Kept:
@@ -336,7 +336,7 @@ class Runtime:
         return {source.name: self._listed(source)}
 
     def _listed(self, source: Source) -> Listed:
-        """What is known of a model, without waiting for it to be loaded."""
+        """Entry of a model for lists, without waiting for it to be loaded."""
         import_modules(*_MODULES)
         from ..endpoints.models import Listed
         from ..models.checkpoint_files import configured_context_length

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MODULES = ("models.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
-"""What the endpoints know of each engine's model: clients of one engine share its compiled grammars."""
+"""Descriptions of each engine's model for the endpoints: clients of one engine share its compiled grammars."""
 _lock = threading.Lock()
 _described: weakref.WeakKeyDictionary[LoadedModel, ServedModel] = weakref.WeakKeyDictionary()
 """The same, from the thread that loaded the model, before there was an engine to know it by."""
@@ -47,7 +47,7 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
 
 
 def is_described(engine: EngineLike) -> bool:
-    """Whether `Runtime.served` returns at once."""
+    """True if `Runtime.served` returns at once."""
     return engine in _served
 
 

@@ -22,11 +22,11 @@ class Source:
     path: str
     options: ModelOptions = field(default_factory=ModelOptions, hash=False)
     progress: bool | None = field(default=None, compare=False)
-    """Whether a bar is shown while it is loaded; None: on a terminal."""
+    """True if a bar is shown while it is loaded; None: on a terminal."""
 
     @property
     def name(self) -> str:
-        """What `response.model` says: the hub id, or the folder's name."""
+        """Name for `response.model`: the hub id, or the folder's name."""
         if self.path == builtin_path():
             return BUILTIN_NAME
         return Path(self.path).name if os.path.isdir(self.path) else self.path

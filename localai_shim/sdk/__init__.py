@@ -1,1 +1,1 @@
-"""What is private of the SDK, and stand-ins for its parts."""
+"""Private names of the SDK, and stand-ins for its parts."""

@@ -73,7 +73,7 @@ def make_request(client: Client, options: RequestOptions) -> httpx.Request:
 
 
 def is_raw(options: RequestOptions) -> bool:
-    """Whether the caller gets the raw response."""
+    """True if the caller gets the raw response."""
     return _RAW in (options.headers or {})
 
 
@@ -83,7 +83,7 @@ def stock_class(cls: type) -> type:
 
 
 def user_agent(client: Client) -> str:
-    """What a client of the SDK calls itself."""
+    """Name that a client of the SDK gives itself."""
     return f"{stock_class(type(client)).__name__}/Python {openai.__version__}"
 
 
@@ -137,7 +137,7 @@ _CREATE = {
 
 
 def newer_argument(client: Client, path: str, name: str | None) -> str:
-    """What to add to the refusal of an unknown field that the installed SDK has as an argument; else nothing."""
+    """Hint for the refusal of an unknown field that the installed SDK has as an argument; else nothing."""
     try:
         known = inspect.signature(operator.attrgetter(_CREATE[path])(client)).parameters
     except (KeyError, AttributeError, TypeError, ValueError):  # no such method, or something stands in its place
@@ -202,7 +202,7 @@ class LocalStream(Stream[T]):
 
 
 class LocalAsyncStream(AsyncStream[T]):
-    """As `LocalStream`, async."""
+    """Async form of `LocalStream`."""
 
     def __stream__(self) -> AsyncIterator[T]:
         events = getattr(self.response, "local_events", None)
@@ -275,7 +275,7 @@ class LocalHttpClient(httpx.Client):
 
 
 class LocalAsyncHttpClient(httpx.AsyncClient):
-    """As `LocalHttpClient`, async."""
+    """Async form of `LocalHttpClient`."""
 
     def __init__(self, runtime: Runtime, transport: httpx.AsyncBaseTransport, timeout: Timeout) -> None:
         super().__init__(transport=transport, timeout=timeout)
@@ -329,13 +329,13 @@ def with_body_field(options: RequestOptions, name: str, value: object) -> Reques
 
 
 def retries_taken(options: RequestOptions) -> int:
-    """How many retries came before a request, as its header says."""
+    """Number of retries that came before a request, by its header."""
     count = (options.headers or {}).get(RETRIES, "0")
     return int(count) if isinstance(count, str) and count.isdecimal() else 0
 
 
 def seconds(client: Client, options: RequestOptions) -> float | None:
-    """How long a call waits: for the whole answer, or between two chunks of a stream. None waits for ever.
+    """Seconds that a call waits: for the whole answer, or between two chunks of a stream. None waits for ever.
 
     Raises:
         BadRequest: the timeout is none.

@@ -15,7 +15,7 @@ else:
 
 
 def make_request(client: sdk.Client, options: sdk.RequestOptions) -> httpx.Request:
-    """As `sdk.make_request`, for requests that may hold objects."""
+    """Make a request like `sdk.make_request`, also where it holds objects."""
     if not sdk.is_raw(options) or not holds_objects((options.json_data, options.extra_json)):
         return sdk.make_request(client, options)
     bare = sdk.make_request(client, options.model_copy(update={"json_data": None, "extra_json": None}))

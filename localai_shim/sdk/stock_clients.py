@@ -85,7 +85,7 @@ _API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1b
 
 
 def is_wrapped(request: object) -> bool:
-    """Whether a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it.
+    """True if a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it.
 
     What passes local clients on as they are says so with `stands_before`: itself, and what it has replaced. What
     stands around it may show its attributes as its own.

@@ -1,1 +1,1 @@
-"""What outlives a request: stored responses, conversations and chat completions."""
+"""Objects that outlive a request: stored responses, conversations and chat completions."""

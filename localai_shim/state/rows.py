@@ -168,6 +168,6 @@ def remove(connection: sqlite3.Connection, seq: int) -> None:
 
 
 def pages(connection: sqlite3.Connection) -> int:
-    """How many of the database's pages are in use."""
+    """Number of the database's pages that are in use."""
     (total,), (free,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count"))
     return int(total) - int(free)

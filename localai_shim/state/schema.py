@@ -122,7 +122,7 @@ def _make_tables(connection: sqlite3.Connection, schema: tuple[str, ...]) -> Non
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:
-    """Whether the database is empty; raises StoreError where its content cannot be used."""
+    """True if the database is empty; raises StoreError where its content cannot be used."""
 
     def value(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])

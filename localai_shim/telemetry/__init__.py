@@ -1,1 +1,1 @@
-"""What a program may learn of its requests: lines in a log, timings, OpenTelemetry's spans and metrics."""
+"""Reports on requests for programs: lines in a log, timings, OpenTelemetry's spans and metrics."""

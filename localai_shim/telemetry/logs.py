@@ -1,4 +1,4 @@
-"""What `LOCALAI_SHIM_LOG` asks to see of the logger "localai_shim"."""
+"""Level and handler of the logger "localai_shim", as `LOCALAI_SHIM_LOG` asks for them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _timings(served: Served) -> Fields:
 
 
 def _outcome(served: Served) -> Fields:
-    """How it ended: with the kind of an error, not its message, which may quote the request."""
+    """Outcome of a request: with the kind of an error, not its message, which may quote the request."""
     error = served.error
     if isinstance(error, GeneratorExit):
         return {"finish": "left"}

@@ -72,13 +72,13 @@ class Served:
     path: str
     """Of the endpoint: "/chat/completions"."""
     body: Mapping[str, object]
-    """As the caller wrote it, and nobody has checked: prompts are in it."""
+    """Fields of the request in the caller's own form, which nobody has checked: prompts are in it."""
     engine: EngineLike | None
-    """What ran it; None: it did not come to that."""
+    """Engine that ran the request; None: it did not come to that."""
     answer_id: str | None
     timings: RequestTimings
     error: BaseException | None
-    """What the caller got instead of the (whole) answer; a `GeneratorExit` where the caller stopped reading."""
+    """Error that the caller got instead of the (whole) answer; a `GeneratorExit` where the caller stopped reading."""
 
     @property
     def model(self) -> str | None:

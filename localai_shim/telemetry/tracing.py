@@ -109,7 +109,7 @@ _made: dict[str, tuple[object, Any]] = {}
 
 
 def _made_once(provider: ProviderT, make: Callable[[ProviderT], MadeT]) -> MadeT:
-    """What is made of a provider, as long as that is the program's."""
+    """Make something of a provider once, as long as that is the program's."""
     known = _made.get(make.__name__)
     if known is None or known[0] is not provider:
         known = _made[make.__name__] = (provider, make(provider))
@@ -183,7 +183,7 @@ def _request(body: Mapping[str, object]) -> Attributes:
 
 
 def _output_type(body: Mapping[str, object]) -> str | None:
-    """What is asked for, where the caller says so: `text` or `json`."""
+    """Type of output that is asked for, where the caller says so: `text` or `json`."""
     text = body.get("text")
     format = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
     kind = format.get("type") if isinstance(format, Mapping) else None
@@ -213,7 +213,7 @@ def _usage(served: Served) -> Attributes:
 
 
 def _measured(served: Served) -> Attributes:
-    """What only the engine knows."""
+    """Figures that only the engine knows."""
     timings = served.timings
     found = {
         "time_to_first_token": timings.first_token_seconds,
@@ -236,7 +236,7 @@ def _measured(served: Served) -> Attributes:
 
 
 def error_type(error: BaseException) -> str:
-    """What `error.type` says."""
+    """Text for `error.type`."""
     name = type(error).__name__
     return CANCELLED if isinstance(error, GeneratorExit) or name in ("CancelledError", "Cancelled") else name
 
@@ -321,7 +321,7 @@ def _note_engine(engine: EngineLike | None) -> None:
 
 
 def _observed(kind: str, read: Callable[[EngineStats], Mapping[str, int]]) -> Iterator[metrics.Observation]:
-    """What the engines that served requests say of themselves, now. Runs on the thread of who reads the metrics."""
+    """Read the figures of the engines that served requests, now. Runs on the thread of who reads the metrics."""
     with _engines_lock:
         engines = [engine for engine in _engines if not engine.is_closed]
     found: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""What a script is written with: texts, tool calls, reasoning, refusals, failures, and how fast an answer comes."""
+"""Parts that scripts are written with: texts, tool calls, reasoning, refusals, failures, and the pace of an answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tool_call(
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What the model thinks before it answers."""
+    """Thoughts of the model before it answers."""
 
     text: str
 
@@ -130,12 +130,12 @@ class Answer:
 
     parts: tuple[Part, ...] = ()
     reply: Reply = field(default_factory=Reply)
-    """How the parts are played; what is played where there are none."""
+    """Settings for playing the parts; what is played where there are none."""
     trouble: Trouble | None = None
     tokens: int | None = None
     """The trouble comes after so many tokens; None: after all."""
     vectors: Vectors | None = None
-    """What is answered where no text is; then there are no parts."""
+    """Vectors to answer with instead of text; where they are given, there are no parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Vectors:
 
 
 def embedding(*vectors: Sequence[float]) -> Answer:
-    """What `client.embeddings` answers: `embedding([0.6, 0.8])`, a vector for each text, or one for all of them.
+    """Answer for `client.embeddings`: `embedding([0.6, 0.8])`, a vector for each text, or one for all of them.
 
     They are played as they are, of any length.
 
@@ -164,7 +164,7 @@ def embedding(*vectors: Sequence[float]) -> Answer:
 
 
 def relevance(*scores: float) -> Answer:
-    """What a reranking answers: a score for each document, in the order in which they were sent.
+    """Answer for a reranking: a score for each document, in the order in which they were sent.
 
     Example:
         >>> from localai_shim import rerank
@@ -211,7 +211,7 @@ def truncated(*parts: Part) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What goes wrong with a request, before its first byte or, with `after`, in the middle of its answer."""
+    """Trouble with a request, before its first byte or, with `after`, in the middle of its answer."""
 
     kind: Literal["status", "timeout", "connection", "hang", "raise"]
     message: str = ""
@@ -399,13 +399,13 @@ def cut(*parts: Part, tokens: int | None = None) -> Answer:
 # -- what may stand in a script ---------------------------------------------------------------------------------------
 
 Scripted = Part | Sequence[Part | Piece] | Reply | Answer | Trouble | Exception
-"""What a request may be answered with; a sequence of nothing but pieces is the tokens of an answer."""
+"""Replies that a request may be answered with; a sequence of nothing but pieces is the tokens of an answer."""
 ScriptedReply = Scripted | Callable[["Request"], Scripted | Awaitable[Scripted]]
 """The same, or a function of the request that returns it."""
 
 
 def read_answer(given: object) -> Answer:
-    """What is meant by an entry of a script.
+    """Make an answer of an entry of a script.
 
     Raises:
         TypeError: it is none.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def decide(reply: ScriptedReply, request: Request) -> Answer:
-    """What a reply is for a request.
+    """Find the answer that a reply gives to a request.
 
     A function is called on this thread; what it has to wait for is awaited on the event loop that the thread works
     for, if there is one.

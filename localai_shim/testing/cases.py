@@ -58,7 +58,9 @@ class LocalOpenAITestCase(unittest.TestCase):
             raise IncompleteScript("\n".join(problems))
 
     def _has_failed(self) -> bool:
-        """What failed, or was skipped, is told already; what is left of its script is a consequence."""
+        """True if the test has failed or was skipped: that is told already, and what is left of its script is a
+        consequence.
+        """
         result = getattr(getattr(self, "_outcome", None), "result", None)
         told = [entry for name in ("failures", "errors", "skipped") for entry in getattr(result, name, ())]
         return any(test is self for test, _ in told) or bool(getattr(result, "_excinfo", None))  # pytest's own list

@@ -63,7 +63,7 @@ class Budget:
         return usage_of(self._calls[self._first : self._last])
 
     def over(self) -> str | None:
-        """What is wrong, if anything."""
+        """Report of what is wrong, if anything."""
         spent = self.spent
         taken = {
             "max_total": spent.total_tokens,

@@ -36,7 +36,7 @@ class IncompleteScript(AssertionError):
 
 
 class Scripted:
-    """What both scripted clients have beside the SDK's own methods."""
+    """Parts of both scripted clients beside the SDK's own methods."""
 
     _runtime: Runtime
 
@@ -262,7 +262,7 @@ class ScriptedOpenAI(Scripted, LocalOpenAI):
 
 
 class AsyncScriptedOpenAI(Scripted, AsyncLocalOpenAI):
-    """As `ScriptedOpenAI`, async.
+    """Async form of `ScriptedOpenAI`.
 
     Example:
         >>> import asyncio
@@ -306,7 +306,7 @@ class TinyOpenAI(LocalOpenAI):
 
 
 class AsyncTinyOpenAI(AsyncLocalOpenAI):
-    """As `TinyOpenAI`, async."""
+    """Async form of `TinyOpenAI`."""
 
     if not TYPE_CHECKING:
 

@@ -13,7 +13,7 @@ from .stage import Stage
 
 
 class LocalOpenAIConfig(TypedDict, total=False):
-    """What scripted clients are made with: the fixture `local_openai_config`, and the marker beside its `script`.
+    """Settings of scripted clients: the fixture `local_openai_config`, and the marker beside its `script`.
 
     Example:
         >>> from localai_shim.testing import scripted
@@ -23,7 +23,7 @@ class LocalOpenAIConfig(TypedDict, total=False):
     """
 
     model: str
-    """What `response.model` says; "scripted" by default."""
+    """Name for `response.model`; "scripted" by default."""
     seed: int
     """Of the answers that are made up where nothing is scripted."""
     clock: ClockMode
@@ -107,12 +107,12 @@ class ClientFactory:
         return made
 
     def problems(self) -> list[str]:
-        """Why scripts are incomplete that should be complete."""
+        """Reasons why scripts are incomplete that should be complete."""
         checked = [stage for stage, config in self._stages.items() if config.get("assert_complete", True)]
         return [problem for stage in checked for problem in stage.problems()]
 
     def report(self) -> list[str]:
-        """What was asked, a line for each request."""
+        """List the requests that were made, a line for each."""
         return [line for stage in self._stages for line in stage.report()]
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ else:
 
 
 def exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception:
-    """What the caller of a request gets.
+    """Make the exception that the caller of a request gets.
 
     Args:
         trouble: what goes wrong; not a hang.

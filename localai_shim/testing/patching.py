@@ -84,7 +84,7 @@ def unpatched() -> Iterator[None]:
 _passes: ContextVar[bool] = ContextVar("localai_shim.unpatched", default=False)
 _lock = threading.RLock()
 _active: list[AnyLocalOpenAI] = []
-"""Whose models serve the SDK's clients; the last one counts."""
+"""Clients whose models serve the SDK's clients; the last one counts."""
 _undo: list[Callable[[], None]] = []
 _settings: dict[str, object] = {}
 
@@ -139,7 +139,7 @@ class _HttpClient(sdk.LocalHttpClient):
 
 
 class _AsyncHttpClient(sdk.LocalAsyncHttpClient):
-    """As `_HttpClient`, async."""
+    """Async form of `_HttpClient`."""
 
     async def aclose(self) -> None:
         await super(sdk.LocalAsyncHttpClient, self).aclose()

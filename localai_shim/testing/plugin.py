@@ -109,7 +109,7 @@ def local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage)
 
 @pytest.fixture
 def async_local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> AsyncScriptedOpenAI:
-    """As `local_openai`, async, with the same script; for asyncio and trio.
+    """Async form of `local_openai`, with the same script; for asyncio and trio.
 
     Example:
         @pytest.mark.anyio
@@ -137,7 +137,7 @@ def local_openai_tiny() -> Iterator[TinyOpenAI]:
 
 @pytest.fixture(scope="session")
 def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
-    """As `local_openai_tiny`, async, for any event loop.
+    """Async form of `local_openai_tiny`, for any event loop.
 
     Example:
         @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""What a scripted client was asked: the request as its caller sent it, and what came of it."""
+"""Requests of a scripted client: each as its caller sent it, with its outcome."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Request:
     """The text that a model would have read: rendered by the chat template."""
     prompt_tokens: int = 0
     attempt: int = 0
-    """How many retries came before it."""
+    """Number of retries that came before it."""
     choice: int = 0
-    """Which of the request's choices a callable is asked for."""
+    """Index of the choice that a callable is asked for."""
     tool_calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     """The calls in the answer: name and arguments, or the text of what is not JSON."""
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
-    """What the script has its choices fail with."""
+    """Errors that the script has its choices fail with."""
     choices: list[Spent] = field(default_factory=list[Spent], repr=False)
     texts: list[str] = field(default_factory=list[str])
     """The texts that are embedded, or the documents that are ranked; of token ids their text."""
@@ -64,7 +64,7 @@ class Request:
 
     @property
     def error(self) -> BaseException | None:
-        """What the script has the request fail with."""
+        """Error that the script has the request fail with."""
         return self.errors[0] if self.errors else None
 
     @property
@@ -162,7 +162,7 @@ class Request:
         return self.prompt_tokens + self.completion_tokens
 
     def snapshot(self) -> Json:
-        """What was sent, as a plain dict that is the same in each run: generated ids are numbered."""
+        """Fields that were sent, as a plain dict that is the same in each run: generated ids are numbered."""
         known: dict[str, str] = {}
 
         def number(match: re.Match[str]) -> str:

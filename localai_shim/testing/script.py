@@ -1,4 +1,4 @@
-"""Which reply a request gets: replies in order, and rules that match requests."""
+"""Choice of the reply that a request gets: replies in order, and rules that match requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Text = str | re.Pattern[str]
 
 
 class Criteria(TypedDict, total=False):
-    """What `when` and `assert_called` tell requests by; all that is given has to hold."""
+    """Criteria by which `when` and `assert_called` tell requests; all that are given have to hold."""
 
     api: str
     """The endpoint: `chat.completions`, `responses`, `completions`, `embeddings` or `rerank`."""
@@ -97,11 +97,11 @@ class Rule:
 
     @property
     def missing(self) -> int:
-        """How many requests it still waits for."""
+        """Number of requests that it still waits for."""
         return 0 if self._limit is None else self._limit - self.used
 
     def why_not(self, request: Request) -> str:
-        """Why it does not answer a request."""
+        """Reason why it does not answer a request."""
         if why := mismatch(self.criteria, request):
             return why
         played = self._limit is not None and self.used >= self._limit
@@ -156,13 +156,13 @@ class Script:
             return (reply,)
 
     def _next(self, request: Request) -> int | None:
-        """Which of the ordered replies is for a request."""
+        """Index of the ordered reply for a request."""
         if self.ordered and _is_failure(self.ordered[0]):
             return 0
         return next((i for i, reply in enumerate(self.ordered) if _suits(reply, request)), None)
 
     def left(self) -> list[str]:
-        """What was not played: a line each."""
+        """List what was not played, a line each."""
         waiting = [rule for rule in self.rules if rule.missing]
         lines = [f"{rule} answered {rule.used} requests, and waits for {rule.missing} more" for rule in waiting]
         if self.ordered:
@@ -184,7 +184,7 @@ def _vectors_for(reply: ScriptedReply) -> str | None:
 
 
 def _suits(reply: ScriptedReply, request: Request) -> bool:
-    """Whether a reply is of the kind that a request wants."""
+    """True if a reply is of the kind that a request wants."""
     return _vectors_for(reply) == (request.api if request.wants_vectors else None)
 
 

@@ -125,18 +125,18 @@ class Stage(ScriptedEngine):
         return prepared
 
     def failed_with(self, error: BaseException) -> bool:
-        """Whether a script made a request fail with this exception."""
+        """True if a script made a request fail with this exception."""
         return any(error is each for call in reversed(self.calls) for each in call.errors)
 
     def problems(self) -> list[str]:
-        """Why the script is not complete: what it raised, requests without a reply, replies and budgets."""
+        """Problems of the script: what it raised, requests without a reply, replies and budgets."""
         raised = [f"{type(error).__name__}: {error}" for error in self.raised]
         budgets = [budget for budget in self.budgets if not budget.is_over]
         over = [problem for budget in budgets if (problem := budget.over()) is not None]
         return [*raised, *self.script.left(), *over]
 
     def report(self) -> list[str]:
-        """What was asked, a line for each request."""
+        """List the requests that were made, a line for each."""
         return [f"{i}. {call.brief()}{call.outcome()}" for i, call in enumerate(self.calls, 1)]
 
     # -----------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Stage(ScriptedEngine):
         return asked
 
     def _choose(self, call: Call, asked: Request, request: GenerationRequest) -> tuple[PlayedScript, Mark | None]:
-        """How a choice is played, and what becomes of it."""
+        """Choose the script that a choice plays, and its mark."""
         try:
             taken = self.script.take(asked)
             answer = self._made_up(asked, request) if taken is None else decide(taken[0], asked)
@@ -207,7 +207,7 @@ class Stage(ScriptedEngine):
         return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
 
     def _failure(self, trouble: Trouble, call: Call) -> Exception:
-        """What a request fails with at once; a timeout takes its time."""
+        """Make the error with which a request fails at once; a timeout takes its time."""
         if trouble.kind == "timeout" and call.timeout is not None:
             self.clock.reach(self.clock.now + call.timeout)
         return failures.exception(trouble, call)
@@ -279,7 +279,7 @@ class Stage(ScriptedEngine):
 
 
 def _dimensions(model: str) -> int:
-    """As OpenAI's models have."""
+    """Number of dimensions that OpenAI's models have."""
     return MAX_DIMENSIONS if model == "text-embedding-3-large" else 1536
 
 
@@ -308,5 +308,5 @@ def _begins_with_json(text: str) -> bool:
 
 @functools.cache
 def _usual() -> ScriptedEngine:
-    """What all scripted clients have in common, made once: a tokenizer, and what the endpoints know of its model."""
+    """Engine for all scripted clients, made once: a tokenizer, and the endpoints' description of its model."""
     return ScriptedEngine(tokenizer=ScriptedTokenizer())

@@ -1,4 +1,8 @@
-"""Limits of what is done before a model runs, known to all code that does it: a request's deadline, and a budget."""
+"""Limits of what is done before a model runs, known to all code that does it: a request's deadline, and a budget.
+
+A request's deadline is looked at between items, pieces of a download and turns of a template's loops, and once more
+before anything is submitted.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ class Overdue(BaseException):
 
 
 class Deadline:
-    """When a request has to be answered.
+    """Time by which a request has to be answered.
 
     Args:
         seconds: from `since` on; None: it has time.

@@ -321,7 +321,7 @@ def test_engines_that_come_and_go_at_once_leave_everything_as_it_was(watching: W
 
 
 def test_mlx_lm_and_mlx_vlm_do_for_metal_what_the_documentation_lists() -> None:
-    """Should these change, read them again, and the list in docs/architecture.md with them."""
+    """Should these change, read them again, and the list in docs/memory.md with them."""
     assert "max_recommended_working_set_size" in inspect.getsource(mlx_lm.utils.maybe_set_recommended_wired_limit)
     generate = importlib.import_module("mlx_lm.generate")  # the package has a function of that name
     for module in (generate, importlib.import_module("mlx_vlm.generate.common")):

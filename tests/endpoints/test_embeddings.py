@@ -174,7 +174,7 @@ def test_a_streamed_response_can_be_read(scripted: LocalOpenAI) -> None:
         assert np.array_equal(vectors(response.parse()), embed(scripted, "one two"))
 
 
-def test_other_formats_are_refused(scripted: LocalOpenAI) -> None:
+def test_unknown_encoding_formats_are_refused(scripted: LocalOpenAI) -> None:
     assert refused(scripted, input="a", encoding_format="int8").param == "encoding_format"
 
 

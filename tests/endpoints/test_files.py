@@ -76,7 +76,7 @@ def test_raw_and_streamed_responses(local: LocalOpenAI) -> None:
     assert local.files.with_raw_response.content(made.id).headers["content-type"] == "application/octet-stream"
 
 
-def test_they_are_listed_and_deleted(local: LocalOpenAI) -> None:
+def test_files_are_listed_and_deleted(local: LocalOpenAI) -> None:
     ids = [local.files.create(file=CONTENT, purpose="batch").id for _ in range(3)]
     assert [file.id for file in local.files.list()] == ids[::-1]
     assert [file.id for file in local.files.list(order="asc", limit=2)] == ids
@@ -137,7 +137,7 @@ def test_a_body_without_a_file_is_refused(local: LocalOpenAI) -> None:
 
 
 @pytest.mark.anyio
-async def test_it_works_on_event_loops(async_client: AsyncLocalOpenAI, tmp_path: Path) -> None:
+async def test_files_work_on_event_loops(async_client: AsyncLocalOpenAI, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(CONTENT)
     made = await async_client.files.create(file=path, purpose="batch")

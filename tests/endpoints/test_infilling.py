@@ -34,7 +34,7 @@ def ask(client: LocalOpenAI, **more: Any) -> Any:
     return client.completions.create(**{"model": "m", "prompt": "Hello", "temperature": 0, "max_tokens": 12, **more})
 
 
-def test_it_is_what_comes_of_the_marked_tokens(filling: tuple[LocalOpenAI, Any]) -> None:
+def test_infilling_is_what_comes_of_the_marked_tokens(filling: tuple[LocalOpenAI, Any]) -> None:
     client, tokenizer = filling
     made = ask(client, prompt=["one ", ""], suffix=" three", n=2)
     by_hand = [tokenizer(f"<|fim_prefix|>{text}<|fim_suffix|> three<|fim_middle|>").input_ids for text in ("one ", "")]

@@ -49,16 +49,16 @@ def test_messages_without_tokens_are_refused(client: LocalOpenAI, messages: Any,
 
 @pytest.mark.parametrize("given", [EMPTY, ANSWER, ""])
 @pytest.mark.parametrize("background", [False, True])
-def test_so_is_the_input_of_a_response(client: LocalOpenAI, given: Any, background: bool) -> None:
+def test_an_input_of_a_response_without_tokens_is_refused(client: LocalOpenAI, given: Any, background: bool) -> None:
     error = refused(client.responses.create, input=given, background=background)
     assert error.param == "input"
 
 
-def test_so_is_a_prompt(client: LocalOpenAI) -> None:
+def test_a_prompt_without_tokens_is_refused(client: LocalOpenAI) -> None:
     assert refused(client.completions.create, prompt=["Hello", ""]).param == "prompt[1]"
 
 
-def test_so_is_a_document_without_tokens() -> None:
+def test_a_document_without_tokens_is_refused() -> None:
     with ScriptedEngine() as engine:
         engine.model.reranking = Reranking(lambda ranking: [[3, 4], []])
         body = {"query": "a", "documents": ["b", "c"]}
@@ -67,13 +67,13 @@ def test_so_is_a_document_without_tokens() -> None:
     assert caught.value.param == "documents.1"
 
 
-def test_so_is_a_text_to_embed() -> None:
+def test_a_text_to_embed_without_tokens_is_refused() -> None:
     with ScriptedEngine() as engine, pytest.raises(openai.BadRequestError) as caught:
         LocalOpenAI(engine=engine).embeddings.create(model="m", input=["a", ""])
     assert caught.value.param == "input.1"
 
 
-def test_so_is_a_line_of_a_batch_and_the_others_are_answered(client: LocalOpenAI) -> None:
+def test_a_line_of_a_batch_without_tokens_is_refused_and_the_others_are_answered(client: LocalOpenAI) -> None:
     done = finished(client, start(client, [line("bad", messages=EMPTY), line("good", messages=HELLO)]).id)
     assert (done.request_counts.completed, done.request_counts.failed) == (1, 1)
     error = read(client, done.error_file_id)["bad"]["response"]["body"]["error"]

@@ -109,7 +109,7 @@ def test_every_documented_value_may_be_included() -> None:
         ("logprobs", "include[0]", "invalid_value"),
     ],
 )
-def test_other_values_are_refused(value: Any, param: str, code: str) -> None:
+def test_values_that_are_not_documented_are_refused(value: Any, param: str, code: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read_include({"include": value})
     assert (caught.value.param, caught.value.code) == (param, code)

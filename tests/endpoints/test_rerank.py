@@ -167,14 +167,14 @@ def test_a_model_that_embeds_ranks_by_the_cosine_of_its_vectors(embedder: LocalO
     assert [len(request.texts) for request in engine.embedded] == [5, 5], "the query is read once"
 
 
-def test_its_query_is_counted_with_each_document_too(embedder: LocalOpenAI) -> None:
+def test_the_query_of_a_model_that_embeds_is_counted_with_each_document_too(embedder: LocalOpenAI) -> None:
     found = rerank(embedder, "abc", ["de", "f"])
     read = embedder.embeddings.create(model="m", input=["abc", "abc", "de", "f"]).usage
     assert found.usage is not None and found.usage.prompt_tokens == found.usage.total_tokens == read.prompt_tokens
     assert found.meta == {"tokens": {"input_tokens": read.prompt_tokens, "output_tokens": 0}}
 
 
-def test_its_documents_are_cut_and_refused_as_a_reranker_s_are(embedder: LocalOpenAI, engine: ScriptedEngine) -> None:
+def test_documents_are_cut_and_refused_for_a_model_that_embeds(embedder: LocalOpenAI, engine: ScriptedEngine) -> None:
     rerank(embedder, "abc", ["x" * 50, "y", "z" * 7], max_tokens_per_doc=5)
     assert [len(text) for text in engine.embedded[-1].texts[1:]] == [5, 1, 5]
     rerank(embedder, "abc", ["x" * 100], truncate=True)

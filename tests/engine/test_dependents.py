@@ -36,7 +36,7 @@ def test_what_is_shared_is_prefilled_once(world: MakeWorld) -> None:
     assert [row.request.prompt.cached_tokens for row in rows] == [0] + [100] * 7
 
 
-def test_those_that_waited_are_run_together_afterwards(world: MakeWorld) -> None:
+def test_prompts_that_waited_for_a_prefix_are_run_together_afterwards(world: MakeWorld) -> None:
     w = world()
     for i in range(1, 9):
         w.ask(branch(i))
@@ -52,7 +52,7 @@ def test_a_short_beginning_is_not_worth_waiting_for(world: MakeWorld) -> None:
     assert w.prefilled(50) == 4 * 63 and [len(rows) for rows in w.model.passes] == [4]
 
 
-def test_it_is_the_longest_beginning_that_is_waited_for(world: MakeWorld) -> None:
+def test_a_prompt_waits_for_the_longest_shared_beginning(world: MakeWorld) -> None:
     """Two documents under one system prompt, two questions about each."""
     w = world()
     first, second = ([*SHARED, *[token] * 200] for token in (60, 70))
@@ -76,7 +76,7 @@ def test_nobody_waits_for_more_of_a_long_prompt_than_is_shared(world: MakeWorld,
     assert w.prefilled(50) == 100 and w.is_done(rows["long"])
 
 
-def test_one_that_comes_when_what_is_shared_is_past_goes_on_from_there(world: MakeWorld) -> None:
+def test_a_prompt_that_comes_when_the_shared_prefix_is_done_goes_on_from_there(world: MakeWorld) -> None:
     w = world(chunk=50, seconds_per_token=1.0)
     [long] = w.ask(branch(900, 5000))
     for _ in range(6):
@@ -91,7 +91,7 @@ def test_one_that_comes_when_what_is_shared_is_past_goes_on_from_there(world: Ma
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next"])
-def test_they_say_what_each_says_alone(kind: str) -> None:
+def test_prompts_that_share_a_prefix_say_what_each_says_alone(kind: str) -> None:
     with counting(kind, EngineOptions(prefill_chunk=48)) as c:
         long = tokens(300)
         prompts = [long, *[[*long[: 90 + 10 * i], *tokens(5 + i, i)] for i in range(5)]]

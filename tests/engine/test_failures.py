@@ -142,7 +142,7 @@ def test_closing_fails_what_is_in_flight_and_refuses_what_comes() -> None:
     engine.close()
 
 
-def test_it_ends_when_nobody_holds_the_engine_any_more() -> None:
+def test_the_thread_ends_when_nobody_holds_the_engine_any_more() -> None:
     engine = engine_for("qwen3")
     work = engine._work
     Running(engine, request([5, 6, 7], sampling=SamplingParams())).finish()

@@ -56,11 +56,11 @@ def test_a_mask_that_falls_on_the_wrong_axis_is_found(change: Callable[[TextMode
 
 @pytest.mark.parametrize("rows", [1, 4], ids=["one key head", "four"])
 @pytest.mark.usefixtures("gemma2_as_it_comes")
-def test_so_is_one_whose_shapes_do_not_fit(rows: int) -> None:
+def test_a_mask_whose_shape_does_not_fit_is_found(rows: int) -> None:
     assert not agreement(text_model("gemma2", num_attention_heads=8, num_key_value_heads=rows)).together
 
 
-def test_so_is_a_position_that_all_rows_share() -> None:
+def test_a_position_that_all_rows_share_is_found() -> None:
     """afm7's last layers take the longest row's length for every row's position."""
     assert agreement(text_model("afm7")) == Agreement(in_pieces=True, together=False)
 
@@ -77,25 +77,25 @@ def test_states_that_see_tokens_which_do_not_count_are_found(name: str) -> None:
     assert not takes_several(text_model(name))
 
 
-def test_so_is_a_position_that_is_read_as_a_number() -> None:
+def test_a_position_that_is_read_as_a_number_is_found() -> None:
     """gpt_bigcode gives `cache.offset` to NumPy."""
     assert agreement(text_model("gpt_bigcode")) == Agreement(in_pieces=True, together=False)
 
 
-def test_so_is_a_prompt_that_sees_what_comes_after() -> None:
+def test_a_prompt_that_sees_later_tokens_is_found() -> None:
     """phi3small adds its mask of true and false to the scores: its tokens see later ones of the same pass."""
     assert agreement(text_model("phi3small")) == Agreement(in_pieces=False, together=False)
 
 
 @pytest.mark.usefixtures("gemma2_as_it_comes")
-def test_so_is_one_that_fails_for_two_equal_rows() -> None:
+def test_a_model_that_fails_for_two_equal_rows_is_found() -> None:
     """DeepSeek-VL2's choice of experts gives a batch's tokens another shape."""
     model = vlm_architectures.text_model("deepseek_vl_v2", topk_method="noaux_tc")
     assert agreement(model) == Agreement(in_pieces=True, together=False)
 
 
 @pytest.mark.usefixtures("gemma2_as_it_comes")
-def test_such_a_model_answers_rightly_with_one_row_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_misreads_batches_answers_rightly_with_one_row_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "localai_shim"):
         engine = engine_of("gemma2")
     try:

@@ -171,7 +171,7 @@ LOADS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("load", only(["sliding window"], LOADS))
-def test_it_may_be_asked_from_any_thread_while_the_engine_works(load: str) -> None:
+def test_stats_may_be_asked_for_from_any_thread_while_the_engine_works(load: str) -> None:
     kind, how, changes = LOADS[load]
     engine = engine_for(kind, EngineOptions(max_rows=6, prefill_chunk=64), how, **changes)
     engine.wait()
@@ -208,7 +208,7 @@ def test_it_may_be_asked_from_any_thread_while_the_engine_works(load: str) -> No
         undisturbed.close()
 
 
-def test_it_may_be_asked_before_the_model_is_there_and_after_it_has_gone() -> None:
+def test_stats_may_be_asked_for_before_the_model_is_there_and_after_it_has_gone() -> None:
     engine = engine_for("qwen3")
     is_typed(engine.stats())
     engine.wait()

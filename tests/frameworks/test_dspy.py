@@ -59,7 +59,7 @@ class TestAsync(TestSync):
         with dspy.context(adapter=dspy.ChatAdapter(use_native_function_calling=True)):
             return (await dspy.ReActV2("question -> answer", tools=[get_weather]).acall(question=text)).answer
 
-    def test_its_own_transport_asks_somebody_else(self, local_openai: Any) -> None:
+    def test_dspy_s_own_transport_asks_somebody_else(self, local_openai: Any) -> None:
         """What the page warns of: with its default engine, requests pass by LiteLLM's sessions."""
         nobody = {"api_key": "unused", "api_base": "http://127.0.0.1:9/v1", "num_retries": 0, "cache": False}
         with pytest.raises(Exception, match=r"refused|connect"):

@@ -48,7 +48,7 @@ def test_embeddings_and_failures_have_a_span_of_each_too(tool: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_the_same_for_tasks(tool: str, model_path: Path) -> None:
+async def test_one_span_of_the_tool_and_one_of_the_engine_for_tasks(tool: str, model_path: Path) -> None:
     instrument, sees, says = TOOLS[tool]
     with global_telemetry() as telemetry:
         async with AsyncLocalOpenAI(model_path) as client:

@@ -104,7 +104,7 @@ class TestGraph(TestAsyncChat):
 
 
 @pytest.mark.parametrize("method", ["function_calling", "json_mode"])
-def test_other_ways_to_a_structured_answer(local_openai: Any, method: str) -> None:
+def test_structured_answers_by_function_calls_and_json_mode(local_openai: Any, method: str) -> None:
     local_openai.script(fill)
     model = run_snippet("langchain", local_openai.stage).model.with_structured_output(Weather, method=method)
     check_filled(model.invoke("How is the weather in Paris? Answer in JSON."))

@@ -302,7 +302,7 @@ def test_a_mask_fits_where_there_is_less_room_than_tokens(step: int, compiler: G
     assert (short == whole[: words - 2]).all()
 
 
-def test_it_says_when_nothing_may_follow(compiler: GrammarCompiler) -> None:
+def test_accepting_a_token_says_when_nothing_may_follow(compiler: GrammarCompiler) -> None:
     tokenizer = tokenizer_with()
     matcher = compiler.compile(choice(["ab"])).matcher()
     ended = [matcher.accept(token) for token in tokenizer.encode("ab")]

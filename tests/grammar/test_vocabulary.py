@@ -59,7 +59,9 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_it_allows_what_llguidances_own_reading_of_the_tokenizer_allows(tokenizer: Any, source: str) -> None:
+def test_the_vocabulary_allows_what_llguidances_own_reading_of_the_tokenizer_allows(
+    tokenizer: Any, source: str
+) -> None:
     ours, theirs = vocabulary_of(tokenizer).tokenizer, llguidance.hf.from_tokenizer(tokenizer)
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -149,7 +151,7 @@ def test_special_tokens_that_the_tokenizer_puts_around_a_marker_are_no_part_of_i
     assert vocabulary.lark("<tool_call>:") == f'<[{start}]> ":"'
 
 
-def test_it_is_built_once_however_many_threads_ask() -> None:
+def test_the_vocabulary_is_built_once_however_many_threads_ask() -> None:
     vocabulary = vocabulary_of(tokenizer_with())
     built: list[LLTokenizer] = []
     barrier = threading.Barrier(8)

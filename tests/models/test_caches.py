@@ -186,7 +186,7 @@ def test_states_and_lists_are_read_and_written_as_what_they_are(upstream: Any) -
     assert mx.array_equal(again[0][0], states[0]) and again[0][1] is None
 
 
-def test_other_kinds_and_subclasses_are_left_alone(upstream: Any) -> None:
+def test_unknown_kinds_and_subclasses_of_caches_are_left_alone(upstream: Any) -> None:
     class Own(upstream.KVCache):  # type: ignore[misc]
         pass
 

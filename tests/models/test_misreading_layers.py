@@ -77,7 +77,7 @@ def test_any_number_of_heads_will_do(heads: int) -> None:
     assert mx.allclose(decode(model, together=True), alone, atol=1e-4)
 
 
-def test_other_models_and_subclasses_are_left_alone() -> None:
+def test_subclasses_of_upstream_s_attention_are_left_alone() -> None:
     class Own(gemma2.Attention):  # type: ignore[misc]
         pass
 

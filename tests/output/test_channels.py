@@ -279,7 +279,7 @@ def test_without_markers_all_text_is_content_at_once() -> None:
 
 
 @pytest.mark.parametrize(("family", "end"), [("hermes", "</think>"), ("harmony", "<|end|>"), ("muse", "<|eom|>")])
-def test_it_is_known_what_ends_the_reasoning(family: str, end: str) -> None:
+def test_the_marker_that_ends_the_reasoning_is_known(family: str, end: str) -> None:
     markup = markup_of(family)
     assert markup.thinks and not markup.plain
     assert markup.think_end == end

@@ -95,5 +95,5 @@ def test_no_space_is_put_before_what_comes_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "prepending"])
-def test_other_tokenizers_have_none(tmp_path: Path, kind: str) -> None:
+def test_tokenizers_without_marks_have_no_infilling(tmp_path: Path, kind: str) -> None:
     assert find_infilling(chat_tokenizer(kinds.load(tmp_path, kind))) is None

@@ -59,7 +59,7 @@ print([span.name for span in spans.get_finished_spans()])
 """
 
 
-def test_it_is_on_once_the_program_has_an_sdk_and_can_be_turned_off() -> None:
+def test_tracing_is_on_once_the_program_has_an_sdk_and_can_be_turned_off() -> None:
     """A program that does not use OpenTelemetry never imports it."""
     done = run(SCRIPT, warm="sdk")
     assert (done.returncode, done.stdout) == (0, "['engine scripted']\n"), done.stderr

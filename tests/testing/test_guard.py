@@ -186,7 +186,7 @@ def test_vectors_of_scripted_clients_come_from_this_process(pytester: pytest.Pyt
     assert counts == {"passed": 2}, shown
 
 
-def test_it_shows_beside_other_failures_and_no_expectation_hides_it(pytester: pytest.Pytester) -> None:
+def test_a_blocked_call_shows_beside_other_failures_and_no_expectation_hides_it(pytester: pytest.Pytester) -> None:
     counts, shown = outcome(
         pytester,
         """
@@ -248,7 +248,7 @@ def test_innocent():
     assert "which test_it.py::test_leaves started at" in shown
 
 
-def test_it_is_off_unless_it_is_asked_for(pytester: pytest.Pytester) -> None:
+def test_the_guard_is_off_unless_it_is_asked_for(pytester: pytest.Pytester) -> None:
     test = """
 import socket, pytest
 
@@ -267,7 +267,7 @@ def test_reaches_out():
             phone.connect(("192.0.2.1", 9))
 
 
-def test_it_works_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guard_works_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(localai_shim.__file__).parents[1]))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("def test_it():\n    import socket\n    socket.create_connection(('api.openai.com', 443))\n")

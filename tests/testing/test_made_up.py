@@ -98,7 +98,7 @@ def test_an_answer_with_a_schema_is_an_instance(seed: int) -> None:
         assert made == formatted(client, PERSON), "equal requests get equal answers"
 
 
-def test_other_seeds_and_requests_make_other_answers() -> None:
+def test_different_seeds_and_requests_make_different_answers() -> None:
     made = []
     for seed in range(6):
         with scripted(seed=seed) as client:
@@ -119,7 +119,7 @@ def test_where_the_schema_has_more_the_grammar_says_how_to_go_on(schema: dict[st
             jsonschema.validate(formatted(client, schema), schema)
 
 
-def test_other_constraints_are_followed_too() -> None:
+def test_choices_patterns_and_json_objects_are_followed() -> None:
     with scripted() as client:
         choice = ask(client, extra_body={"guided_choice": ["red", "green"]}).choices[0].message.content
         assert choice in ("red", "green")

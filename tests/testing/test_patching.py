@@ -158,7 +158,7 @@ def test_contexts_may_be_nested_and_may_overlap(app: Any, local: LocalOpenAI) ->
     assert state() == before
 
 
-def test_it_counts_on_every_thread_and_ends_with_an_exception(app: Any, local: LocalOpenAI) -> None:
+def test_a_patch_counts_on_every_thread_and_ends_with_an_exception(app: Any, local: LocalOpenAI) -> None:
     before, said = state(), []
     thread = threading.Thread(target=lambda: said.append(app.text(app.OpenAI())))
     with contextlib.suppress(KeyError), patch_openai(local):

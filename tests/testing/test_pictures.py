@@ -77,7 +77,7 @@ def test_pixels_are_not_looked_at_but_parts_are() -> None:
             prompt(user(part))
 
 
-def test_it_says_that_it_reads_all() -> None:
+def test_a_scripted_model_says_that_it_reads_all_media() -> None:
     with ScriptedEngine() as engine, LocalOpenAI(engine=engine) as client:
         assert client.stats().modalities == ("text", "image", "video", "audio")
 

@@ -178,7 +178,7 @@ def test_a_failure_that_comes_next_is_for_whatever_is_asked_next(client: Scripte
     ("trouble", "error"),
     [(timeout(), openai.APITimeoutError), (connection_error(), openai.APIConnectionError), (KeyError("x"), KeyError)],
 )
-def test_other_failures(trouble: Any, error: type[Exception]) -> None:
+def test_scripted_failures_are_raised_for_embeddings(trouble: Any, error: type[Exception]) -> None:
     client = ScriptedOpenAI(max_retries=0, timeout=30).script(trouble)
     with pytest.raises(error):
         embed(client)

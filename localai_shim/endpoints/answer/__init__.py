@@ -1,1 +1,1 @@
-"""What an answer may be: its plan, tools, format and thinking, the same for both APIs."""
+"""Plan of an answer, with its tools, format and thinking, the same for both APIs."""

@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """What the content of an answer has to be."""
+    """Format that the content of an answer must have."""
 
     source: str
     """The grammar, in llguidance's terms."""

@@ -1,4 +1,4 @@
-"""How an answer is read, on the consumer's side, and constrained by a grammar, on the engine's."""
+"""Plans of how an answer is read, on the consumer's side, and constrained by a grammar, on the engine's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AnswerPlan:
         return replace(params, logit_bias={**params.logit_bias, **dict.fromkeys(self._forbidden, -math.inf)})
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
-        """What reads a choice's tokens."""
+        """Reader of a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)
         if self._markup.plain:

@@ -1,5 +1,5 @@
-"""How much a model may think: `reasoning_effort`, and beyond OpenAI's, `enable_thinking` and `thinking_budget`, which
-vLLM calls `thinking_token_budget`.
+"""Limits on thinking: `reasoning_effort`, and beyond OpenAI's, `enable_thinking` and `thinking_budget`, which vLLM
+calls `thinking_token_budget`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BUDGET_TOKENS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ThinkingPlan:
-    """What the request says of it.
+    """Wishes of a request about thinking.
 
     Attributes:
         variables: for the chat template.
@@ -106,7 +106,7 @@ def _nearest(effort: str, model: ServedModel) -> tuple[str, str] | None:
 def follow_thinking(
     plan: ThinkingPlan, model: ServedModel, prompt_end: str, text: Callable[[], RowText], *, has_grammar: bool
 ) -> Thinking | None:
-    """What a row's grammar constraint must follow of the reasoning; None: nothing.
+    """Rules of the reasoning that a row's grammar constraint must follow; None: there are none.
 
     Args:
         prompt_end: the end of the rendered prompt.

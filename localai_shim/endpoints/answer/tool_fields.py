@@ -33,7 +33,7 @@ Form = Literal["nested", "flat", "legacy"]
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Whether tools may or have to be called, and which."""
+    """Choice between tools: if they may or have to be called, and which."""
 
     mode: Literal["none", "auto", "required"]
     names: frozenset[str] | None = None
@@ -271,7 +271,7 @@ def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> Too
 
 
 def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool]) -> str:
-    """What the model calls the tool of this kind that is named; one of a namespace may be named `crm.list_orders`."""
+    """Name that the model has for the named tool of this kind; one of a namespace may be named `crm.list_orders`."""
     fields.get(fields.at("name"))
     namespace = fields.optional("namespace") if fields.path == path else None  # which the flat form has
     fields.finish()

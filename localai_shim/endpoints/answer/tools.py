@@ -22,7 +22,7 @@ Mode = Literal["auto", "required"]
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """What follows from the tool fields of a request.
+    """Plan for calls that follows from the tool fields of a request.
 
     Attributes:
         rendered: the tools as the chat template reads them; None: it gets none.
@@ -146,7 +146,7 @@ def _needs_grammar(tools: Sequence[Tool], choice: ToolChoice) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """How grammars of tools are made."""
+    """Maker of grammars of tools."""
 
     format: CallFormat
     model: ServedModel

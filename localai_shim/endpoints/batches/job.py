@@ -136,7 +136,7 @@ class Job:
             raise Stopped
 
     def _look(self) -> End | None:
-        """Whether the batch is to end now."""
+        """Reason for the batch to end now, if there is one."""
         self._looked = time.monotonic()
         body = self._store.get(KIND, self._id)
         if body is None or body["status"] == "cancelling":

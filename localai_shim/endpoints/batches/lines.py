@@ -11,7 +11,7 @@ from ...errors import listed
 from ...state.store import Json
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
-"""What the lines of a batch may ask for."""
+"""Endpoints that the lines of a batch may ask for."""
 
 
 class Line(NamedTuple):
@@ -34,7 +34,7 @@ class Usage(NamedTuple):
     reasoning_tokens: int = 0
 
     def to_json(self) -> Json:
-        """As in `batch.usage`."""
+        """Fields of `batch.usage`."""
         return {
             "input_tokens": self.input_tokens,
             "input_tokens_details": {"cached_tokens": self.cached_tokens},
@@ -45,14 +45,14 @@ class Usage(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What became of a line."""
+    """Answer to a line, or its error."""
 
     line: Line
     text: str
     """The line of the output file, or of the error file; JSON, without an end of line."""
     ok: bool
     model: str | None = None
-    """What answered."""
+    """Name of the model that answered."""
     usage: Usage = Usage()
 
 

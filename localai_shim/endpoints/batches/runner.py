@@ -29,7 +29,7 @@ class Wakeable(Protocol):
 
 
 class Running(Protocol):
-    """What answers lines: requests -> answers, in whatever order they end; see `lines.run_lines`."""
+    """Function that answers lines: requests -> answers, in whatever order they end; see `lines.run_lines`."""
 
     def __call__(self, lines: Iterable[Line], inbox: Any) -> Generator[Answered | None]: ...
 
@@ -117,7 +117,7 @@ class Batches:
                 thread.join()
 
     def stop(self) -> None:
-        """As `close`, but do not wait, nor take a lock: the garbage collector may call it, on any thread."""
+        """Begin to close without waiting or taking a lock: the garbage collector may call this, on any thread."""
         self._closed = True
         for inbox in list(self._inboxes.values()):
             inbox.put(None)

@@ -1,4 +1,4 @@
-"""What can be asked of batches: create, retrieve, list, cancel.
+"""Requests about batches: create, retrieve, list, cancel.
 
 Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-reference/batch) and the SDK's types.
 """
@@ -148,5 +148,5 @@ def _unknown(id: str) -> NotFound:
 
 
 def _shown(body: Json) -> Json:
-    """As callers see it."""
+    """Fields of a batch that callers see."""
     return {name: value for name, value in body.items() if name != LOCAL}

@@ -210,7 +210,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         chunks.append(self._chunk(index, {"role": "assistant", "content": content, "refusal": None}))
 
     def _text_chunk(self, choice: _ChoiceState, index: int, text: str) -> ChatCompletionChunk:
-        """As `_chunk` of a delta with nothing but content."""
+        """Make `_chunk` of a delta with nothing but content."""
         if choice.original is None:
             choice.original = Original(self._chunk(index, {"content": text}), "choices", "delta")
         return choice.original.copy({"content": text})
@@ -375,7 +375,7 @@ class _Call:
         self.arguments: list[str] = []
 
     def made(self) -> dict[str, object]:
-        """As the API shows it."""
+        """Call in the form of the API."""
         kind, text = _CALL_KINDS[self.custom]
         return {"id": self.id, "type": kind, kind: {"name": self.name, text: "".join(self.arguments)}}
 

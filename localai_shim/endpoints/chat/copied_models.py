@@ -66,6 +66,6 @@ _Parts = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], 
 
 
 def _parts(model: BaseModel, name: str, listed: bool) -> _Parts:
-    """What pydantic knows of an object; the field that it is in, and whether in a list."""
+    """Parts that pydantic keeps of an object; the field that it is in, and True if in a list."""
     extra, private = model.__pydantic_extra__, model.__pydantic_private__
     return type(model), model.__dict__.copy(), model.model_fields_set.copy(), dict(extra or {}), private, name, listed

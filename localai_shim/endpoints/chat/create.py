@@ -86,7 +86,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request says beside its messages. Requests that say the same share it, and nobody changes it."""
+    """Settings of a request beside its messages. Requests with the same ones share them, and nobody changes them."""
 
     stream: bool
     n: int
@@ -147,7 +147,7 @@ class _Asked:
         return found
 
     def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
-        """What the answer to a prompt of these tokens will look like."""
+        """Plan of the answer to a prompt of these tokens."""
         end = _open_end(tokens, model) if self.continues else model.tokenizer.prompt_end(tokens)
         return AnswerPlan(model, self.tools, self.format, self.thinking, end, continuing=self.continues)
 

@@ -17,7 +17,7 @@ class Echo:
 
     text: str
     offsets: list[int]
-    """Where each token's text begins."""
+    """Offset of each token's text."""
 
     def before(self, logprobs: Logprobs, prompt: Prompt, top: int, text: Callable[[int], str]) -> Logprobs:
         """An answer's logprobs behind those of its prompt, of which the first token has none.
@@ -53,7 +53,7 @@ def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], 
 
 
 def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: ChatTokenizer) -> Echo:
-    """What an answer repeats of a prompt.
+    """Make the part of an answer that repeats its prompt.
 
     Args:
         prompt: what is run, which may have been cut.

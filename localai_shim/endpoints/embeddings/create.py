@@ -84,7 +84,7 @@ def _text(given: object, path: str) -> Text:
 
 
 def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]) -> str:
-    """What is put before each text: sentence-transformers' `prompt` or `prompt_name`, else the model's default."""
+    """Text to put before each text: sentence-transformers' `prompt` or `prompt_name`, else the model's default."""
     prompt, name = fields.string("prompt"), fields.string("prompt_name")
     given = "prompt" if prompt is not None else "prompt_name" if name is not None else None
     if prompt is not None and name is not None:
@@ -152,7 +152,7 @@ def fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: b
 
 
 def prompt_tokens(prompt: str, model: ServedModel) -> int:
-    """How many tokens a prompt is at the beginning of a text, as sentence-transformers counts them."""
+    """Number of tokens that a prompt is at the beginning of a text, as sentence-transformers counts them."""
     ids = model.tokenizer.encode(prompt)
     return len(ids) - (ids[-1] in model.tokenizer.special_ids)
 

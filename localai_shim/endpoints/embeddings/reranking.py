@@ -13,7 +13,7 @@ Document = str | Mapping[str, object]
 
 
 class RerankResult(BaseModel):
-    """What one document got."""
+    """Result of one document."""
 
     index: int
     """Its place among the documents that were sent."""

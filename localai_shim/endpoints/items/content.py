@@ -124,7 +124,7 @@ def _input_audio(fields: ItemFields) -> dict[str, object]:
 
 
 def _input_video(fields: ItemFields) -> dict[str, object]:
-    """As mlx-vlm's server takes it: a URL, or a list of frames."""
+    """Read a video as mlx-vlm's server takes it: a URL, or a list of frames."""
     value = fields.require(fields.at("video_url"))
     if not is_object(value) and not isinstance(value, list | tuple):
         value = fields.text("video_url")

@@ -34,7 +34,7 @@ class ItemFields(Fields):
         return f"{self.path}.{name}"
 
     def has_only(self, name: str) -> bool:
-        """Whether no other field is given."""
+        """True if no other field is given."""
         return list(self._body) == [self.at(name)]
 
     def optional(self, name: str) -> str | None:

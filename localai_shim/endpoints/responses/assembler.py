@@ -321,7 +321,7 @@ class ResponseAssembler(Assembler[types.Response]):
         return "response.reasoning_summary_text" if self._summary else "response.reasoning_text"
 
     def _at(self, item: _Item) -> dict[str, str | int]:
-        """Where an event belongs."""
+        """Place that an event belongs to."""
         at: dict[str, str | int] = {"item_id": item.id, "output_index": item.index}
         if item.kind in ("message", "reasoning"):
             at["summary_index" if item.kind == "reasoning" and self._summary else "content_index"] = 0

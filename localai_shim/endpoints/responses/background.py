@@ -52,7 +52,7 @@ class Run:
     def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
         self.assembler, self.context = assembler, context
         self.row: tuple[EngineLike, Ticket] | None = None
-        """Where it runs, once it does."""
+        """Engine and ticket of the row, once it runs."""
         self.lock = threading.RLock()
         self.ended = False
         self.queued = self.assembler.result()
@@ -69,7 +69,7 @@ class Run:
         return self.assembler.id
 
     def response(self) -> Response:
-        """As it is now."""
+        """Response with what there is of it now."""
         with self.lock:
             return self.assembler.result()
 
@@ -143,7 +143,7 @@ class Background:
 
     @staticmethod
     def is_alive(owner: str) -> bool:
-        """Whether there is still somebody who works on the responses of an owner."""
+        """True if there is still somebody who works on the responses of an owner."""
         pid = int(owner.split(":")[0])
         if pid == os.getpid():
             return owner in _owners
@@ -200,7 +200,7 @@ class Background:
             thread.join()
 
     def stop(self) -> None:
-        """As `close`, but do not wait, nor take a lock: the garbage collector may call it, on any thread."""
+        """Begin to close without waiting or taking a lock: the garbage collector may call this, on any thread."""
         self._inbox.put(None)
         _owners.discard(self.owner)
 

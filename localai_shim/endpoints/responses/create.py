@@ -275,7 +275,7 @@ def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:
 
 
 def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
-    """Whether the response is streamed, runs in the background, and is stored."""
+    """Read if the response is streamed, runs in the background, and is stored."""
     stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
     kept = fields.boolean("store")
     if background and kept is False:
@@ -317,7 +317,7 @@ def _read_include(fields: Fields) -> frozenset[str]:
 
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
-    """How much the model is to think, and the kind of summary of it."""
+    """Read the effort of reasoning, and the kind of summary of it."""
     inner = ItemFields(fields.get("reasoning", {}), "reasoning")
     effort = inner.choice("reasoning.effort", EFFORTS)
     if effort is not None and fields.has("reasoning_effort"):

@@ -1,4 +1,4 @@
-"""What can be asked of a response by its id: retrieve, delete, cancel, and the items of its input."""
+"""Requests about a response by its id: retrieve, delete, cancel, and the items of its input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredEvents:
         self._events = events
 
     def follow(self, sink: Follower, after: int) -> None:
-        """As `Run.follow`."""
+        """Put the stored events behind `after` into a sink, like `Run.follow`."""
         for event in self._events:
             if event["sequence_number"] > after:
                 if "response" in event:

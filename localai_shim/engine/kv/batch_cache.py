@@ -48,7 +48,7 @@ class BatchCache(Protocol):
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether `compact` would save more than it costs."""
+        """True if `compact` would save more than it costs."""
         ...
 
     def compact(self) -> dict[int, int]:
@@ -94,8 +94,8 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> 
 
 
 def for_several(cache: BatchCache, spare: int, *, built_ahead: bool = False) -> BatchCache:
-    """What takes several tokens of each row in a step: slots, where a row that is alone cannot on its own cache, or
-    where such steps are built ahead.
+    """Make a cache that takes several tokens of each row in a step: slots, where a row that is alone cannot on its own
+    cache, or where such steps are built ahead.
     """
     if not isinstance(cache, OneRow) or (cache.takes_several and not built_ahead):
         return cache

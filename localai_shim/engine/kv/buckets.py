@@ -173,7 +173,7 @@ class Buckets:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether `compact` is worth its cost now."""
+        """True if `compact` is worth its cost now."""
         return any(bucket.wants_compaction for bucket in self._buckets.values())
 
     def compact(self) -> dict[Place, Place]:

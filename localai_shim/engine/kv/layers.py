@@ -21,7 +21,7 @@ from .step import Step
 
 @dataclass(slots=True)
 class Current:
-    """What all layers of a cache have in common."""
+    """Step and spare places that all layers of a cache share."""
 
     slots: int = 0
     """Slots of each buffer."""
@@ -38,7 +38,7 @@ class LayerSlots(Protocol):
 
     @property
     def layer(self) -> LayerCache:
-        """What the model is given."""
+        """Layer cache that the model is given."""
         ...
 
     def resize(self) -> None:
@@ -68,7 +68,7 @@ class LayerSlots(Protocol):
         ...
 
     def can_roll_back(self, length: int, tokens: int) -> bool:
-        """Whether so many of the last tokens of a row of this length can be removed."""
+        """True if so many of the last tokens of a row of this length can be removed."""
         ...
 
     def arrays(self) -> list[mx.array]:
@@ -169,7 +169,7 @@ class KeyValueSlots:
         return self.keys_and_values()
 
     def keys_and_values(self) -> Fetched:
-        """What attention reads in this step."""
+        """Keys and values that attention reads in this step."""
         step = self._step
         columns = step.columns(self._capacity, self._ring)
         keys, values = (self._grid(i)[: step.width, :, :columns] for i in range(2))
@@ -295,7 +295,9 @@ class KeyValueSlots:
         return _rolled(array, ring.keep, (length - ring.size) % (ring.size + spare - ring.keep))
 
     def _in_order(self, places: mx.array, length: int) -> mx.array:
-        """What `_turned` made of a row that is longer than its ring: its tokens, oldest first."""
+        """Put the places of a row that is longer than its ring, which `_turned` made, in order: its tokens, oldest
+        first.
+        """
         ring = self._ring
         assert ring is not None
         by = (length - ring.size) % (ring.size + self._current.spare - ring.keep)

@@ -13,22 +13,22 @@ from ..ports import host
 
 
 def fits_slots(row: RowCache) -> bool:
-    """Whether slots and the prefix cache can hold rows of this kind of cache."""
+    """True if slots and the prefix cache can hold rows of this kind of cache."""
     return all(host().caches.read(layer) is not None for layer in row)
 
 
 def is_packed(row: RowCache) -> bool:
-    """Whether some keys and values of a row are quantised."""
+    """True if some keys and values of a row are quantised."""
     return any(host().caches.is_packed(layer) for layer in row)
 
 
 def can_batch(row: RowCache) -> bool:
-    """Whether rows of this kind of cache can share a batch."""
+    """True if rows of this kind of cache can share a batch."""
     return all(host().caches.can_merge(layer) or host().caches.read(layer) is not None for layer in row)
 
 
 def read_row(row: RowCache) -> list[Contents]:
-    """What a row's cache holds.
+    """Read the contents of a row's cache.
 
     Raises:
         ValueError: slots cannot hold this kind of cache.
@@ -107,7 +107,7 @@ class OneRow:
 
     @cached_property
     def takes_several(self) -> bool:
-        """Whether tokens can be taken back from it, however long it is."""
+        """True if tokens can be taken back from it, however long it is."""
         return all(layer is not None and is_trimmable(layer) for layer in map(host().caches.read, self.row))
 
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:

@@ -130,7 +130,7 @@ class SlotCache:
             self._current.step = running
 
     def can_begin(self, built: BuiltSlots, counts: Mapping[int, int]) -> bool:
-        """Whether `begin_built` may be called: nothing was written since, and so many tokens per row fit into it, which
+        """True if `begin_built` may be called: nothing was written since, and so many tokens per row fit into it, which
         are half of its tokens at least.
         """
         arrays = [array for layer in self._layers for array in layer.arrays()]

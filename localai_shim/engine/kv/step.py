@@ -56,7 +56,7 @@ class Step:
         return self.offset + self.tokens
 
     def columns(self, capacity: int, ring: Ring | None) -> int:
-        """How many places of each slot attention reads."""
+        """Number of places of each slot that attention reads."""
         if ring is not None and self._longest >= ring.size + self._spare:
             return ring.size + self._spare
         if self._even:
@@ -113,7 +113,7 @@ class Step:
                 _async_eval(*arrays)
 
     def _input(self, make: Callable[[Lengths], npt.NDArray[Any]]) -> mx.array:
-        """What this makes of the lengths; where they are not known yet, an array that `fill` writes to."""
+        """Array that is made of the lengths; where they are not known yet, one that `fill` writes to."""
         array = mx.array(make(self._lengths))
         if not self._known:
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
@@ -135,7 +135,7 @@ class Step:
         return mask & (position > last - window)
 
     def _ring_mask(self, place: mx.array, first: mx.array, last: mx.array, ring: Ring, window: int | None) -> mx.array:
-        """What each token may see of a ring's places, which hold more than the ring would without it.
+        """Mask of the places of a ring that each token may see, which hold more than the ring would without it.
 
         Args:
             place: `[columns]`.

@@ -1,4 +1,9 @@
-"""What prompts and finished turns left, so that the next turn prefills its new tokens only."""
+"""Cache of what prompts and finished turns left, so that the next turn prefills its new tokens only.
+
+Rows are inserted after their tokens were delivered: a prompt after its row's first token, or before that where other
+prompts that may begin alike wait or come; all of a row after its last. What the cache holds is never given out: rows
+are made of copies.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +118,9 @@ class PrefixCache:
         return None
 
     def match_prefix(self, salt: str | None, keys: Sequence[int]) -> int:
-        """How many tokens with these keys, from the first on, a row could start with, as far as they are in memory."""
+        """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
+        memory.
+        """
         try:
             found = self._tree.match_prefix(salt, keys)
         except BaseException as error:

@@ -284,7 +284,7 @@ def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Store
 
 
 def _prefix_ids(salt: str | None, keys: Sequence[int], lengths: Sequence[int]) -> list[str]:
-    """What identifies the first so many tokens, for each of these ascending lengths."""
+    """Identifiers of the first so many tokens, for each of these ascending lengths."""
     digest = hashlib.sha256(json.dumps(salt).encode())
     at, out = 0, []
     for length in lengths:

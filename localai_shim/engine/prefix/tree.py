@@ -47,7 +47,7 @@ class Node:
         self.children: dict[int, Node] = {}
         """By first key."""
         self.used = self.served = 0
-        """When tokens of the node were last used, and when its snapshot was, on the tree's clock."""
+        """Times on the tree's clock when tokens of the node were last used, and when its snapshot was."""
         self.queued = _NEVER
         """The age under which it is in the tree's queue for eviction."""
         self.saved = False
@@ -123,7 +123,7 @@ class PrefixTree:
         return Match(length, segments, snapshot)
 
     def covers(self, salt: Salt, keys: Sequence[int]) -> bool:
-        """Whether there is nothing to `insert` for these keys; marks them as used."""
+        """True if there is nothing to `insert` for these keys; marks them as used."""
         path, length = self.walk(salt, keys)
         self._touch(path)
         return length == len(keys) and (not self._needs_snapshot or _usable_length(path, length)[0] == length)
@@ -259,7 +259,7 @@ class PrefixTree:
 
 
 def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]:
-    """How much of a path can be used, given where there are snapshots, and the node with that snapshot."""
+    """Length of a path that can be used, given the places of snapshots, and the node with that snapshot."""
     if not path:
         return 0, None
     below = [path[-1]]
@@ -282,7 +282,7 @@ def _segment_of(node: Node, start: int, stop: int) -> Segment:
 
 
 def _age(node: Node) -> int:
-    """When a node, or what can be dropped of it, was last used."""
+    """Time of the last use of a node, or of what can be dropped of it."""
     if not node.children:
         return node.used
     return node.served if node.snapshot is not None else _NEVER

@@ -1,4 +1,9 @@
-"""What the model's tower made of images, videos and sounds, kept for other prompts that have the same."""
+"""Features that the model's tower made of images, videos and sounds, kept for other prompts that have the same.
+
+Many prompts with one picture run it once, later turns not at all. The budget is an eighth of the prefix cache's by
+default, since features are about an eighth as large as the keys and values that follow from them. Where the tower
+raises, all prompts that wait for the item fail, and the next one that has it tries again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass."""
+"""Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass.
+
+A prompt's last token runs with the decode batch. Where no row is running, the pass that ends a prompt runs it, too,
+and gives the logits after it, so that the answer's first token needs no pass of its own; not where a snapshot of all
+but the last token is due, where the prompt's logprobs are wanted, or where a pass is so long that its last layer
+would take more time than the token's own pass (`Model.end_tokens`).
+"""
 
 from __future__ import annotations
 
@@ -98,12 +104,14 @@ class PrefillJob:
 
     @property
     def opening(self) -> tuple[str | None, tuple[int, ...]] | None:
-        """What is equal for two jobs that share a prefix; None where the prompt is too short to be waited for."""
+        """Beginning that is equal for two jobs that share a prefix; None where the prompt is too short to be waited
+        for.
+        """
         return (self.prompt.salt, tuple(self.keys[:MIN_SHARED_TOKENS])) if len(self.keys) > MIN_SHARED_TOKENS else None
 
     @property
     def length(self) -> tuple[int, int]:
-        """What jobs are compared by: how many items may have to be run before, and how many tokens."""
+        """Order of jobs: how many items may have to be run before, and how many tokens."""
         items = 0 if not self.prompt.media else sum(span.media.digest not in self.features for span in self.spans())
         return items, self.left
 
@@ -236,7 +244,7 @@ class Prefiller:
         return size, seconds
 
     def _may_end(self, jobs: Sequence[PrefillJob], most: int) -> bool:
-        """Whether a pass to the ends of prompts should run their last tokens, too: the first ones of their answers need
+        """True if a pass to the ends of prompts should run their last tokens, too: the first ones of their answers need
         no step then. Where a shorter row could not be made of what that leaves, prompts end as snapshots want it.
         """
         tokens = 1 + max(job.left for job in jobs)
@@ -287,7 +295,7 @@ class Prefiller:
         return time.monotonic() - start
 
     def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
-        """Whether a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""
+        """True if a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""
         prefixes = self._prefixes
         if prefixes is None or job.resumed or job.priority < other.priority:
             return False
@@ -310,7 +318,7 @@ class Prefiller:
     # -- several in one pass ------------------------------------------------------------------------------------
 
     def is_short(self, job: PrefillJob, most: int) -> bool:
-        """Whether a prompt should share a pass with others."""
+        """True if a prompt should share a pass with others."""
         inserts_before_end = job.insert_at and job.insert_at[0] < len(job.tokens) - 1
         needs_own_pass = job.alone or job.prompt.media or job.first_pass or job.state is not None
         if needs_own_pass or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
@@ -332,7 +340,7 @@ class Prefiller:
         return jobs
 
     def worth_padding(self, jobs: Sequence[PrefillJob], tokens: int, most: int) -> bool:
-        """Whether a prompt of so many tokens should share a pass with these, given the padding that this takes."""
+        """True if a prompt of so many tokens should share a pass with these, given the padding that this takes."""
         lengths = [tokens, *(job.left for job in jobs)]
         return 2 * min(lengths) >= max(lengths) and len(lengths) * max(lengths) <= most
 

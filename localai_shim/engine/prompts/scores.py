@@ -1,4 +1,8 @@
-"""How likely a model finds a prompt's own tokens: from the logits of all of them, a bounded portion at a time."""
+"""Likelihoods that a model gives a prompt's own tokens: from the logits of all of them, a bounded portion at a time.
+
+Such a prompt is run from its first token on, whatever the prefix cache has of it. Portions are sized like other
+chunks, by a pace of their own, so that running rows wait no longer than for other prompts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What some rows of a batch may not sample: ends before `min_tokens`, all but the allowed tokens, and bad words.
+"""Bans on what some rows of a batch sample: ends before `min_tokens`, all but the allowed tokens, and bad words.
 
 Everything is an array over the rows concerned, so that nothing is done per row and step, and rows without bans cost
 nothing. It is the same on the host and on the device, where bad words are matched against tokens that the host has not

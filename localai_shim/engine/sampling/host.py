@@ -28,7 +28,7 @@ _ADDED_BY_BYTE = _ADDED_BY_BYTE.astype(np.float32)
 
 
 def room(rows: int, vocabulary: int) -> Floats:
-    """What the functions below take, to be filled up to the vocabulary: `[rows, whole blocks]`, zeros at the end."""
+    """Array for the functions below, to be filled up to the vocabulary: `[rows, whole blocks]`, zeros at the end."""
     out = np.empty((rows, -(-vocabulary // BLOCK_TOKENS) * BLOCK_TOKENS), dtype=np.float32)
     out[:, vocabulary:] = 0
     return out
@@ -146,7 +146,7 @@ def top_ids(row: Floats, count: int, floor: float = -np.inf) -> Ints:
 
 
 def _added(packed: npt.NDArray[np.uint8], vocabulary: int) -> Floats:
-    """What masks add to logits: 0 or -inf. `[masked, vocabulary]`."""
+    """Numbers that masks add to logits: 0 or -inf. `[masked, vocabulary]`."""
     added: Floats = _ADDED_BY_BYTE.take(packed[:, : -(-vocabulary // 8)], axis=0)
     return added.reshape(len(packed), -1)[:, :vocabulary]
 
@@ -174,7 +174,7 @@ def _sample_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles, a
 
 
 def _heavier(weights: Floats, least: Floats, total: Doubles) -> Floats:
-    """How much of each row weighs more than `least` each, `[rows]`."""
+    """Weight in each row of the entries that weigh more than `least` each, `[rows]`."""
     heavier = weights > least[:, None]
     # A sum of some entries only is fast where they are few: no more can be than weigh so much together.
     many = (least * (weights.shape[-1] / FEW_SHARE) <= total).nonzero()[0]
@@ -195,7 +195,7 @@ def _sample_likeliest(weights: Floats, least: np.float32, nucleus: np.float64, u
 
 
 def _smallest_set(values: Floats, nucleus: np.float64) -> Ints:
-    """Where the fewest values are that together weigh `nucleus`, in order; of equal ones the first.
+    """Indices of the fewest values that together weigh `nucleus`, in order; of equal ones the first.
 
     Only those of one bucket are sorted: numbers over 0 are ordered as their bits are.
     """
@@ -213,7 +213,7 @@ def _smallest_set(values: Floats, nucleus: np.float64) -> Ints:
 
 
 def _place(weights: Floats, u: np.float64) -> int:
-    """Where a uniform falls in some weights, none of which is 0."""
+    """Index at which a uniform falls in some weights, none of which is 0."""
     cumulative = weights.cumsum(dtype=np.float64)
     return min(int(cumulative.searchsorted(u * cumulative[-1], side="right")), len(weights) - 1)
 

@@ -61,7 +61,7 @@ class Sample:
         return self.tokens if isinstance(self.tokens, mx.array) else mx.array(self.tokens)
 
     def arrays(self) -> list[mx.array]:
-        """What has to be evaluated before `read`."""
+        """Arrays that have to be evaluated before `read`."""
         return [a for a in (self.tokens, self._logprobs, self._top_ids, self._top) if isinstance(a, mx.array)]
 
     def take(self, indices: Sequence[int]) -> Sample:
@@ -283,7 +283,7 @@ class Sampler:
         return Sample(sampled, rows, later=lambda: sample_host.logprobs(raw[rows], tokens[rows], top_n))
 
     def _scaled_in_room(self, logits: Array, masked: Array, which: Ints) -> npt.NDArray[np.float32]:
-        """As `_scaled`, in the place that this sampler has for it: a new one costs as much as an exponential."""
+        """Scale logits like `_scaled`, in an array that is kept: a new one costs as much as an exponential."""
         vocabulary = logits.shape[-1]
         if self._room is None or len(self._room) < len(which):
             self._room = sample_host.room(len(which), vocabulary)
@@ -332,7 +332,7 @@ def _is_more_than_argmax(row: Row) -> bool:
 
 
 def has_history(row: Row) -> bool:
-    """Whether a row's sampling depends on its output tokens, apart from their effect on the logits."""
+    """True if a row's sampling depends on its output tokens, apart from their effect on the logits."""
     return row.constraint is not None or _has_penalty(row.sampling) or bool(row.sampling.bad_words)
 
 

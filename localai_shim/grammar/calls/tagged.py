@@ -56,7 +56,7 @@ def tagged_arguments(call: Call, format: CallFormat, kind: Parameters, rules: La
 
 
 def _markers(format: CallFormat, kind: Parameters) -> list[str]:
-    """What no string holds: what ends values, calls and blocks; and what stands before each element."""
+    """Markers that no string holds: the ends of values, calls and blocks, and the beginnings of elements."""
     behind = around(kind.layout, "VALUE")[1].strip()
     own = kind.element or behind
     tail = around(format.call, "ARGUMENTS")[1].strip()
@@ -82,7 +82,7 @@ class _Tags:
     # -- Tags ---------------------------------------------------------------------------------------------------------
 
     def head(self, name: str, type: str) -> str:
-        """What stands before a value of a type, which has JSON's name."""
+        """Text in front of a value of a type, which has JSON's name."""
         key = escape(name) if self._kind.escaped else name
         if not re.fullmatch(_KEY, key):
             raise GrammarError(f"This model's tool-call format cannot write the parameter name {json.dumps(name)}.")
@@ -99,7 +99,7 @@ class _Tags:
         return " ".join([*map(_piece, first), key, *map(_piece, last)])
 
     def end(self, name: str) -> str:
-        """What stands behind a value."""
+        """Text behind a value."""
         return self._behind.replace("KEY", escape(name) if self._kind.escaped else name)
 
     # -- Parameters ---------------------------------------------------------------------------------------------------

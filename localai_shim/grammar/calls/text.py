@@ -14,7 +14,9 @@ _SPACE = r"[\s\x1c-\x1f]*"  # as Python has it
 
 
 def opening(format: CallFormat) -> tuple[str, str]:
-    """What opens a block, and the layout of a call behind that; without a marker a call's own beginning opens it."""
+    """Text that opens a block, and the layout of a call behind it; without a marker a call's own beginning opens the
+    block.
+    """
     if format.start or not format.heads:
         return format.start, format.call
     _, head = layout(format.call).parts[0]

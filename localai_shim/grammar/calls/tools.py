@@ -139,7 +139,7 @@ def _call(call: Call, format: CallFormat, channels: Channels | None, rules: Lark
 
 
 def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str]:
-    """What stands around the text of a custom tool that no JSON can hold."""
+    """Rules for what stands around the text of a custom tool that no JSON can hold."""
     if not format.is_object:
         return before.replace(_SAYS_JSON, ""), behind
     if not format.each:

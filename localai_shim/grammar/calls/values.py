@@ -59,7 +59,7 @@ class Branch:
 
 
 class Style(Protocol):
-    """How a format writes strings, constants and keys."""
+    """Spelling of strings, constants and keys in a format."""
 
     separator: str
     """Between items and between properties."""
@@ -354,7 +354,7 @@ class ValueGrammar:
 
 @dataclass(slots=True)
 class _Telltale:
-    """What tells an option from another: its types, and the values of required properties that are constant."""
+    """Signs that tell an option from another: its types, and the values of required properties that are constant."""
 
     types: set[str] = field(default_factory=set[str])
     constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])

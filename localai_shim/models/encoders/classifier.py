@@ -31,7 +31,7 @@ _UNLIMITED = 10**6  # transformers' stand-in for "not said" is far above this
 
 
 def is_classifier(config: Json) -> bool:
-    """Whether a checkpoint has a head that makes labels of texts."""
+    """True if a checkpoint has a head that makes labels of texts."""
     return any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ())
 
 
@@ -97,7 +97,7 @@ class ClassifierModel(EncoderModel):
 
 
 def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:
-    """What makes pairs, and the token behind the query where the document has another type; None: it has not."""
+    """Maker of pairs, and the token behind the query where the document has another type; None: it has not."""
     pair = backend.encode("a", "b")
     query, document = ([i for i, part in enumerate(pair.sequence_ids) if part == which] for which in (0, 1))
     parts = (pair.ids[: query[0]], pair.ids[query[-1] + 1 : document[0]], pair.ids[document[-1] + 1 :])

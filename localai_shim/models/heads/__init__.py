@@ -1,1 +1,1 @@
-"""What is made of hidden states: vectors, scores, and the last token's logits."""
+"""Results made of hidden states: vectors, scores, and the last token's logits."""

@@ -32,7 +32,7 @@ _AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 
 @dataclass(frozen=True)
 class _Wording:
-    """How a kind of model was trained to be asked; mlx-vlm's server has the same."""
+    """Wording of the question that a kind of model was trained on; mlx-vlm's server has the same."""
 
     ask: Callable[[str, str | None], str]
     """Of the query and an instruction; no token of a BPE vocabulary reaches across its end."""
@@ -55,7 +55,7 @@ _JUDGES = {
 
 
 def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
-    """What a model that generates text is for."""
+    """Tasks of a model that generates text."""
     named: dict[Task, bool] = {"generate": True, "embed": embeds, "rerank": ranks}
     return tuple(task for task, does in named.items() if does)
 

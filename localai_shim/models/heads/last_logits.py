@@ -48,7 +48,7 @@ class Ending:
         self._model: Any = made
 
     def __call__(self, tokens: mx.array, last: Sequence[int], **arguments: Any) -> Any:
-        """What the model gives of these tokens `[rows, k]`, with logits `[len(last), 1, vocabulary]`.
+        """Run the model on these tokens `[rows, k]`; its logits are `[len(last), 1, vocabulary]`.
 
         Args:
             tokens: rows beyond those that `last` speaks of are padding.

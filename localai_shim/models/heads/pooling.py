@@ -26,7 +26,7 @@ _MIN_LENGTH = 1e-12  # of a vector that is divided by its length
 _TRIAL, _TRIAL_PIECE = [3 + 11 * i % 53 for i in range(12)], 5  # tokens that every vocabulary has
 STATE_TOLERANCE = 0.05  # of hidden states, by which rounding may move them; a token that is not seen moves them more
 _INNER = ("language_model", "model", "transformer", "backbone")
-"""Where decoders of mlx-lm and mlx-vlm keep what stands before their head."""
+"""Attributes in which decoders of mlx-lm and mlx-vlm keep what stands before their head."""
 
 Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
@@ -81,7 +81,7 @@ class Encoder:
         return self.reading(text, self._head.pooling([len(text)], skip), self._head.finish)
 
     def reading(self, text: Sequence[int], pooling: Pooling, finish: Callable[[Any], Any]) -> Reading | None:
-        """As `begin`, with a head of the caller's own."""
+        """Begin a reading like `begin`, with a head of the caller's own."""
         if not self._tried:
             self._tried = True
             if not self._agrees():
@@ -90,7 +90,7 @@ class Encoder:
         return None if self._begin is None else Reading(text, self._begin(), pooling, finish)
 
     def _agrees(self) -> bool:
-        """Whether a short text has the same hidden states when it is read in two pieces."""
+        """True if a short text has the same hidden states when it is read in two pieces."""
         import mlx.core as mx
 
         assert self._begin is not None
@@ -189,7 +189,7 @@ class Head:
         return self.finish(pooling.result())
 
     def pooling(self, counts: Sequence[int], skip: int = 0) -> Pooling:
-        """What pools the hidden states of texts; see `__call__`."""
+        """Pooling of the hidden states of texts; see `__call__`."""
         return Pooling(self.files.modes, counts, 0 if self.files.include_prompt else skip)
 
     def finish(self, made: mx.array) -> mx.array:
@@ -307,12 +307,12 @@ def inner_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _innermost(model: nn.Module) -> nn.Module:
-    """What makes a decoder's hidden states."""
+    """Innermost module, which makes a decoder's hidden states."""
     return [model, *(part for _, part in inner_modules(model))][-1]
 
 
 def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: Path) -> Encoder | None:
-    """What embeds by a decoder; None where its code gives nothing but logits.
+    """Make an encoder of a decoder; None where its code gives nothing but logits.
 
     Args:
         model: of mlx-lm, or mlx-vlm's language model.
@@ -353,5 +353,5 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
 
 
 def _vocabulary(made: Any) -> int:
-    """How many logits a model gives."""
+    """Number of logits that a model gives."""
     return int(getattr(made, "logits", made).shape[-1])

@@ -1,4 +1,4 @@
-"""What sentence-transformers' files say of a checkpoint: how a vector is made of a text's hidden states, and prompts.
+"""Settings in sentence-transformers' files: how a vector is made of a text's hidden states, and prompts.
 
 `modules.json` lists the steps: Transformer, Pooling, Dense layers, Normalize; `config_sentence_transformers.json` has
 the prompts, `sentence_bert_config.json` the length at which texts are cut.
@@ -39,10 +39,10 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class SentenceFiles:
-    """What the files say."""
+    """Settings in the files."""
 
     modes: tuple[str, ...]
-    """How hidden states are pooled; the results of several are concatenated."""
+    """Ways of pooling hidden states; the results of several are concatenated."""
     include_prompt: bool = True
     """Pooling looks at the prompt's tokens, too."""
     dense: Sequence[Dense] = ()
@@ -53,7 +53,7 @@ class SentenceFiles:
 
 
 def read_sentence_files(folder: Path) -> SentenceFiles | None:
-    """What a folder's files say; None where there are none.
+    """Read the settings of a folder's files; None where there are none.
 
     Raises:
         ModelLoadError: they describe something else than a vector per text.

@@ -1,4 +1,4 @@
-"""What is particular to families of models that mlx-vlm runs: refusals, placeholders, templates."""
+"""Particulars of families of models that mlx-vlm runs: refusals, placeholders, templates."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
 
 
 def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind, Placeholder]:
-    """What stands for the kinds that a model and its processor read."""
+    """Placeholders of the kinds that a model and its processor read."""
     family = model.config.model_type
     found: dict[MediaKind, Placeholder] = {}
     if family in _NO_MEDIA:

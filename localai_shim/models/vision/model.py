@@ -1,4 +1,9 @@
-"""Models of mlx-vlm: images, videos and sounds beside text."""
+"""Models of mlx-vlm: images, videos and sounds beside text.
+
+The tower runs for one item, whose features are those that it has in any prompt; a chunk's embeddings are those of its
+tokens with these rows in their places, and live as long as the pass. Positions are made once, when a row's prefill
+begins, and handed over in each pass: nothing of a request stands on the model.
+"""
 
 from __future__ import annotations
 
@@ -216,19 +221,19 @@ def on_device(array: npt.NDArray[Any]) -> mx.array:
 
 
 def _within(step: StepInput, k: int) -> bool:
-    """Whether a pass is of a whole prompt's own tokens."""
+    """True if a pass is of a whole prompt's own tokens."""
     prompt = step.state[0] if step.state else None
     offset = step.layers[0].offset  # an array for rows of a batch, which are behind their prompts
     return isinstance(prompt, WholePrompt) and isinstance(offset, int) and offset + k <= prompt.length
 
 
 def _end_of_images(spans: Sequence[MediaSpan]) -> int:
-    """Where the last image or video ends; 0 if there is none."""
+    """End of the last image or video; 0 if there is none."""
     return max((span.stop for span in spans if span.media.kind != "audio"), default=0)
 
 
 def _chunks(model: nn.Module, arguments: Mapping[str, object]) -> bool:
-    """Whether mlx-vlm would run a prompt with these arguments in pieces."""
+    """True if mlx-vlm would run a prompt with these arguments in pieces."""
     from mlx_vlm.generate.common import _chunked_prefill_enabled
 
     return bool(_chunked_prefill_enabled(model, prefill_kwargs=arguments))

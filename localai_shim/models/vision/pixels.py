@@ -33,7 +33,7 @@ class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
     table: Floats
     """`[3, 256]`: the float of each byte, by channel."""
     frames: int
-    """How many times a patch stands in its row of floats, by channel."""
+    """Copies of a patch in its row of floats, by channel."""
 
     @classmethod
     def of(cls, pixels: Bytes, processor: Any) -> Levels:

@@ -26,7 +26,7 @@ class RowPositions:
     ids: npt.NDArray[np.int32]
     """`[3, tokens of the prompt]`"""
     delta: int
-    """What is added to the place of a token behind the prompt."""
+    """Number that is added to the place of a token behind the prompt."""
 
     def span(self, start: int, k: int) -> npt.NDArray[np.int32]:
         """`[3, k]`: of k tokens from this place on, behind the prompt's end as well."""

@@ -40,12 +40,12 @@ _PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
 _SMALL_BYTES = 1 << 16
 _NARROW = "it is too narrow for its length; cut it, or put something beside it"
 _PLAINLY = {"Exceed pos emb": _NARROW, "height and width must be > 0": _NARROW}
-"""What processors say, and what it means."""
+"""Errors of processors, with what they mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """What stands for an item of one kind."""
+    """Placeholder for an item of one kind."""
 
     text: str
     """In a rendered prompt, and in what the processor reads."""
@@ -75,7 +75,7 @@ class MediaProcessor:
             processor.tokenizer = self._tokenizer = OneAtATime(self._tokenizer)
 
     def __call__(self, media: Media) -> ProcessedMedia:
-        """What the model's tower and its prompt get of an item.
+        """Process an item for the model's tower and its prompt.
 
         Raises:
             ValueError: the model does not read this kind, or the processor refuses this one.
@@ -171,7 +171,7 @@ class MediaProcessor:
         return ids, self._text(ids)
 
     def _text(self, ids: Sequence[int]) -> str:
-        """What is tokenised to these: `decode` may put spaces between tokens that were added to a vocabulary."""
+        """Text that is tokenised to these ids: `decode` may put spaces between tokens added to a vocabulary."""
         added = self._tokenizer.added_tokens_decoder
         parts: list[str] = []
         run: list[int] = []
@@ -187,14 +187,14 @@ class MediaProcessor:
         return "".join(parts)
 
     def places(self, media: ProcessedMedia) -> npt.NDArray[np.int64]:
-        """Which of an item's tokens its features replace."""
+        """Places of the tokens of an item that its features replace."""
         place, tokens = self.placeholders[media.kind], np.asarray(media.tokens)
         found = tokens == next(token for token in place.ids if token in media.tokens)
         return np.flatnonzero(found if place.since is None else found | (tokens >= place.since))
 
 
 class VisionTokenizer(TextTokenizer):
-    """As `TextTokenizer`, for a model that reads media.
+    """Form of `TextTokenizer` for a model that reads media.
 
     Args:
         tokenizer: mlx-lm's `TokenizerWrapper`.
@@ -317,14 +317,14 @@ class VisionTokenizer(TextTokenizer):
 
 
 def _after_placeholder(model_type: str) -> str:
-    """What mlx-vlm puts behind a placeholder in the text of a message, for models whose template knows text only."""
+    """Text that mlx-vlm puts behind a placeholder in a message, for models whose template knows text only."""
     from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
 
     return "\n" if MODEL_CONFIG.get(model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
 
 
 def _find(ids: list[int], core: list[int], start: int) -> int | None:
-    """Where `core` stands in ids, at `start` or later."""
+    """Find `core` in ids, at `start` or later."""
     while True:
         try:
             start = ids.index(core[0], start)
@@ -395,9 +395,10 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
 
 
 def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], place: Placeholder) -> None:
-    """What DeepSeek-VL2 reads beside pixels: its mask is that of the tokens that were left, and where its model looks
-    for as many pictures as there are tiles, the sizes of those that are not there are zeros and not what the memory
-    holds."""
+    """Set what DeepSeek-VL2 reads beside pixels: its mask is that of the tokens that were left, and where its model
+    looks for as many pictures as there are tiles, the sizes of those that are not there are zeros and not what the
+    memory holds.
+    """
     inputs["images_seq_mask"] = np.isin([tokens], place.ids)
     sizes, tiles = inputs["images_spatial_crop"], inputs["pixel_values"].shape[1]
     inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))

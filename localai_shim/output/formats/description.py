@@ -1,4 +1,4 @@
-"""What is known of a family of models: how it writes calls. Data only; `table.py` has the families."""
+"""Descriptions of how families of models write calls. Data only; `table.py` has the families."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Parameters:
     whole: str = ""
 
     def type_name(self, type: str) -> str:
-        """What the model calls a type, which has JSON's name; empty where it names none."""
+        """Name that the model has for a JSON type; empty where it names none."""
         if type == "string" or not self.types:
             return self.text_type
         return self.types[_TYPES[type] if len(self.types) > 1 else 0]

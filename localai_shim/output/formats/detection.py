@@ -147,12 +147,12 @@ UPSTREAM: Mapping[str, str] = {
     "atem": "muse",
     "cohere2_moe": "command_r7b",
 }
-"""What mlx-lm and mlx-vlm call a format, where they call it otherwise."""
+"""Names of mlx-lm and mlx-vlm for a format, where they differ from ours."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a model.
+    """Signs of the format that a model writes.
 
     Attributes:
         template: the source of its chat templates; empty for a program.
@@ -170,7 +170,7 @@ class Evidence:
 
     @cached_property
     def prompt(self) -> str:
-        """What the template makes of a question and a tool."""
+        """Rendering of a question and a tool by the model's template."""
         return self.render()
 
     @cached_property

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 
 def resolve(root: Mapping[str, object], reference: str) -> object:
-    """What a local `$ref`, a JSON pointer behind `#`, points to.
+    """Find what a local `$ref`, a JSON pointer behind `#`, points to.
 
     Raises:
         KeyError: nothing is there, or it lies outside of the schema.

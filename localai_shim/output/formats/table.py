@@ -319,4 +319,4 @@ _ROWS = (
 FORMATS = {row.name: row for row in _ROWS}
 """Call formats by name."""
 PLAIN = FORMATS["hermes"]
-"""What a model whose template shows no tools is asked to write."""
+"""Format that a model is asked to write whose template shows no tools."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """How a family of models writes its reasoning.
+    """Format in which a family of models writes its reasoning.
 
     Attributes:
         name: what users call it.

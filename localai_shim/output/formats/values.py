@@ -143,7 +143,7 @@ def _kinds(schema: object, root: Mapping[str, object], depth: int = 0) -> frozen
 
 
 def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: int = 0) -> bool:
-    """Whether a string is a value of the schema; what is not understood takes any."""
+    """True if a string is a value of the schema; a schema that is not understood takes any."""
     if not isinstance(schema, Mapping):
         return schema is not False
     if depth > MAX_REFERENCE_DEPTH:
@@ -171,7 +171,7 @@ def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: in
 
 
 def json_or_text(text: str) -> object:
-    """What a text spells as JSON; the text itself where that is nothing."""
+    """Read a text as JSON; the text itself where it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

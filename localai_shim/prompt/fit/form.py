@@ -100,7 +100,7 @@ class Form:
     def variables(
         self, tools: list[Json] | None, *, simple: bool = False
     ) -> tuple[dict[str, object], list[Json] | None]:
-        """What the template reads of tools beside `tools`, and what it gets as such.
+        """Variables that the template reads of tools beside `tools`, and the list that it gets as `tools`.
 
         Args:
             simple: their parameters are described by what templates surely know.

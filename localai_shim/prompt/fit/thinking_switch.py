@@ -1,4 +1,6 @@
-"""How a chat template is told whether the model is to think, and how much: found by rendering a question both ways."""
+"""Switches by which a chat template is told whether the model is to think, and how much: found by rendering a question
+both ways.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ _WAYS: tuple[tuple[str, object, object], ...] = (
 )
 """Other variables, with what means that the model is to think, and that it is not."""
 _WORDS = ("/think", "/no_think")
-"""What means that in the system message."""
+"""Words in the system message that mean that the model is to think, and that it is not."""
 EFFORT_VARIABLES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
-"""What templates call the effort."""
+"""Names of templates for the effort."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingSwitch:
-    """What tells a template whether the model is to think.
+    """Settings that tell a template whether the model is to think.
 
     Attributes:
         on, off: variables that say so.
@@ -60,7 +62,7 @@ class ThinkingSwitch:
         return [{**head, "content": [*content, {"type": "text", "text": f"\n{word}"}]}, *messages[1:]]
 
     def wanted_by(self, variables: Mapping[str, object]) -> bool | None:
-        """Whether variables that a caller gave say that the model is to think; None: they say nothing of it."""
+        """Read from a caller's variables whether the model is to think; None: they say nothing of it."""
         for name, off in self.off.items():
             if name in variables:
                 return variables[name] != off
@@ -100,7 +102,7 @@ def _differ(prompt: Callable[[T], str | None], on: T, off: T) -> bool:
 
 
 def _behind(prompt: str | None, told: str) -> str | None:
-    """What stands behind the question: in front of it may stand an effort.
+    """Text behind the question: in front of it may stand an effort.
 
     Args:
         told: what the template was told, and may only repeat there.

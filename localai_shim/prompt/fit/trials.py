@@ -25,7 +25,7 @@ class Render(Protocol):
 
 
 class RenderedText:
-    """What a template made, before it is tokenised. It is passed as `restore`.
+    """Text that a template made, before it is tokenised. It is passed as `restore`.
 
     Args:
         restore: changes the text; None: nothing does.
@@ -106,7 +106,7 @@ class _Trial:
     ordered: bool = False
 
     def missing(self, rendered: str) -> int:
-        """How many of the texts do not stand there."""
+        """Number of the texts that do not stand in a rendering."""
         if not self.ordered:
             return sum(text not in rendered for text in self.texts)
         at, missing = 0, 0
@@ -172,7 +172,8 @@ _found: dict[tuple[Hashable, bool], Form | None] = {}
 
 
 class Fitting:
-    """How one chat template takes conversations. What is asked for first is found then, and kept in the process.
+    """Findings on how one chat template takes conversations, each made when it is asked for first, and kept in the
+    process.
 
     Args:
         render: renders it.

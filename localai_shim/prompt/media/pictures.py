@@ -88,7 +88,7 @@ _loading = threading.Lock()
 
 
 def is_picture(data: bytes) -> bool:
-    """Whether a file begins as one of `FORMATS` does."""
+    """True if a file begins as one of `FORMATS` does."""
     return any(pattern.match(data) for pattern, _ in _READERS)
 
 
@@ -243,7 +243,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _check_file(data: bytes, path: str) -> None:
-    """What has to be known before PIL sees the file."""
+    """Check what has to be known before PIL sees the file."""
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
         raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
     if data.startswith(b"GIF8"):

@@ -42,7 +42,7 @@ def fetch(
     resolve: Resolve | None = None,
     connect: Connect | None = None,
 ) -> bytes:
-    """What a http(s) URL answers.
+    """Fetch the body of a http(s) URL.
 
     Each name is resolved once, all of its addresses must be public, and the connection goes to one of these, so a name
     that resolves to something else a moment later changes nothing. Proxies, which would resolve it again, are not used.
@@ -85,7 +85,7 @@ def fetch(
 
 
 class _Refused(Exception):
-    """Why a URL is not fetched."""
+    """Reason why a URL is not fetched."""
 
 
 class _Target:
@@ -127,7 +127,7 @@ def _addresses(target: _Target, deadline: float, resolve: Resolve) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the internet's: not private, local, shared, reserved, or for many."""
+    """True if an IP address is one of the internet's: not private, local, shared, reserved, or for many."""
     try:
         ip: _Address = ipaddress.ip_address(address)
     except ValueError:
@@ -237,7 +237,7 @@ def _answer(target: _Target, sock: socket.socket, deadline: float, limit: int) -
 
 
 class _Wire:
-    """What http.client needs of a socket; no call on it outlasts the deadline, however slowly bytes come."""
+    """Socket as http.client needs it; no call on it outlasts the deadline, however slowly bytes come."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock

@@ -28,7 +28,7 @@ _HALF_SCALE = {8: 128.0, 16: 32_768.0, 32: 2_147_483_648.0}
 
 
 def is_sound(data: bytes) -> bool:
-    """Whether a file begins as WAV, MP3 or FLAC do."""
+    """True if a file begins as WAV, MP3 or FLAC do."""
     return any(pattern.match(data) for pattern in (_WAV, _FLAC, _MP3))
 
 

@@ -1,4 +1,4 @@
-"""Where a part's content comes from: data URLs, files, the network, or objects that the program hands in."""
+"""Sources of a part's content: data URLs, files, the network, or objects that the program hands in."""
 
 from __future__ import annotations
 

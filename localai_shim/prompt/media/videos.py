@@ -38,7 +38,7 @@ _CONTAINERS = re.compile(rb"....(ftyp|moov|mdat|wide|free)|\x1aE\xdf\xa3|RIFF...
 
 
 def is_video(data: bytes) -> bool:
-    """Whether a file begins as MP4, MOV, WebM, MKV or AVI do."""
+    """True if a file begins as MP4, MOV, WebM, MKV or AVI do."""
     return _CONTAINERS.match(data) is not None
 
 

@@ -59,7 +59,7 @@ class Cassette:
         self._lock = threading.Lock()
 
     def answer(self, api: str, request: Json) -> Interaction:
-        """What is played for a request.
+        """Find the interaction that is played for a request.
 
         Raises:
             RequestError: it is not there, and is not to be recorded.

@@ -121,7 +121,7 @@ def _reply_of(request: GenerationRequest, prompt: str, before: int) -> Reply:
 
 
 def _request(call: Call) -> Json:
-    """What was asked, as plain JSON; what the endpoint has stored stands in the place of its id."""
+    """Request as plain JSON; what the endpoint has stored stands in the place of its id."""
     body: Json = json.loads(json.dumps(call.body, default=_as_json))
     stored = [name for name in ("previous_response_id", "conversation") if body.pop(name, None) is not None]
     if stored:

@@ -1,4 +1,4 @@
-"""What a request means: two that mean the same have the same form; and how two others differ."""
+"""Forms of requests: two that mean the same have the same form; and the differences of two others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metada
     "return_documents",
     "top_n",
 }
-"""How an answer is delivered, and what happens to it then."""
+"""Fields for the delivery of an answer, and for what happens to it then."""
 WITHOUT_EFFECT = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
 """Fields for the service on which answers do not depend: they are sent there and not recorded."""
 _DEFAULTS: Json = {
@@ -43,7 +43,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens"}
 _GENERATED = frozenset({"id", "call_id", "tool_call_id", "item_id"})
 _CALLERS = frozenset({"arguments", "parameters", "schema", "json_schema", "format", "chat_template_kwargs"})
-"""What is in these are names of the caller's own."""
+"""Fields that hold names of the caller's own."""
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 
 

@@ -160,7 +160,7 @@ def _spelling(token: Any) -> str | list[int]:
 
 
 def _check(made: Interaction) -> None:
-    """Whether all of it can be played again.
+    """Check that all of it can be played again.
 
     Raises:
         CassetteError: it cannot.

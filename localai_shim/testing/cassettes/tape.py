@@ -48,12 +48,12 @@ class Interaction:
     usage: Json | None = None
 
     def end(self, choice: int) -> str | None:
-        """Why a choice ended."""
+        """Reason why a choice ended."""
         ends = (delta["end"] for delta in self.deltas if "end" in delta and delta.get("choice", 0) == choice)
         return next(ends, None)
 
     def refuses(self, choice: int) -> bool:
-        """Whether a choice is a refusal."""
+        """True if a choice is a refusal."""
         return any("refusal" in delta and delta.get("choice", 0) == choice for delta in self.deltas)
 
     def vectors(self) -> list[tuple[float, ...]]:

@@ -60,7 +60,7 @@ class Clock:
         self._wait(seconds, threading.Event())
 
     async def sleep_async(self, seconds: float) -> None:
-        """As `sleep`, for a task."""
+        """Async form of `sleep`, for a task."""
         import anyio.lowlevel
         import anyio.to_thread
 

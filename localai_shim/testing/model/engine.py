@@ -229,7 +229,7 @@ class ScriptedEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Who waits for vectors."""
+    """Reader that waits for vectors."""
 
     sink: Sink
     index: int = 0
@@ -273,7 +273,7 @@ class Player:
             self.thread.join()
 
     def tell_to_stop(self) -> None:
-        """As `close`, but do not wait, nor take a lock."""
+        """Begin to close without waiting or taking a lock."""
         if os.getpid() == self._pid:
             self.closing = True
             self.inbox.put(None)
@@ -331,10 +331,10 @@ class Player:
 
 
 def is_last(event: Event) -> bool:
-    """Whether nothing of a row follows."""
+    """True if nothing of a row follows."""
     return isinstance(event, Failure) or event.finish_reason is not None
 
 
 def closed_error() -> EngineClosedError:
-    """What requests to a closed engine fail with."""
+    """Error with which requests to a closed engine fail."""
     return EngineClosedError("the engine was closed")

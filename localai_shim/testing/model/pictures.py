@@ -22,7 +22,7 @@ def process(media: Media, tokenizer: ScriptedTokenizer) -> ProcessedMedia:
 
 
 def spans(ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-    """Where items stand in a prompt.
+    """Find the items in a prompt.
 
     Raises:
         ValueError: the template left some out.

@@ -59,7 +59,7 @@ class Reply:
     fail_after: int | None = None
     """Tokens before the failure; None plays the whole content."""
     hang: bool = False
-    """What comes then is not a failure, but nothing."""
+    """Have nothing come then, instead of a failure."""
 
 
 ReplyLike = str | Sequence[Piece] | Reply
@@ -165,7 +165,7 @@ class Script:
 
 
 class Patience(NamedTuple):
-    """How long a caller waits, on the clock of its answer."""
+    """Patience of a caller, on the clock of its answer."""
 
     seconds: float
     whole: bool
@@ -189,7 +189,7 @@ class PlayedRow:
     ) -> None:
         self.sink, self.index, self.ticket = sink, index, ticket
         self.clock, self.due, self.hangs = clock, 0.0, False
-        """When the next event comes, on the clock; a row that hangs waits for it without moving the clock on."""
+        """Time of the next event, on the clock; a row that hangs waits for it without moving the clock on."""
         self._patience, self._began, self._expires = patience, clock.now, False
         self.reply = script.reply
         self._request, self._script, self._tokenizer = request, script, model.tokenizer

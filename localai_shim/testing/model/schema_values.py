@@ -160,7 +160,7 @@ _HINTS = {
 
 
 def _weight(schema: object) -> int:
-    """How deep an instance may become; simple types come first."""
+    """Weight of a schema by the depth that its instances may have; simple types come first."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(schema, Mapping) and ("const" in schema or "enum" in schema):
         return 0
@@ -168,7 +168,7 @@ def _weight(schema: object) -> int:
 
 
 def _merged(one: Schema, other: Schema) -> Json:
-    """What satisfies both schemas, as far as their keywords can be put together."""
+    """Merge two schemas into one that satisfies both, as far as their keywords can be put together."""
     out = {**one, **other}
     if "properties" in one and "properties" in other:
         out["properties"] = {**one["properties"], **other["properties"]}

@@ -246,7 +246,7 @@ _CHARS = {byte: char for char, byte in byte_of_char().items()}
 
 
 class _Backend:
-    """Where `TokenBytes` looks for how a tokenizer writes its tokens."""
+    """Stand-in for the tokenizer's backend, where `TokenBytes` looks for how tokens are written."""
 
     decoder = "ByteLevel"
 

@@ -1,1 +1,1 @@
-"""What keeps code under test from reaching out."""
+"""Guards that keep code under test from reaching out."""

@@ -218,7 +218,7 @@ _MAX_NAME = 150  # characters; file systems have room for 255 bytes
 
 @pytest.fixture
 def cassette_engine(cassette: Cassette) -> Iterator[CassetteEngine]:
-    """What plays this test's cassette."""
+    """Engine that plays this test's cassette."""
     from ..cassettes.engine import CassetteEngine
 
     engine = CassetteEngine(cassette)
@@ -242,7 +242,7 @@ def cassette_openai(cassette_engine: CassetteEngine) -> LocalOpenAI:
 
 @pytest.fixture
 def async_cassette_openai(cassette_engine: CassetteEngine) -> AsyncLocalOpenAI:
-    """As `cassette_openai`, async.
+    """Async form of `cassette_openai`.
 
     Example:
         @pytest.mark.anyio

@@ -90,7 +90,7 @@ def test_a_message_goes_back_as_it_is_dumped(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_either_name_alone_reaches_the_template(name: str) -> None:
+def test_each_name_of_the_reasoning_alone_reaches_the_template(name: str) -> None:
     with ScriptedEngine(["Good."]) as engine:
         history = [*MESSAGES, {"role": "assistant", "content": "Yes.", name: "So it is."}, *MESSAGES]
         ask(LocalOpenAI(engine=engine), messages=history)

@@ -213,7 +213,7 @@ OTHERS = pytest.mark.parametrize(("model", "text"), FORMATS, ids=[model["tool_fo
 
 @OTHERS
 @pytest.mark.parametrize("size", [0, 1, 4])
-def test_other_formats_are_read_alike(model: dict[str, Any], text: str, size: int) -> None:
+def test_calls_in_all_formats_are_read_alike(model: dict[str, Any], text: str, size: int) -> None:
     pieces = [text[i : i + size] for i in range(0, len(text), size)] if size else text
     [choice] = answer(pieces, tools=TOOLS, tokenizer=ScriptedTokenizer(**model)).choices
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
@@ -221,7 +221,7 @@ def test_other_formats_are_read_alike(model: dict[str, Any], text: str, size: in
 
 
 @OTHERS
-def test_other_formats_may_be_required(model: dict[str, Any], text: str) -> None:
+def test_calls_in_all_formats_may_be_required(model: dict[str, Any], text: str) -> None:
     tokenizer = ScriptedTokenizer(**model)
     more: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "tokenizer": tokenizer}
     assert arguments(message(text, obey=True, **more)) == [("get_weather", PARIS)]

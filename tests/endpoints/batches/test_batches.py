@@ -53,7 +53,7 @@ def test_each_line_is_answered_as_the_request_alone_would_be(client: LocalOpenAI
         ("/v1/responses", {"model": "m", "input": "Hello", "max_output_tokens": 3}, Response),
     ],
 )
-def test_other_endpoints_have_batches(client: LocalOpenAI, url: Any, body: dict[str, Any], kind: Any) -> None:
+def test_all_endpoints_of_batches_are_served(client: LocalOpenAI, url: Any, body: dict[str, Any], kind: Any) -> None:
     done = finished(client, start(client, [line("a", url, **body)], url).id)
     made = kind.model_validate(read(client, done.output_file_id)["a"]["response"]["body"])
     assert done.usage.total_tokens == made.usage.total_tokens > 0
@@ -200,7 +200,7 @@ def test_lines_are_read_as_there_is_room(client: LocalOpenAI) -> None:
 
 
 @pytest.mark.anyio
-async def test_it_works_on_event_loops(async_client: AsyncLocalOpenAI) -> None:
+async def test_batches_work_on_event_loops(async_client: AsyncLocalOpenAI) -> None:
     import anyio
 
     file = await async_client.files.create(file=("in.jsonl", line("a").encode()), purpose="batch")

@@ -157,7 +157,7 @@ def test_what_is_not_done_in_time_expires(make: Make, monkeypatch: pytest.Monkey
     assert read(client, done.error_file_id)["x"]["error"]["code"] == "batch_expired"
 
 
-def test_its_file_may_be_deleted_meanwhile(make: Make) -> None:
+def test_a_batch_s_file_may_be_deleted_meanwhile(make: Make) -> None:
     client, _, _ = make("a")
     file = upload(client, [line("a"), line("x")])
     batch = client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")

@@ -57,12 +57,12 @@ def test_a_stream_that_is_left_is_not_stored(client: LocalOpenAI) -> None:
         client.chat.completions.retrieve(id)
 
 
-def test_others_are_not_stored(client: LocalOpenAI) -> None:
+def test_completions_that_do_not_ask_for_it_are_not_stored(client: LocalOpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.retrieve(ask(client).id)
 
 
-def test_they_are_listed_changed_and_deleted(client: LocalOpenAI) -> None:
+def test_stored_completions_are_listed_changed_and_deleted(client: LocalOpenAI) -> None:
     made = [ask(client, store=True, metadata={"number": str(i)}) for i in range(5)]
     listed = list(client.chat.completions.list(limit=2))
     assert [one.id for one in listed] == [one.id for one in made]

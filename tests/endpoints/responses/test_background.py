@@ -57,7 +57,7 @@ def counting() -> Iterator[LocalOpenAI]:
     engine.close()
 
 
-def test_it_is_queued_and_completed_without_anybody(builtin: LocalOpenAI) -> None:
+def test_a_background_response_is_queued_and_completed_without_anybody(builtin: LocalOpenAI) -> None:
     ask: dict[str, Any] = {"model": "m", "input": "What is the capital of France?", "temperature": 0}
     queued = builtin.responses.create(**ask, background=True)
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
@@ -70,7 +70,7 @@ def test_it_is_queued_and_completed_without_anybody(builtin: LocalOpenAI) -> Non
     assert [i.type for i in builtin.responses.input_items.list(queued.id)] == ["message"]
 
 
-def test_one_that_runs_says_so(hanging: tuple[LocalOpenAI, ScriptedEngine]) -> None:
+def test_a_background_response_that_runs_says_so(hanging: tuple[LocalOpenAI, ScriptedEngine]) -> None:
     client, _ = hanging
     id = start(client).id
     assert eventually(lambda: client.responses.retrieve(id).status == "in_progress")
@@ -130,12 +130,12 @@ def test_cancelling_stops_the_row_and_can_be_repeated(hanging: tuple[LocalOpenAI
     assert events[-1].response == first, "that it was cancelled is the last that is told"
 
 
-def test_one_that_has_ended_stays_as_it_is(counting: LocalOpenAI) -> None:
+def test_a_response_that_has_ended_stays_as_it_is(counting: LocalOpenAI) -> None:
     done = finished(counting, start(counting).id)
     assert counting.responses.cancel(done.id) == done
 
 
-def test_one_in_the_foreground_cannot_be_cancelled(counting: LocalOpenAI) -> None:
+def test_a_response_in_the_foreground_cannot_be_cancelled(counting: LocalOpenAI) -> None:
     id = counting.responses.create(model="m", input="Count").id
     with refused("response_id", "response_not_background", "synchronous"):
         counting.responses.cancel(id)
@@ -268,7 +268,7 @@ def test_the_end_of_the_process_does_not_wait_for_them(tmp_path: Path) -> None:
     assert (process.returncode, errors) == (0, "") and out.startswith("resp_")
 
 
-def test_those_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
+def test_responses_of_a_process_that_was_killed_have_failed(tmp_path: Path) -> None:
     with (
         run("input(); os.kill(os.getpid(), 9)", tmp_path / "state.db") as process,
         LocalOpenAI(engine=ScriptedEngine(["-"]), store=tmp_path / "state.db") as client,

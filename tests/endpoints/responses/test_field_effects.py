@@ -226,7 +226,7 @@ def test_a_forced_call_is_made(play: Play, choice: Any) -> None:
         forbidden(client, **options)
 
 
-def test_other_tools_than_the_allowed_ones_are_shown_and_not_called(play: Play) -> None:
+def test_tools_beside_the_allowed_ones_are_shown_and_not_called(play: Play) -> None:
     client, engine = play("Hello.", called("ping"), called("shell", input="ls"), obey_constraints=True)
     only: Any = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "ping"}]}
     options = {"tools": [PING, SHELL], "tool_choice": only}

@@ -153,7 +153,7 @@ def test_a_stream_that_is_left_in_the_middle_stores_nothing() -> None:
     engine.close()
 
 
-def test_one_that_failed_in_a_stream_is_kept_as_failed() -> None:
+def test_a_response_that_failed_in_a_stream_is_kept_as_failed() -> None:
     engine = ScriptedEngine([Reply("one two three", error=RuntimeError("bad luck"), fail_after=2)])
     with LocalOpenAI(engine=engine) as client:
         events = list(ask(client, stream=True))

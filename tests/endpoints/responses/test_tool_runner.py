@@ -48,7 +48,7 @@ def engine() -> Iterator[ScriptedEngine]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=["whole", "streamed", "eager"])
-def test_it_runs_the_calls_and_comes_to_an_answer(engine: ScriptedEngine, mode: dict[str, Any]) -> None:
+def test_the_tool_runner_runs_the_calls_and_comes_to_an_answer(engine: ScriptedEngine, mode: dict[str, Any]) -> None:
     asked: list[str] = []
 
     def weather(arguments: dict[str, Any]) -> str:

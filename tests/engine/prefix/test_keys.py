@@ -53,7 +53,7 @@ def test_a_turn_goes_on_from_its_prompt_s_keys_and_its_output_tokens(kind: str) 
 
 
 @pytest.mark.parametrize("kind", only(["qwen3", "qwen3_next"], KINDS))
-def test_so_it_is_on_disk(kind: str, tmp_path: Path) -> None:
+def test_prefixes_on_disk_are_found_by_keys_too(kind: str, tmp_path: Path) -> None:
     with counting(kind, EngineOptions(cache_dir=tmp_path)) as c:
         said, _ = c.ask(with_image(IMAGE))
     with counting(kind, EngineOptions(cache_dir=tmp_path)) as c:

@@ -87,7 +87,7 @@ def test_rows_that_come_from_memory_count_as_used(tmp_path: Path) -> None:
     assert [model.found(fresh, row(seed)) for seed in (1, 2, 3)] == [100, 0, 100]
 
 
-def test_other_models_share_the_budget(tmp_path: Path) -> None:
+def test_models_share_the_folder_s_budget(tmp_path: Path) -> None:
     models = [Fake(fingerprint=f"fp_{i}") for i in range(4)]
     budget = 2 * one(models[0], tmp_path) + 100
     for model in models:

@@ -219,7 +219,7 @@ def test_salts_separate(tmp_path: Path) -> None:
     assert [model.found(fresh, LONG, salt) for salt in ("yours", None, "null", "mine")] == [0, 0, 0, 100]
 
 
-def test_other_models_and_other_ways_to_keep_rows_do_not_read_them(tmp_path: Path, warnings: list[str]) -> None:
+def test_entries_of_another_model_or_another_kind_of_cache_are_not_read(tmp_path: Path, warnings: list[str]) -> None:
     left_by(Fake(), tmp_path, LONG)
     other = Fake(fingerprint="fp_other")
     assert other.found(other.cache(tmp_path), LONG) == 0

@@ -39,7 +39,7 @@ def test_the_least_recently_used_go_first() -> None:
     assert (cache.bytes, cache.pinned_bytes, cache.runs, cache.hits) == (3 * SIZE, 0, 4, 1)
 
 
-def test_those_in_use_stay_whatever_they_take() -> None:
+def test_features_in_use_stay_whatever_they_take() -> None:
     cache = FeatureCache(SIZE)
     for digest in (1, 2, 3):
         cache.add((None, digest), features())

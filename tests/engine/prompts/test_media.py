@@ -326,7 +326,7 @@ def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld, cuts_any
     assert all(length >= 100 + PATCHES for length in inserted if length > 4)
 
 
-def test_those_that_are_alike_beyond_it_wait_for_the_first_one(world: MakeWorld) -> None:
+def test_prompts_that_are_alike_beyond_a_first_pass_wait_for_the_first_one(world: MakeWorld) -> None:
     w = world(features=0)
     w.model.first = 100 + PATCHES
     prompts = [prompt_of(tokens(100), picture(1), [120 + i, 3, 4]) for i in range(5)]

@@ -44,7 +44,7 @@ def test_a_picture_that_fails_fails_those_that_need_it_and_the_next_one_tries_ag
     assert w.served(again) == 1 and w.model.items.count(7) == 1 and w.features.pinned_bytes == 0
 
 
-def test_it_is_tried_once_for_all_that_wait_for_it(world: MakeWorld) -> None:
+def test_a_picture_that_fails_is_tried_once_for_all_prompts_that_wait_for_it(world: MakeWorld) -> None:
     w, tries = world(), []
 
     def refuse(digest: int) -> None:
@@ -59,7 +59,7 @@ def test_it_is_tried_once_for_all_that_wait_for_it(world: MakeWorld) -> None:
     assert len(w.scheduler) == 0
 
 
-def test_one_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> None:
+def test_a_prompt_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> None:
     w = world(chunk=16, seconds_per_token=0.1)
     running(w)
     w.model.before_item = refusing(7)
@@ -76,7 +76,7 @@ def test_one_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> Non
     assert w.served(first) == 1 and len(w.events[second]) == 1
 
 
-def test_those_that_have_it_in_their_prefix_do_not_fail_with_it(world: MakeWorld) -> None:
+def test_prompts_that_have_a_failing_picture_in_their_prefix_do_not_fail_with_it(world: MakeWorld) -> None:
     w = world(features=0)
     prompt = prompt_of(tokens(40), picture(7), QUESTION)
     w.ask(prompt, max_tokens=2)
@@ -132,7 +132,7 @@ def test_a_picture_that_only_a_cancelled_row_needed_is_not_run(world: MakeWorld)
     assert not w.events[gone]
 
 
-def test_one_that_others_need_is_run_for_them(world: MakeWorld) -> None:
+def test_a_cancelled_row_s_picture_is_run_for_others_that_need_it(world: MakeWorld) -> None:
     w = world()
     running(w)
     shared = tokens(100)

@@ -230,7 +230,7 @@ def test_what_they_leave_is_found_afterwards() -> None:
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_whose_prefill_fails_fails_alone(world: MakeWorld) -> None:
+def test_a_prompt_whose_prefill_fails_fails_alone(world: MakeWorld) -> None:
     w = world()
     w.model.before = refusing(13)
     rows = [w.ask([i] * 30)[0] for i in range(10, 18)]
@@ -261,7 +261,7 @@ def test_in_the_engine_too_the_others_say_what_they_say_without_it() -> None:
         assert eventually(lambda: engine.stats().running + engine.stats().waiting == 0)
 
 
-def test_one_that_is_cancelled_while_it_waits_leaves_the_others(world: MakeWorld) -> None:
+def test_a_prompt_that_is_cancelled_while_it_waits_leaves_the_others(world: MakeWorld) -> None:
     w = world()
     rows = [w.ask([i] * 30)[0] for i in range(1, 9)]
     w.cancel(rows[3], rows[6])
@@ -270,7 +270,7 @@ def test_one_that_is_cancelled_while_it_waits_leaves_the_others(world: MakeWorld
     assert [len(passed) for passed in w.model.passes] == [6] and {4, 7} & set(w.begun()) == set()
 
 
-def test_one_that_is_cancelled_between_two_passes_leaves_the_others(world: MakeWorld) -> None:
+def test_a_prompt_that_is_cancelled_between_two_passes_leaves_the_others(world: MakeWorld) -> None:
     """Some of a group that was begun go on later, where a pass had no place for all."""
     w = world(seconds_per_token=0.01, max_stall=0.3)
     w.ask([99, 99], max_tokens=100)

@@ -34,7 +34,7 @@ def test_a_seeded_request_says_the_same_alone_in_a_batch_of_eight_and_again() ->
         engine.close()
 
 
-def test_other_seeds_say_other_things() -> None:
+def test_different_seeds_say_different_things() -> None:
     engine = engine_for("qwen3")
     try:
         texts = generate(engine, *(request([9, 8], SamplingParams(seed=seed)) for seed in range(8)))

@@ -218,7 +218,7 @@ def test_limits_are_those_of_the_model_and_its_tokenizer(tmp_path: Path) -> None
         (functools.partial(tiny, "qwen3", architectures=("Qwen3ForSequenceClassification",)), "of qwen3 with 2 labels"),
     ],
 )
-def test_other_classifiers_say_why_they_are_none(path: Any, what: str) -> None:
+def test_classifiers_that_do_not_rerank_say_why(path: Any, what: str) -> None:
     with pytest.raises(ModelLoadError, match=f"{what}. Those that rerank have one label"):
         load_model(str(path()), {})
 

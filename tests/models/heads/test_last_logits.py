@@ -25,7 +25,7 @@ def test_a_pass_gives_the_logits_of_a_prompts_last_token(name: str) -> None:
     hold_end(model, tokens(21))
 
 
-def test_so_it_does_for_models_of_mlx_vlm() -> None:
+def test_a_pass_gives_the_logits_of_a_prompts_last_token_for_models_of_mlx_vlm() -> None:
     model = vlm_architectures.text_model("qwen3_vl_moe")
     assert ends_prompts(model)
     hold_end(model, tokens(21))

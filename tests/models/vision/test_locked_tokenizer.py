@@ -38,7 +38,7 @@ def test_a_text_that_a_processor_had_read_is_kept(counted: Counted) -> None:
     assert counted.calls == 1
 
 
-def test_other_texts_options_and_arrays_are_read(counted: Counted) -> None:
+def test_texts_options_and_arrays_that_differ_are_read_anew(counted: Counted) -> None:
     kept = OneAtATime(counted)
     calls: list[tuple[Any, dict[str, Any]]] = [
         (["a"], {}),

@@ -30,7 +30,9 @@ def shown(height: int = 60, width: int = 80) -> Image.Image:
     return Image.fromarray(picture(height, width).data)
 
 
-def test_its_patch_of_auto_processor_trusts_a_checkpoint_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upstream_s_patch_of_auto_processor_trusts_a_checkpoint_unless_told_not_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from mlx_vlm.models.base import install_auto_processor_patch
     from transformers import AutoProcessor
 

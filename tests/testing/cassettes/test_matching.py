@@ -53,18 +53,18 @@ OTHERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
-def test_these_mean_the_same(one: Any, other: Any) -> None:
+def test_requests_that_mean_the_same_match(one: Any, other: Any) -> None:
     assert meaning("chat.completions", one) == meaning("chat.completions", other)
     assert not differences(meaning("chat.completions", one), meaning("chat.completions", other))
 
 
 @pytest.mark.parametrize(("one", "other"), SAME_RESPONSES.values(), ids=SAME_RESPONSES)
-def test_these_mean_the_same_in_responses(one: Any, other: Any) -> None:
+def test_requests_of_responses_that_mean_the_same_match(one: Any, other: Any) -> None:
     assert meaning("responses", one) == meaning("responses", other)
 
 
 @pytest.mark.parametrize(("other", "shown"), OTHERS.values(), ids=OTHERS)
-def test_these_do_not_and_it_is_said_where(other: Any, shown: str) -> None:
+def test_requests_that_differ_do_not_match_and_it_is_said_where(other: Any, shown: str) -> None:
     assert shown in differences(meaning("chat.completions", CHAT), meaning("chat.completions", other))
 
 

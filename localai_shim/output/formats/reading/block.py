@@ -65,7 +65,7 @@ class BlockReader:
 
     @property
     def rest(self) -> str:
-        """What was not read."""
+        """Text that was not read."""
         return self._source.unread
 
     def feed(self, text: str) -> list[Event]:
@@ -129,7 +129,7 @@ class BlockReader:
         return self._objects or "[" in self._format.inside[0]
 
     def _looks_like_one(self, following: str) -> bool:
-        """What a marker opened begins as a call does, although it cannot be read."""
+        """True if what follows an opening marker begins as a call does, although it cannot be read."""
         if self._only is not None:
             return False
         if self._format.is_object:
@@ -227,6 +227,6 @@ class BlockReader:
 
 
 def _first_word(head: Layout) -> str:
-    """What a call begins with, where that is no name."""
+    """Fixed text that a call begins with, where that is no name."""
     is_hole, part = head.parts[0]
     return "" if is_hole else next(iter(part.split()), "")

@@ -89,7 +89,7 @@ class _Bare(str):
     """A value without marks."""
 
     def of(self, schema: Mapping[str, object], key: str) -> object:
-        """What it means: by its schema, or as JSON."""
+        """Value that the text means: by its schema, or as JSON."""
         if has_schema(schema, key):
             return typed_value(str(self), schema, key)
         return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))

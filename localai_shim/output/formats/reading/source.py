@@ -46,7 +46,7 @@ def _beginnings(texts: tuple[str, ...]) -> tuple[frozenset[str], int]:
 
 
 class Source:
-    """What was written of a block and not read yet.
+    """Text of a block that was written and not read yet.
 
     Attributes:
         text: from some place before `at` on.
@@ -67,12 +67,12 @@ class Source:
 
     @property
     def rest(self) -> str:
-        """What was not read yet."""
+        """Text behind the reader's position."""
         return self.text[self.at :]
 
     @property
     def unread(self) -> str:
-        """What was not read for good."""
+        """Text that was not read for good."""
         return self.text[self.at if self.begins is None else self.begins :]
 
     def forget(self) -> None:
