@@ -60,7 +60,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
+    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
     given = Fields(body).require("messages")
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=asked.truncation[0] is not None)

@@ -113,7 +113,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
+    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
     plan = read_plan(body, asked.plan, model, store)
     generation, context, background = asked.generation, plan.context, asked.background
     prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
