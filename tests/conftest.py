@@ -34,7 +34,7 @@ from localai_shim.backends.machine import require_backend
 require_backend()  # before any test imports MLX: it chooses the BLAS
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints
-from localai_shim.endpoints import request_fields as generation
+from localai_shim.endpoints import request_fields
 from localai_shim.endpoints.responses import create as responses
 from localai_shim.endpoints.responses.assembler import ResponseAssembler
 from localai_shim.models.text import TextTokenizer
@@ -166,7 +166,7 @@ def _each_test_draws_alike_and_all_that_is_answered_is_legal(
     are held against OpenAI's published description.
     """
     numbers = random.Random(0)
-    monkeypatch.setattr(generation, "new_seed", lambda: numbers.getrandbits(generation.SEED_BITS))
+    monkeypatch.setattr(request_fields, "new_seed", lambda: numbers.getrandbits(request_fields.SEED_BITS))
     made: list[RecordingAssembler] = []
 
     def make(**options: Any) -> RecordingAssembler:

@@ -18,7 +18,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.backends import machine as backend
 from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
-from localai_shim.models import upstream_imports as importing
+from localai_shim.models import upstream_imports
 from localai_shim.models.text import LoadOptions, load_text_model
 from tests.tiny import make_half_model, tiny
 
@@ -110,7 +110,7 @@ def test_a_process_may_open_no_fewer_files_than_before(
     told: list[tuple[int, tuple[int, int]]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: found)
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: told.append((which, limits)))
-    with importing.keeping_file_limits():
+    with upstream_imports.keeping_file_limits():
         resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 4096))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     files = [] if expected is None else [(resource.RLIMIT_NOFILE, expected)]

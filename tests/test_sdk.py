@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.sdk import private as sdk
-from localai_shim.sdk import stock_clients as stock
+from localai_shim.sdk import stock_clients
 from tests.warm import python
 
 
@@ -37,12 +37,14 @@ def test_the_methods_that_we_override_or_call_are_there_with_these_parameters(ba
 
 @pytest.mark.parametrize("base", [openai.OpenAI, openai.AsyncOpenAI])
 def test_what_is_patched_for_code_under_test_is_there(base: Any) -> None:
-    assert not stock.is_wrapped(base.request)
-    assert {"retries_taken", "options", "response"} <= set(inspect.signature(getattr(base, stock.SLEEP)).parameters)
+    assert not stock_clients.is_wrapped(base.request)
+    assert {"retries_taken", "options", "response"} <= set(
+        inspect.signature(getattr(base, stock_clients.SLEEP)).parameters
+    )
     assert {"api_key", "http_client", "provider", "workload_identity", "websocket_base_url"} <= set(
         inspect.signature(base.__init__).parameters
     )
-    assert {"_client", "api_key", "api_type", "http_client"} <= set(stock.module_settings())
+    assert {"_client", "api_key", "api_type", "http_client"} <= set(stock_clients.module_settings())
 
 
 @pytest.mark.parametrize("base", [Stream, AsyncStream])

@@ -180,7 +180,7 @@ class Call:
         if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
             return False
         served = self.runtime.served(engine)
-        return served.is_quick and served.readings.is_light(self.body, self._generation.differ)
+        return served.is_quick and served.field_cache.is_light(self.body, self._generation.differ)
 
     def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
         """A request as it is submitted: a test's engine may see it before.

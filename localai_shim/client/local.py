@@ -22,7 +22,7 @@ from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
 from ..runtime.offload import run, wait, wait_async
 from ..sdk import private as sdk
-from ..sdk import stock_clients as stock
+from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
@@ -185,9 +185,9 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
-            if stock.is_wrapped(inherited := super().request):
+            if stock_clients.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
-                return inherited(cast_to, stock.without_retries(options), **local)
+                return inherited(cast_to, stock_clients.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = self._respond(call)
@@ -249,9 +249,9 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
             """Serve a request from this process. What every resource of the SDK calls."""
-            if stock.is_wrapped(inherited := super().request):
+            if stock_clients.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
-                return await inherited(cast_to, stock.without_retries(options), **local)
+                return await inherited(cast_to, stock_clients.without_retries(options), **local)
             call, how = self._call(cast_to, options, stream, stream_cls)
             try:
                 response = await self._respond(call)

@@ -29,7 +29,7 @@ class Generation(NamedTuple):
     task: Task = "generate"
     """Task that the model must serve."""
     differ: Sequence[str] = ()
-    """The field that has the text, and those that lead to more of it: all others are read once, see `Readings`."""
+    """The field that has the text, and those that lead to more of it: all others are read once, see `FieldCache`."""
 
 
 class Route(NamedTuple):

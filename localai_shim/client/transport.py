@@ -14,7 +14,7 @@ import openai
 from ..errors import RequestError
 from ..runtime.engines import Runtime
 from ..sdk import private as sdk
-from ..sdk import stock_clients as stock
+from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse, LocalStreamResponse, lost_connection
 from ..state.errors import StoreError
 from ..types import EngineError
@@ -49,7 +49,7 @@ class _Transport:
         """The call of a request whose content was read."""
         if self._base_url is not None and not str(request.url).startswith(self._base_url):
             sdk.refuse(request)
-        call = Call(stock.stock_client(self._asynchronous), self._runtime, stock.read_request(request))
+        call = Call(stock_clients.stock_client(self._asynchronous), self._runtime, stock_clients.read_request(request))
         call.request = request
         return call
 

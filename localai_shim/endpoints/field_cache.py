@@ -1,4 +1,4 @@
-"""Cache of fields that were read: clients send the same ones again and again, with other messages."""
+"""Cache of the fields that were read of requests: clients send the same ones again and again, with other messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 
-class Reading(Protocol):
-    """Reading of a body's fields. Nobody changes it."""
+class ReadFields(Protocol):
+    """Fields of a body, as they were read. Nobody changes them."""
 
     @property
     def is_light(self) -> bool:
@@ -16,24 +16,24 @@ class Reading(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Reading)
+T = TypeVar("T", bound=ReadFields)
 
 MAX_LIGHT_ITEMS, MAX_LIGHT_CHARACTERS = 16, 2_000  # that take no longer than to have another thread do it
 MAX_LIGHT_KEY_BYTES = 4_000  # tools may be among the fields, and stand in each prompt
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text")
-MAX_READINGS = 64  # of each model
+MAX_ENTRIES = 64  # of each model
 MAX_KEY_BYTES = 2**16  # tools and schemas that are longer are read each time
 _EXACT = 2  # the last version of marshal's format in which equal objects are equal bytes
 
 
-class Readings:
+class FieldCache:
     """Keeps what was read of the last bodies, without the fields that differ. May be used from several threads.
 
     What is kept was made of a copy of the body, and is shared by all requests that have an equal one.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Sequence[str], bytes], Reading] = {}
+        self._known: dict[tuple[Sequence[str], bytes], ReadFields] = {}
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
@@ -54,7 +54,7 @@ class Readings:
         if copy is None:
             return read(rest)
         made = read(copy)
-        if len(self._known) >= MAX_READINGS:
+        if len(self._known) >= MAX_ENTRIES:
             self._known.clear()
         self._known[differ, written] = made
         return made

@@ -40,21 +40,11 @@ class Fields:
 
     def number(self, name: str, low: float, high: float) -> float | None:
         """A number within [low, high], as a float."""
-        value = self.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadRequest.wrong_type(name, "a decimal", value)
-        return float(_in_range(name, value, low, high, "decimal"))
+        return as_number(name, self.get(name), low, high)
 
     def integer(self, name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int | None:
         """An integer of 64 bits within [low, high]; 3.0 is not one, as in OpenAI's API."""
-        value = self.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadRequest.wrong_type(name, "an integer", value)
-        return int(_in_range(name, value, low, high, "integer"))
+        return as_integer(name, self.get(name), low, high)
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
@@ -102,6 +92,24 @@ class Fields:
                 raise BadRequest(
                     f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
                 )
+
+
+def as_number(name: str, value: object, low: float, high: float) -> float | None:
+    """A number within [low, high], as a float; None is None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest.wrong_type(name, "a decimal", value)
+    return float(_in_range(name, value, low, high, "decimal"))
+
+
+def as_integer(name: str, value: object, low: int, high: int) -> int | None:
+    """An integer within [low, high]; None is None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest.wrong_type(name, "an integer", value)
+    return int(_in_range(name, value, low, high, "integer"))
 
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..errors import BadRequest, NotFound
 from ..prompt.messages import encodable
 from ..state.store import Json, Kind, MissingError, Store
-from .fields import Fields
+from .fields import Fields, as_integer
 from .paging import check_query, list_object, read_paging, unknown_after, url_value
 from .request_fields import new_id, now
 
@@ -145,14 +145,12 @@ def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]
 
 def read_expiry(fields: Fields, name: str) -> int | None:
     """`expires_after`: the time in seconds since 1970, from an hour to 30 days from now; None: never."""
-    given = fields.mapping(name)
-    if given is None:
+    if fields.get(name) is None:
         return None
-    inner = Fields({f"{name}.{key}": url_value(value) for key, value in given.items()})
+    inner = fields.inner(name)
     inner.require(f"{name}.anchor")
     inner.choice(f"{name}.anchor", ("created_at",))
-    inner.require(f"{name}.seconds")
-    seconds = inner.integer(f"{name}.seconds", 3600, 2_592_000)
+    seconds = as_integer(f"{name}.seconds", url_value(inner.require(f"{name}.seconds")), 3600, 2_592_000)
     inner.finish()
     return None if seconds is None else now() + seconds
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import BadRequest, NotFound, listed
 from ..state.errors import MissingError
-from .fields import Fields
+from .fields import Fields, as_integer
 
 if TYPE_CHECKING:
     from ..state.store import Kind, Page, Store
@@ -57,7 +57,7 @@ def read_paging(
     fields.refuse({"before": "Pass 'after' with the opposite 'order'."})
     check_query(query, ("after", "limit", "order", *others))
     order = fields.choice("order", ("asc", "desc")) or default_order
-    limit = Fields({"limit": url_value(query.get("limit"))}).integer("limit", 1, largest)
+    limit = as_integer("limit", url_value(query.get("limit")), 1, largest)
     return Paging(fields.string("after"), limit or default, order == "desc")
 
 

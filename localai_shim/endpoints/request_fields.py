@@ -14,7 +14,7 @@ from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from .fields import Fields
+from .fields import Fields, as_number
 from .predictions import Drafting, read_drafting
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
@@ -108,7 +108,7 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
                 f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
                 f"{model.tokenizer.vocabulary_size - 1}.",
             )
-        bias = Fields({path: value}).number(path, -100, 100)
+        bias = as_number(path, value, -100, 100)
         if bias is not None:
             out[token_id] = bias
     return out

@@ -13,7 +13,7 @@ from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
 from ..types import Prompt, Task
 from ..vectors import Embedding, Reranking
-from .field_cache import Readings
+from .field_cache import FieldCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class ServedModel:
     """Settings for scoring documents; None: it scores none."""
     is_quick: bool = False
     """Making a short prompt takes some tenths of a millisecond."""
-    readings: Readings = field(default_factory=Readings)
-    """Readings of the last requests' fields, for all clients."""
+    field_cache: FieldCache = field(default_factory=FieldCache)
+    """What was read of the last requests, for all clients."""
 
     def prepare(self) -> None:
         """Find out what the first request would wait for.

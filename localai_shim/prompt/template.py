@@ -21,7 +21,7 @@ from ..types import common_length
 from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
-from .fit import tool_text as shown
+from .fit import tool_text
 from .fit.roles import HEAD
 from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
 from .fit.tool_text import WriteCalls
@@ -68,7 +68,7 @@ class ChatTokenizer:
 
     def __init__(self, model: Tokenizing, write: WriteCalls | None = None, budget: Budget | None = None) -> None:
         self._model, self._budget = model, budget or Budget()
-        self._write = write or shown.write_plain
+        self._write = write or tool_text.write_plain
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
@@ -306,7 +306,7 @@ class ChatTokenizer:
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
         if tools and not self.fitting.shows_tools:
-            messages, tools = shown.with_tools(messages, tools, self._write), None
+            messages, tools = tool_text.with_tools(messages, tools, self._write), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:

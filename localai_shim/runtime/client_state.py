@@ -12,7 +12,7 @@ from ..state.store import Store
 MakeBatches = Callable[[Store, Background], Batches]
 
 
-class Kept:
+class ClientState:
     """A store, with the responses and batches that run in the background.
 
     Args:

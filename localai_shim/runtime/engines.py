@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..models.loading import Servable
     from ..state.store import Store
-    from .client_state import Kept, MakeBatches
+    from .client_state import ClientState, MakeBatches
 
 
 _MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
@@ -237,7 +237,7 @@ class Runtime:
         self.store_path = store_path
         self._keep_alive = keep_alive
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
-        self._state: list[Kept] = []  # one, once something is stored
+        self._state: list[ClientState] = []  # one, once something is stored
         self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
         self._finalizer.atexit = False
 
@@ -312,15 +312,15 @@ class Runtime:
         """Runner of batches."""
         return self._stored().batches(self.make_batches)
 
-    def _stored(self) -> Kept:
+    def _stored(self) -> ClientState:
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             if not self._state:
                 import_modules("runtime.client_state")
-                from .client_state import Kept
+                from .client_state import ClientState
 
-                self._state.append(Kept(self.store_path))
+                self._state.append(ClientState(self.store_path))
             return self._state[0]
 
     def names(self) -> dict[str, Listed]:
@@ -360,7 +360,7 @@ class Runtime:
 
 
 def _release_all(
-    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[Kept], wait: bool = False
+    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[ClientState], wait: bool = False
 ) -> None:
     while state:
         state.pop().stop()

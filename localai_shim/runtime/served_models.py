@@ -8,7 +8,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..endpoints.field_cache import Readings
+from ..endpoints.field_cache import FieldCache
 from ..options import LoadOptions
 from ..threads.deadline import Budget
 from ..types import EngineLike, LoadedModel
@@ -41,7 +41,7 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
             made = replace(made, name=model.name, context_length=model.context_length)
-            made = replace(made, embedding=model.embedding, reranking=model.reranking, readings=Readings())
+            made = replace(made, embedding=model.embedding, reranking=model.reranking, field_cache=FieldCache())
             _served[engine] = made
         return made
 

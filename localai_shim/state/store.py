@@ -22,6 +22,7 @@ __all__ = ["DEFAULT_LIMIT_BYTES", "DuplicateError", "Json", "Kind", "MissingErro
 
 Kind = Literal["response", "conversation", "chat.completion", "file", "batch"]
 Items = list[Json]  # inside of Store, `list` is a method
+Ids = list[str]
 Owners = list[tuple[str, str]]
 Numbered = list[tuple[int, Json]]
 
@@ -371,11 +372,23 @@ class Store:
             query = "SELECT id, owner FROM objects WHERE kind = ? AND owner IS NOT NULL ORDER BY seq"
             return [(rows.unkey(id), owner) for id, owner in connection.execute(query, (kind,)).fetchall()]
 
-    def take_over(self, kind: Kind, id: str, owner: str, successor: str) -> bool:
-        """Have another process work on an object; False if `owner` does not (any more)."""
+    def claim(self, kind: Kind, owner: str, left: Callable[[str, Json], bool]) -> Ids:
+        """Have a process work on the objects that others have left; of several that ask at once, one gets them.
+
+        Args:
+            kind: the objects'.
+            owner: the process.
+            left: takes an object's owner and the object. Must not use the store.
+
+        Returns:
+            The ids of what it works on from now on, in the order in which they were first saved.
+        """
         with self._write() as connection:
-            query = "UPDATE objects SET owner = ? WHERE kind = ? AND id = ? AND owner = ?"
-            return connection.execute(query, (successor, kind, rows.key(id), owner)).rowcount > 0
+            query = "SELECT seq, owner, id FROM objects WHERE kind = ? AND owner IS NOT NULL ORDER BY seq"
+            found = connection.execute(query, (kind,)).fetchall()
+            mine = [(seq, id) for seq, whose, id in found if left(whose, rows.body(connection, seq))]
+            connection.executemany("UPDATE objects SET owner = ? WHERE seq = ?", [(owner, seq) for seq, _ in mine])
+            return [rows.unkey(id) for _, id in mine]
 
     # Inside of transactions
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..types import GenerationRequest, GrammarConstraint, Json
+from ..types import GrammarConstraint, Json
 from .answers import Answer, ToolCall
-from .model.schema_values import SchemaValues
 from .model.tokenizer import ScriptedTokenizer
 from .requests import Request, tool_fields
 
@@ -20,57 +21,177 @@ _TEXTS = (
     "Let me explain it in a few words.",
     "The short answer is yes.",
 )
+_WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet")
+_FORMATS = {
+    "date-time": "2026-01-31T12:00:00Z",
+    "date": "2026-01-31",
+    "time": "12:00:00Z",
+    "duration": "P1DT2H",
+    "email": "someone@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "uri": "https://example.com/",
+}
+_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+"""Simple ones first."""
+_HINTS = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "prefixItems", "minItems", "maxItems"},
+    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+}
+"""Keywords that tell the type of a schema that does not say it."""
+MAX_DEPTH = 5
+"""Of an instance; below it, the simplest of several alternatives is taken and optional properties are left out."""
+MAX_RANDOM_TOKENS = 400
+"""After so many, a random answer takes each chance to end."""
 
 
-class MadeUp:
-    """An answer to one request: a call of a tool that it requires, an instance of its schema, or a short text.
+def random_numbers(asked: Request, seed: int) -> random.Random:
+    """The numbers from which an answer to a request is made."""
+    body = json.dumps([seed, asked.choice, asked.snapshot()], sort_keys=True)
+    return random.Random(hashlib.sha256(body.encode()).digest())
 
-    Attributes:
-        answer: a proposal.
-        certain: it is what the request asks for; False: its grammar has to say, see `steer`.
+
+def make_up(asked: Request, numbers: random.Random) -> Answer:
+    """A call of a tool that the request requires, an instance of its schema, or a short text.
+
+    The request's grammar, which `steer` follows, may want more than this looks at.
     """
+    tool = _required_tool(asked, numbers)
+    if tool is not None:
+        inner = tool_fields(tool)
+        if tool.get("type") == "custom":
+            return Answer((ToolCall(inner["name"], numbers.choice(_TEXTS)),))
+        return Answer((ToolCall(inner["name"], instance(inner.get("parameters") or {"type": "object"}, numbers)),))
+    if asked.schema is not None:
+        return Answer((json.dumps(instance(asked.schema, numbers), ensure_ascii=False),))
+    text = numbers.choice(_TEXTS)
+    is_json = (asked.response_format or {}).get("type") == "json_object"
+    return Answer((json.dumps({"answer": text}) if is_json else text,))
 
-    def __init__(self, asked: Request, seed: int, request: GenerationRequest) -> None:
-        body = json.dumps([seed, asked.choice, asked.snapshot()], sort_keys=True)
-        self.numbers = random.Random(hashlib.sha256(body.encode()).digest())
-        self.certain = request.constraint is None
-        self.answer = self._make(asked)
 
-    def _make(self, asked: Request) -> Answer:
-        tool = self._required_tool(asked)
-        if tool is not None:
-            inner = tool_fields(tool)
-            if tool.get("type") == "custom":
-                return Answer((ToolCall(inner["name"], self.numbers.choice(_TEXTS)),))
-            return Answer((ToolCall(inner["name"], self._instance(inner.get("parameters") or {"type": "object"})),))
-        if asked.schema is not None:
-            return self._text(json.dumps(self._instance(asked.schema), ensure_ascii=False))
-        if (asked.response_format or {}).get("type") == "json_object":
-            self.certain = True
-            return self._text(json.dumps({"answer": self.numbers.choice(_TEXTS)}))
-        return self._text(self.numbers.choice(_TEXTS))
+def _required_tool(asked: Request, numbers: random.Random) -> Json | None:
+    """The tool that the answer has to call, if it has to."""
+    choice, tools = asked.tool_choice, {tool_fields(tool).get("name"): tool for tool in asked.tools}
+    if isinstance(choice, dict):
+        allowed = choice.get("allowed_tools", choice)
+        if "tools" not in allowed:
+            return tools.get(tool_fields(choice).get("name"))
+        names = [tool_fields(tool).get("name") for tool in allowed["tools"]]
+        tools = {name: tools[name] for name in names if name in tools}
+        choice = allowed.get("mode")
+    return numbers.choice(list(tools.values())) if choice == "required" and tools else None
 
-    def _text(self, text: str) -> Answer:
-        return Answer((text,))
 
-    def _instance(self, schema: Json) -> Any:
-        values = SchemaValues(schema, self.numbers)
-        made = values.make()
-        self.certain = values.certain
-        return made
+# -- instances of JSON schemas ----------------------------------------------------------------------------------------
 
-    def _required_tool(self, asked: Request) -> Json | None:
-        """The tool that the answer has to call, if it has to."""
-        choice, tools = asked.tool_choice, {tool_fields(tool).get("name"): tool for tool in asked.tools}
-        if isinstance(choice, dict):
-            allowed = choice.get("allowed_tools", choice)
-            if "tools" in allowed:
-                names = [tool_fields(tool).get("name") for tool in allowed["tools"]]
-                tools = {name: tools[name] for name in names if name in tools}
-                choice = allowed.get("mode")
-            else:
-                return tools.get(tool_fields(choice).get("name"))
-        return self.numbers.choice(list(tools.values())) if choice == "required" and tools else None
+
+def instance(schema: Json, numbers: random.Random) -> Any:
+    """A small, plausible instance of a JSON schema."""
+    return _Instance(schema, numbers).make(schema, 0)
+
+
+class _Instance:
+    def __init__(self, root: Json, numbers: random.Random) -> None:
+        self._root, self._numbers = root, numbers
+
+    def make(self, schema: object, depth: int) -> object:
+        """An instance of a schema inside the root."""
+        if not isinstance(schema, Mapping) or not schema:
+            return self._numbers.choice(_WORDS)
+        schema = self._flat(schema)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return self._numbers.choice(list(schema["enum"]))
+        options = schema.pop("anyOf", None) or schema.pop("oneOf", None)
+        if options:
+            one = min(options, key=_weight) if depth >= MAX_DEPTH else self._numbers.choice(options)
+            return self.make(_merged(schema, one), depth + 1)
+        kind = self._type(schema, depth)
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        if kind in ("integer", "number"):
+            return self._number(schema, whole=kind == "integer")
+        if kind == "boolean":
+            return self._numbers.random() < 0.5
+        return None if kind == "null" else self._string(schema)
+
+    def _flat(self, schema: Mapping[str, Any]) -> Json:
+        """A copy of a schema, with what it refers to and `allOf` put into it."""
+        out = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+        for part in [*schema.get("allOf", ()), *([self._find(schema["$ref"])] if "$ref" in schema else ())]:
+            if isinstance(part, Mapping):
+                out = _merged(out, self._flat(part))
+        return out
+
+    def _find(self, reference: str) -> Any:
+        found: Any = self._root
+        for key in reference.removeprefix("#").split("/")[1:]:
+            key = key.replace("~1", "/").replace("~0", "~").replace("%25", "%")
+            found = found[int(key)] if isinstance(found, Sequence) else found[key]
+        return found
+
+    def _type(self, schema: Json, depth: int) -> str:
+        given = schema.get("type") or next((kind for kind, keys in _HINTS.items() if keys & schema.keys()), "string")
+        if isinstance(given, str):
+            return given
+        return str(min(given, key=_TYPES.index) if depth >= MAX_DEPTH else self._numbers.choice(given))
+
+    def _object(self, schema: Json, depth: int) -> dict[str, object]:
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        names = [name for name in properties if name in required or depth < MAX_DEPTH - 2]
+        more = [name for name in required if name not in properties]
+        extra = schema.get("additionalProperties")
+        return {name: self.make(properties.get(name, extra), depth + 1) for name in names + more}
+
+    def _array(self, schema: Json, depth: int) -> list[object]:
+        first, least = schema.get("prefixItems", ()), schema.get("minItems", 0)
+        count = max(least, min(schema.get("maxItems", 1_000), len(first) or int(depth < MAX_DEPTH)))
+        return [self.make(first[i] if i < len(first) else schema.get("items"), depth + 1) for i in range(count)]
+
+    def _number(self, schema: Json, *, whole: bool) -> float:
+        above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+        low, high = max(schema.get("minimum", -math.inf), above), min(schema.get("maximum", math.inf), below)
+        low = low if low > -math.inf else min(0, high - 10)
+        high = min(high, low + 10)
+        step = schema.get("multipleOf") or (1 if whole else (high - low) / 4 or 1)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        first, last = first + (first * step <= above), last - (last * step >= below)
+        value = step * self._numbers.randint(first, max(first, last))
+        return round(value) if whole else round(float(value), 6)
+
+    def _string(self, schema: Json) -> str:
+        text = _FORMATS.get(schema.get("format", "")) or self._numbers.choice(_WORDS)
+        while len(text) < schema.get("minLength", 0):
+            text += f" {self._numbers.choice(_WORDS)}"
+        return text[: schema.get("maxLength")]
+
+
+def _weight(schema: object) -> int:
+    """How deep an instance may become."""
+    if not isinstance(schema, Mapping):
+        return len(_TYPES)
+    if "const" in schema or "enum" in schema:
+        return 0
+    return _TYPES.index(schema["type"]) if schema.get("type") in _TYPES else len(_TYPES)
+
+
+def _merged(one: Json, other: Mapping[str, Any]) -> Json:
+    """Both schemas in one, as far as their keywords can be put together."""
+    out = {**one, **other}
+    if "properties" in one and "properties" in other:
+        out["properties"] = {**one["properties"], **other["properties"]}
+    if "required" in one and "required" in other:
+        out["required"] = [*one["required"], *other["required"]]
+    return out
+
+
+# -- grammars ---------------------------------------------------------------------------------------------------------
 
 
 def steer(text: str, constraint: GrammarConstraint, tokenizer: ScriptedTokenizer, numbers: random.Random) -> list[int]:
@@ -95,10 +216,6 @@ def steer(text: str, constraint: GrammarConstraint, tokenizer: ScriptedTokenizer
         if constraint.accept(token):
             break
     return out
-
-
-MAX_RANDOM_TOKENS = 400
-"""After so many, a random answer takes each chance to end."""
 
 
 def _likelihood(token: int, hurry: int) -> float:

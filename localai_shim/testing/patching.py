@@ -16,7 +16,7 @@ from ..client.local import AsyncLocalOpenAI, LocalOpenAI
 from ..client.transport import LocalAsyncTransport, LocalTransport
 from ..runtime.engines import Runtime
 from ..sdk import private as sdk
-from ..sdk import stock_clients as stock
+from ..sdk import stock_clients
 
 AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
 
@@ -53,19 +53,19 @@ class patch_openai:
                         _patch(sdk.AsyncOpenAI, _async_http),
                     ]
                 )
-                _settings.update(stock.module_settings())
+                _settings.update(stock_clients.module_settings())
                 take_placeholders_back()
             _set_placeholders()
             _active.append(self._client)
-            stock.forget_module_client()
+            stock_clients.forget_module_client()
         return self._client
 
     def __exit__(self, *_: object) -> None:
         with _lock:
             _active.remove(self._client)
-            stock.forget_module_client()
+            stock_clients.forget_module_client()
             if not _active:
-                stock.set_module_settings(_settings)
+                stock_clients.set_module_settings(_settings)
                 while _undo:
                     _undo.pop()()
                 _take_back()
@@ -185,7 +185,7 @@ def _patch(base: Any, make_http: Callable[[Runtime, object], object]) -> Callabl
         return request(self, *args, **more)
 
     ask.stands_before = (ask, request)  # type: ignore[attr-defined]
-    made = {"__init__": make, "request": ask, stock.SLEEP: _patient(getattr(base, stock.SLEEP))}
+    made = {"__init__": make, "request": ask, stock_clients.SLEEP: _patient(getattr(base, stock_clients.SLEEP))}
     before = {name: vars(base).get(name) for name in made}
     for name, function in made.items():
         setattr(base, name, function)

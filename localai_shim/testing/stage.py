@@ -15,7 +15,7 @@ from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
 from .checks import Budget
-from .made_up import MadeUp, steer
+from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
 from .model.engine import ScriptedEngine, is_last
 from .model.replies import Patience, PlayedRow, Reply
@@ -214,12 +214,14 @@ class Stage(ScriptedEngine):
 
     def _made_up(self, asked: Request, request: GenerationRequest) -> Answer:
         """An answer that the request allows."""
-        made = MadeUp(asked, self.seed, request)
-        if made.certain or request.constraint is None:
-            return made.answer
-        text = "".join(map(str, self._reply(made.answer, asked)[0].content))
-        asked.tool_calls.clear()
-        return Answer(reply=Reply(steer(text, request.constraint, self.tokenizer, made.numbers)))
+        numbers = random_numbers(asked, self.seed)
+        answer = make_up(asked, numbers)
+        if request.constraint is None:
+            return answer
+        text = "".join(map(str, self._reply(answer, asked)[0].content))
+        asked.tool_calls.clear()  # the one that is played notes them
+        tokens = steer(text, request.constraint, self.tokenizer, numbers)
+        return answer if tokens == self.tokenizer.encode(text) else Answer(reply=Reply(tokens))
 
     def _reply(self, answer: Answer, asked: Request) -> tuple[Reply, Mark | None]:
         """An answer's parts in the model's markup."""

@@ -12,7 +12,7 @@ import huggingface_hub.constants
 import pytest
 
 from localai_shim.cli.main import main
-from localai_shim.client import batch_lines as lines
+from localai_shim.client import batch_lines
 from tests.tiny import tiny
 
 
@@ -141,18 +141,18 @@ def test_ctrl_c_amid_a_batch_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions, answers = write_requests(tmp_path / "in.jsonl", *"abc"), tmp_path / "out.jsonl"
-    arguments, real = ["batch", str(questions), str(answers), "-m", str(tiny("qwen3"))], lines.answer_lines
+    arguments, real = ["batch", str(questions), str(answers), "-m", str(tiny("qwen3"))], batch_lines.answer_lines
 
     def interrupted(*args: Any, **more: Any) -> Iterator[str]:
         with contextlib.closing(real(*args, **more)) as found:  # type: ignore[type-var]
             yield next(found)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lines, "answer_lines", interrupted)
+    monkeypatch.setattr(batch_lines, "answer_lines", interrupted)
     assert main(arguments) == 130
     said = f"{answers} has what was answered; --resume goes on with the rest.\nlocalai-shim batch: interrupted\n"
     assert capsys.readouterr().err.endswith(said) and len(answers_of(answers)) == 1
-    monkeypatch.setattr(lines, "answer_lines", real)
+    monkeypatch.setattr(batch_lines, "answer_lines", real)
     assert main([*arguments, "--resume"]) == 0
     assert answers_of(answers).keys() == {"request-0", "request-1", "request-2"}
 

@@ -64,8 +64,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
-    import localai_shim.client.lm_eval  # noqa: F401 (registers the model)
     from lm_eval.tasks import TaskManager
+
+    import localai_shim.client.lm_eval  # noqa: F401 (registers the model)
 
     found: dict[str, Any] = lm_eval.simple_evaluate(
         model="localai",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.state.store import MissingError, Store
+from localai_shim.state.store import Json, MissingError, Store
 
 LARGE = "x" * 10_000
 
@@ -52,12 +52,17 @@ def test_an_object_made_of_anothers_items_outlives_that(store: Store) -> None:
     assert store.get("batch", "c") is None
 
 
-def test_only_one_takes_an_object_over(path: Path) -> None:
+def test_of_two_that_claim_what_others_have_left_one_gets_it(path: Path) -> None:
     first, second = Store(path), Store(path)
-    first.save("batch", "b", {"id": "b"}, owner="gone")
-    assert first.take_over("batch", "b", "gone", "first")
-    assert not second.take_over("batch", "b", "gone", "second")
-    assert second.owned("batch") == [("b", "first")]
-    assert not second.take_over("batch", "missing", "gone", "second")
+    for id, owner in (("a", "gone"), ("b", "working"), ("c", "gone"), ("d", "gone")):
+        first.save("batch", id, {"id": id}, owner=owner)
+    first.save("batch", "ended", {"id": "ended"})
+
+    def left(owner: str, body: Json) -> bool:
+        return owner == "gone" and body["id"] != "d"
+
+    assert first.claim("batch", "first", left) == ["a", "c"]
+    assert second.claim("batch", "second", left) == []
+    assert second.owned("batch") == [("a", "first"), ("b", "working"), ("c", "first"), ("d", "gone")]
     first.close()
     second.close()

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from localai_shim.testing import ScriptedOpenAI, scripted
-from localai_shim.testing.model.schema_values import SchemaValues
+from localai_shim.testing.made_up import instance, random_numbers
 from tests.testing.asking import ask
 
 PERSON: dict[str, Any] = {
@@ -62,27 +62,22 @@ def test_an_instance_follows_its_schema_whatever_the_seed(name: str) -> None:
     schema = SCHEMAS[name]
     check = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     for seed in range(40):
-        values = SchemaValues(schema, random.Random(seed))
-        made = values.make()
+        made = instance(schema, random.Random(seed))
         check.validate(made)
-        assert values.certain and values.make is not None
-        assert SchemaValues(schema, random.Random(seed)).make() == made
+        assert instance(schema, random.Random(seed)) == made
 
 
-def test_what_is_not_looked_at_is_told() -> None:
-    for schema in (
-        {"type": "string", "pattern": "^a+$"},
-        {"not": {"type": "null"}},
-        {"type": "array", "uniqueItems": True},
-    ):
-        values = SchemaValues(schema, random.Random(0))
-        values.make()
-        assert not values.certain
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_request_s_grammar_allows_an_instance_as_it_was_proposed(name: str) -> None:
+    for seed in range(3):
+        with scripted(seed=seed) as client:
+            made = formatted(client, SCHEMAS[name])
+            assert made == instance(SCHEMAS[name], random_numbers(client.calls[0], seed))
 
 
-def test_a_schema_that_only_refers_to_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match="refers to itself only"):
-        SchemaValues({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, random.Random(0)).make()
+def test_a_schema_that_only_refers_to_itself_fails_the_request() -> None:
+    with scripted() as client, pytest.raises(openai.BadRequestError):
+        formatted(client, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})
 
 
 def formatted(client: ScriptedOpenAI, schema: dict[str, Any], **more: Any) -> Any:

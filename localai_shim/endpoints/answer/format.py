@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,20 +49,20 @@ def _refused(what: str, refusal: tuple[str, str | None], error: GrammarError) ->
 
 
 def read_answer_format(
-    fields: Fields, param: Literal["response_format", "text.format"] = "response_format"
+    fields: Fields, value: object, param: Literal["response_format", "text.format"] = "response_format"
 ) -> AnswerFormat | None:
     """The fields' grammar; None where the answer is free text.
 
     Args:
-        param: the field that OpenAI's API has for it; chat.completions nests a schema in it, Responses does not.
+        value: of the field that OpenAI's API has for it.
+        param: that field; chat.completions nests a schema in it, Responses does not.
 
     Raises:
         BadRequest: with the path of what is wrong; or two fields say what the answer has to be.
     """
-    value = fields.get(param)
     format = None if value is None else _format(ItemFields(value, param), flat=param == "text.format")
     guided = {name: (name.removeprefix("guided_"), value) for name in GUIDED if (value := fields.get(name)) is not None}
-    guided |= _structured_outputs(fields.mapping("structured_outputs"))
+    guided |= _structured_outputs(fields)
     given = [*([param] if format is not None else []), *guided]
     if len(given) > 1:
         raise BadRequest(f"'{given[0]}' and '{given[1]}' cannot be combined: pass one of them.", param=given[1])
@@ -77,12 +76,12 @@ def read_answer_format(
         raise _refused(what, refusal, error) from error
 
 
-def _structured_outputs(value: Mapping[str, object] | None) -> dict[str, tuple[str, object]]:
+def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
     """Path -> (kind, value) of what vLLM's `structured_outputs` asks for, which is one thing."""
-    if value is None:
-        return {}
     path = "structured_outputs"
-    inner = Fields({f"{path}.{key}": given for key, given in value.items()})
+    if fields.get(path) is None:
+        return {}
+    inner = fields.inner(path)
     # JSON is written without choices of white space, and with the listed properties only, in any case.
     for name in ("disable_any_whitespace", "disable_additional_properties"):
         inner.boolean(f"{path}.{name}")

@@ -1,4 +1,4 @@
-"""Batches that run without their caller, on a few threads; those that another process has left are taken over."""
+"""Batches that run without their caller, on a few threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...state.store import Json, Store
 from ...types import EngineClosedError
 from ..request_fields import now
-from .job import KIND, LOCAL, UNFINISHED, Job, Progress, Stopped
+from .job import KIND, LOCAL, Job, Progress, Stopped
 from .lines import Answered, Line
 
 log = logging.getLogger("localai_shim")
@@ -84,24 +84,16 @@ class Batches:
             self._shown.add(body["id"])
         self._run(body["id"])
 
-    def look(self, body: Json) -> None:
-        """Resume a batch that nobody works on any more, if it is for this client's models."""
-        id = body["id"]
-        if body["status"] not in UNFINISHED or id in self._inboxes or self._closed or self._pid != os.getpid():
-            return
-        owner = dict(self._store.owned(KIND)).get(id)
-        needs_model = body["status"] in ("validating", "in_progress") and body["expires_at"] > now()
-        if owner is None or self._is_alive(owner) or (needs_model and body[LOCAL]["served"] != self._served):
-            return
-        if self._store.take_over(KIND, id, owner, self._owner):
-            self._run(id)
+    def resume(self, id: str | None = None) -> None:
+        """Go on with batches whose process has ended, if they are for this client's models or have just to be ended.
 
-    def resume(self) -> None:
-        """Resume the batches of processes that have ended."""
-        for id, owner in self._store.owned(KIND):
-            body = None if self._is_alive(owner) else self._store.get(KIND, id)
-            if body is not None:
-                self.look(body)
+        Args:
+            id: of the only one; None: all of them.
+        """
+        if self._pid != os.getpid():
+            return
+        for each in self._store.claim(KIND, self._owner, partial(self._is_left, id)):
+            self._run(each)
 
     def wake(self, id: str) -> None:
         """Have a batch that runs here check whether it was cancelled."""
@@ -123,6 +115,12 @@ class Batches:
             inbox.put(None)
 
     # -----------------------------------------------------------------------------------------------------------
+
+    def _is_left(self, id: str | None, owner: str, body: Json) -> bool:
+        if id not in (None, body["id"]) or self._is_alive(owner):
+            return False
+        ends = body["status"] not in ("validating", "in_progress") or body["expires_at"] <= now()
+        return ends or body[LOCAL]["served"] == self._served
 
     def _check(self) -> None:
         if self._pid != os.getpid():

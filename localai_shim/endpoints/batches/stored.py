@@ -72,9 +72,7 @@ def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str,
     """GET /batches/{id}."""
     fields.finish()
     check_query(query)
-    body = _find(store, id)
-    batches.look(body)
-    return _shown(body)
+    return _shown(_find(store, id))
 
 
 def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
@@ -85,8 +83,6 @@ def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[
         page = store.list(KIND, after=paging.after, limit=paging.limit, descending=paging.descending)
     except MissingError:
         raise unknown_after("Batch", paging.after) from None
-    for body in page.data:
-        batches.look(body)
     return list_object(Page([_shown(body) for body in page.data], page.has_more))
 
 
@@ -102,7 +98,7 @@ def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
             f"Cannot cancel a batch with status '{body['status']}': it has ended.", param="batch_id", code="batch_ended"
         )
     batches.wake(id)
-    batches.look(body)
+    batches.resume(id)  # one whose process has ended is ended here
     return _shown(body)
 
 

@@ -60,8 +60,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
-    given = Fields({"messages": body.get("messages")}).require("messages")
+    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    given = Fields(body).require("messages")
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=asked.truncation[0] is not None)
     messages = template_messages(given, knows_developer=developer, read_part=reader)
@@ -160,7 +160,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     fields.refuse(_REFUSED)
     opens_turn, continues = _read_ending(fields, model)
     variables = read_template_variables(fields, model, fields.choice("verbosity", VERBOSITIES))
-    tools, format = read_tool_plan(fields, model), read_answer_format(fields)
+    tools, format = read_tool_plan(fields, model), read_answer_format(fields, fields.get("response_format"))
     thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
     stream = fields.boolean("stream") or False
     top_logprobs = _read_top_logprobs(fields)

@@ -85,7 +85,7 @@ class Continuation:
 
 def _read_continuation(fields: Fields, model: ServedModel) -> Continuation:
     """vLLM's `structured_outputs` and its like, and `thinking_token_budget`."""
-    format, budget = read_answer_format(fields), read_thinking_budget(fields)
+    format, budget = read_answer_format(fields, fields.get("response_format")), read_thinking_budget(fields)
     try:
         grammar = None if format is None else model.grammars.compile(format.source)
     except GrammarError as error:

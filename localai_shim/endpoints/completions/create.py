@@ -40,8 +40,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, DIFFER, partial(read_asked, model=model))
-    given = _read_prompts(Fields({"prompt": body.get("prompt")}).require("prompt"), model.tokenizer, asked.infilling)
+    asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
+    given = _read_prompts(Fields(body).require("prompt"), model.tokenizer, asked.infilling)
     generation, extras, max_tokens = asked.generation, asked.extras, asked.max_tokens
     top = scored(extras.prompt_logprobs, asked.logprobs if asked.echo else None)
     cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]

@@ -119,6 +119,15 @@ class Run:
             self.ended_with(self._error)
 
 
+def _began(pid: int) -> str:
+    """When a process began, in ticks since the machine did; "" where the system has no /proc to say so."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
 def _put(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
     for event in events:
         sink.put(0, event)
@@ -132,7 +141,7 @@ class Background:
 
     def __init__(self, store: Store, *, shared: bool) -> None:
         """`shared`: other processes may use the store, too."""
-        self.owner = f"{os.getpid()}:{secrets.token_hex(8)}"
+        self.owner = f"{os.getpid()}:{secrets.token_hex(8)}:{_began(os.getpid())}"
         self._store, self._shared = store, shared
         self._inbox: _Inbox = queue.SimpleQueue()
         self._runs: dict[str, Run] = {}
@@ -143,17 +152,20 @@ class Background:
 
     @staticmethod
     def is_alive(owner: str) -> bool:
-        """True if there is still somebody who works on the responses of an owner."""
-        pid = int(owner.split(":")[0])
-        if pid == os.getpid():
+        """Whether there is still somebody who works on the responses of an owner."""
+        id, _, began = f"{owner}::".split(":")[:3]
+        if (pid := int(id)) == os.getpid():
             return owner in _owners
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            return True
-        return True
+            pass
+        return began in (
+            "",
+            _began(pid),
+        )  # else another process has got the id
 
     def start(self, run: BackgroundRun, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
         """Store a response as queued and let it run.

@@ -61,7 +61,7 @@ def read_context(fields: Fields, store: Callable[[], Store]) -> Context:
 def _read_conversation(fields: Fields) -> str | None:
     value = fields.get("conversation")
     if isinstance(value, dict):
-        inner = Fields({f"conversation.{key}": given for key, given in value.items()})
+        inner = fields.inner("conversation")
         inner.require("conversation.id")
         found = inner.string("conversation.id")
         inner.finish()

@@ -15,7 +15,7 @@ from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
 from ...types import Prompt
-from ..answer.format import GUIDED, AnswerFormat, read_answer_format
+from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
@@ -113,7 +113,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
-    asked = model.readings.get(body, DIFFER, partial(_read, model=model))
+    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
     plan = read_plan(body, asked.plan, model, store)
     generation, context, background = asked.generation, plan.context, asked.background
     prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
@@ -207,7 +207,7 @@ def read_plan(
     Args:
         counts: the prompt is counted only, and may have any length.
     """
-    fields = Fields({name: body.get(name) for name in DIFFER})
+    fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and asked.instructions is None:
         raise BadRequest.missing("input")
@@ -338,10 +338,7 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
     inner = ItemFields(fields.get("text", {}), "text")
     given, verbosity = inner.get("text.format"), inner.choice("text.verbosity", VERBOSITIES)
     inner.finish()
-    format = read_answer_format(
-        Fields({"text.format": given, **{name: fields.get(name) for name in (*GUIDED, "structured_outputs")}}),
-        "text.format",
-    )
+    format = read_answer_format(fields, given, "text.format")
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
     verbosity = verbosity or fields.choice("verbosity", VERBOSITIES)

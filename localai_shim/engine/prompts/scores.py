@@ -15,8 +15,7 @@ import numpy as np
 from ...types import TokenScore
 from ..ports import Model, StepInput
 from ..row import Array
-from ..sampling import device as sample_device
-from ..sampling import host as sample_host
+from ..sampling import device, host
 
 _async_eval: Callable[..., None] = mx.async_eval
 _MAX_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
@@ -43,7 +42,7 @@ class Scoring:
         self._top, self._on_device = top, on_device
         self._found: tuple[Array, ...] = ()
         if on_device:
-            self._found = self._look(self._logits, mx.array(self._targets), sample_device)
+            self._found = self._look(self._logits, mx.array(self._targets), device)
             _async_eval(*(array for array in self._found if array is not None))
         else:
             _async_eval(self._logits)
@@ -55,7 +54,7 @@ class Scoring:
         """The scores of each row's tokens."""
         if not self._on_device:
             targets = np.array(self._targets, dtype=np.int64)
-            self._found = self._look(np.asarray(self._logits), targets, sample_host)
+            self._found = self._look(np.asarray(self._logits), targets, host)
         none: list[list[float]] = [[]] * len(self._targets)
         ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
         scores = [

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..row import Array, Row
-from . import device as sample_device
-from . import host as sample_host
+from . import device, host
 from .masks import LOGIT_FLOOR
 
 Ints = npt.NDArray[np.int64]
@@ -83,7 +82,7 @@ class Bans:
         if self._wording:
             logits = self._ban_words(logits)
         if self._allowing:
-            at, keep_only = xp.array(self._allowing), (sample_host if xp is np else sample_device).keep_only
+            at, keep_only = xp.array(self._allowing), (host if xp is np else device).keep_only
             logits[at] = keep_only(logits[at], self._allowed(logits.shape[-1]))
         return logits
 

@@ -26,8 +26,7 @@ import numpy.typing as npt
 from ...types import RowError, SamplingParams
 from ..row import Array, Row
 from ..uniform import again, uniforms
-from . import device as sample_device
-from . import host as sample_host
+from . import device, host
 from .bans import Bans
 from .masks import Masks, make_masks
 
@@ -212,7 +211,7 @@ class Sampler:
         if len(self._penalised):
             if self._counts is None:
                 self._load_counts(logits.shape[-1], xp)
-            penalise = sample_host.penalise if xp is np else sample_device.penalise
+            penalise = host.penalise if xp is np else device.penalise
             part = logits[xp.array(self._penalised)]
             logits[xp.array(self._penalised)] = penalise(
                 part, self._counts, self._seen, self._repetition, self._presence, self._frequency
@@ -241,7 +240,7 @@ class Sampler:
         masks = self._masks
         if masks is None:
             return None
-        apply = sample_host.mask if xp is np else sample_device.mask
+        apply = host.mask if xp is np else device.mask
         likeliest = tokens if logits is raw or masks.escapes is None else xp.argmax(raw, axis=-1)
         masked = apply(logits, raw, masks, likeliest)
         tokens[xp.array(masks.rows)] = xp.argmax(masked, axis=-1)
@@ -270,23 +269,23 @@ class Sampler:
         (u, second), vocabulary = self._u, logits.shape[-1]
         for which in _portions(self._plain, vocabulary):
             scaled = self._scaled_in_room(logits, masked, which)
-            tokens[which] = sample_host.sample_plain(scaled, vocabulary, u[which])
+            tokens[which] = host.sample_plain(scaled, vocabulary, u[which])
         for which in _portions(self._filtered, vocabulary):
             scaled = self._scaled_in_room(logits, masked, which)
             limits = self._top_k[which], self._top_p[which], self._min_p[which]
-            tokens[which] = sample_host.sample_filtered(scaled, vocabulary, *limits, u[which], second[which])
+            tokens[which] = host.sample_filtered(scaled, vocabulary, *limits, u[which], second[which])
         self._count(tokens, np)
         sampled = tokens.astype(np.int32)
         if not len(self._logprob_rows):
             return Sample(sampled, self._logprob_rows)
         rows, top_n = self._logprob_rows, self._top_n
-        return Sample(sampled, rows, later=lambda: sample_host.logprobs(raw[rows], tokens[rows], top_n))
+        return Sample(sampled, rows, later=lambda: host.logprobs(raw[rows], tokens[rows], top_n))
 
     def _scaled_in_room(self, logits: Array, masked: Array, which: Ints) -> npt.NDArray[np.float32]:
         """Scale logits like `_scaled`, in an array that is kept: a new one costs as much as an exponential."""
         vocabulary = logits.shape[-1]
         if self._room is None or len(self._room) < len(which):
-            self._room = sample_host.room(len(which), vocabulary)
+            self._room = host.room(len(which), vocabulary)
         room = self._room[: len(which)]
         if self._masks is None and len(which) == len(self._rows):
             np.divide(logits, self._temperature[:, None], out=room[:, :vocabulary])
@@ -308,15 +307,15 @@ class Sampler:
             u = mx.array(self._uniforms(which).astype(np.float32))
             if filtered:
                 top_k, top_p, min_p = (mx.array(a[which, None]) for a in (self._top_k, self._top_p, self._min_p))
-                tokens[at] = sample_device.sample_filtered(scaled, top_k, top_p, min_p, u)
+                tokens[at] = device.sample_filtered(scaled, top_k, top_p, min_p, u)
             else:
-                tokens[at] = sample_device.sample_plain(scaled, u)
+                tokens[at] = device.sample_plain(scaled, u)
         self._count(tokens, mx)
         sampled = tokens.astype(mx.int32)
         if not len(self._logprob_rows):
             return Sample(sampled, self._logprob_rows)
         at = mx.array(self._logprob_rows)
-        return Sample(sampled, self._logprob_rows, *sample_device.logprobs(raw[at], tokens[at], self._top_n))
+        return Sample(sampled, self._logprob_rows, *device.logprobs(raw[at], tokens[at], self._top_n))
 
 
 def _portions(which: Ints, vocabulary: int) -> list[Ints]:

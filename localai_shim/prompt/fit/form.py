@@ -11,8 +11,7 @@ from typing import Literal
 from ...types import Json
 from .. import history
 from ..history import Message
-from . import roles
-from . import tool_text as shown
+from . import roles, tool_text
 from .tool_text import WriteCalls
 
 ToolsIn = Literal["tools", "xml_tools", "functions"]
@@ -123,9 +122,9 @@ class Form:
 
     def _with_calls(self, out: list[Message], write: WriteCalls) -> list[Message]:
         if not self.calls:
-            out = shown.calls_as_content(out, write)
+            out = tool_text.calls_as_content(out, write)
         if self.results == "user":
-            out = shown.results_as_content(out)
+            out = tool_text.results_as_content(out)
         if not any(message.get("tool_calls") for message in out):
             return out
         if self.text_as_reasoning:

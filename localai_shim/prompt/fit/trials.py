@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...threads.deadline import Budget
 from ...types import Json
 from ..history import Message
-from . import tool_text as shown
+from . import tool_text
 from .form import Form
 
 
@@ -240,7 +240,7 @@ class Fitting:
         """The rendering of a conversation in a form; None: the template refuses it."""
         variables, tools = form.variables(tools)
         try:
-            return self._render(form.fit(messages, shown.write_plain), variables, tools)
+            return self._render(form.fit(messages, tool_text.write_plain), variables, tools)
         except ImportError:
             raise
         except Exception:  # templates raise what they like
@@ -272,7 +272,7 @@ class _Search:
         return None if self._lacks(_STILL_SHOWN_TOOLS) else self._form
 
     def _lacks(self, trials: Sequence[_Trial]) -> bool:
-        """Tools are offered, and not all of them is shown."""
+        """Tools are offered, and not all of them is tool_text."""
         return self._tools is not None and self._cost(self._form, trials) > 0
 
     # -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,13 +123,16 @@ def test_the_next_client_answers_what_is_left_and_nothing_twice(make: Make) -> N
     assert (sorted(again.asked), done.request_counts.completed) == (["b", "d"], 4)
 
 
-def test_a_client_that_is_there_goes_on_when_it_looks(make: Make) -> None:
+def test_a_client_that_looks_at_what_another_one_left_does_not_run_it_but_may_cancel_it(make: Make) -> None:
     client, _, _ = make()
-    other, _, _ = make("x")
+    other, script, _ = make("x")
     batch = start(client, [line("x")])
     assert eventually(lambda: other.batches.retrieve(batch.id).status == "in_progress")
     client.close()
-    assert finished(other, batch.id).status == "completed"
+    assert other.batches.retrieve(batch.id).status == "in_progress"
+    assert [each.status for each in other.batches.list()] == ["in_progress"]
+    other.batches.cancel(batch.id)
+    assert finished(other, batch.id).status == "cancelled" and not script.asked
 
 
 def test_a_client_of_another_model_does_not_go_on_but_cancels(make: Make) -> None:
@@ -150,6 +154,7 @@ def test_what_is_not_done_in_time_expires(make: Make, monkeypatch: pytest.Monkey
     if not is_open:
         assert running(client, batch.id, 1)
         client.close()
+        assert eventually(lambda: batch.expires_at <= time.time())
         client, _, _ = make(name="another")
     done = finished(client, batch.id)
     assert done.status == "expired" and done.expired_at and done.finalizing_at
@@ -257,6 +262,42 @@ def test_what_a_process_leaves_is_taken_up(tmp_path: Path, model_path: Path, how
     engine.close()
 
 
+SECOND = """
+    import sys
+    from localai_shim import LocalOpenAI
+    from localai_shim.testing import ScriptedEngine
+    asked = []
+    engine = ScriptedEngine(lambda request, *_: asked.append(request) or "Done.")
+    with LocalOpenAI(engine=engine, store=sys.argv[1]) as client:
+        [batch] = client.batches.list()
+        assert batch.status == client.batches.retrieve(batch.id).status == "in_progress"
+        assert client.batches.cancel(batch.id).status == "cancelling"
+    assert not asked
+    engine.close()
+"""
+
+
+def test_another_process_leaves_what_this_one_runs_alone_and_may_cancel_it(make: Make, tmp_path: Path) -> None:
+    client, _, _ = make("a")
+    batch = start(client, [line("a"), line("x")])
+    assert running(client, batch.id, 1)
+    other = run(SECOND, str(tmp_path / "state.db"))
+    assert other.returncode == 0, other.stderr
+    done = finished(client, batch.id)
+    assert (done.status, list(read(client, done.output_file_id))) == ("cancelled", ["a"])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc")
+def test_a_process_that_has_got_the_id_of_one_that_ended_does_not_run_its_batches(make: Make) -> None:
+    client, _, _ = make()
+    batch = start(client, [line("x")])
+    assert eventually(lambda: client.batches.retrieve(batch.id).status == "in_progress")
+    client.close()
+    store = make(name="another")[0]._runtime.store()
+    store.claim("batch", f"{os.getppid()}:0:0", lambda *_: True)  # alive, and began at another time
+    assert finished(make("x")[0], batch.id).status == "completed"
+
+
 FORKING = """
     import json, os, sys, threading
     from localai_shim import LocalOpenAI
@@ -305,13 +346,14 @@ def test_a_batch_is_found_whole_whatever_was_going_on_when_it_was_left(make: Mak
     batch = start(client, [line("a"), line("x")])
     assert running(client, batch.id, 1)
     client.close()
-    other, _, _ = make("x", name="another")  # does not go on, and so holds still
-    store = other._runtime.store()
+    holding, _, _ = make(name="another")  # does not go on, and so holds still
+    store = holding._runtime.store()
 
     def leave(body: dict[str, Any]) -> dict[str, Any]:
         return {**body, "status": "finalizing", "localai_shim": {**body["localai_shim"], "end": "completed"}}
 
     store.update("batch", batch.id, leave)
+    other, _, _ = make("x", name="another")
     done = finished(other, batch.id)
     assert (done.status, list(read(other, done.output_file_id))) == ("completed", ["a"])
     assert json.loads(other.files.content(done.output_file_id).text)["custom_id"] == "a"

@@ -6,8 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine.sampling import host as sample_host
-from localai_shim.engine.sampling import sampler as sampling
+from localai_shim.engine.sampling import host
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.types import SamplingParams
 from tests.engine.sampled_rows import rows_of
@@ -18,7 +17,7 @@ VOCABULARIES = [5, 127, 128, 129, 6_000]
 
 def roomy(logits: np.ndarray) -> np.ndarray:
     """Logits where the sampler has them."""
-    room = sample_host.room(*logits.shape)
+    room = host.room(*logits.shape)
     room[:, : logits.shape[1]] = logits
     return room
 
@@ -33,13 +32,13 @@ def test_a_token_without_weight_is_never_sampled_however_sums_round(vocabulary: 
         possible[np.arange(50), rng.integers(vocabulary, size=50)] = True
         logits[~possible] = -np.inf
         u = np.where(rng.random(50) < 0.5, LARGEST, 0.0)
-        plain = sample_host.sample_plain(roomy(logits), vocabulary, u)
+        plain = host.sample_plain(roomy(logits), vocabulary, u)
         assert possible[np.arange(50), plain].all()
         assert (plain[u == 0] == possible[u == 0].argmax(axis=1)).all()
         last = vocabulary - 1 - possible[u > 0][:, ::-1].argmax(axis=1)
         assert (plain[u > 0] <= last).all()
         limits = np.zeros(50, np.int64), np.full(50, 0.7, np.float32), np.zeros(50, np.float32)
-        filtered = sample_host.sample_filtered(roomy(logits), vocabulary, *limits, u, u)
+        filtered = host.sample_filtered(roomy(logits), vocabulary, *limits, u, u)
         assert possible[np.arange(50), filtered].all()
 
 
@@ -53,7 +52,7 @@ def test_no_token_is_sampled_that_is_less_likely_than_all_of_the_nucleus(vocabul
     for logits in (flat, levels):
         top_p = np.full(400, 0.6, np.float32)
         limits = np.zeros(400, np.int64), top_p, np.zeros(400, np.float32)
-        tokens = sample_host.sample_filtered(roomy(logits), vocabulary, *limits, u, u[::-1].copy())
+        tokens = host.sample_filtered(roomy(logits), vocabulary, *limits, u, u[::-1].copy())
         weights = np.exp(logits[0].astype(np.float64))
         order = np.lexsort((np.arange(vocabulary), -weights))
         before = np.cumsum(weights[order]) - weights[order]
@@ -69,10 +68,10 @@ def test_a_flat_row_and_a_steep_one_sample_what_each_samples_alone() -> None:
     logits = (rng.standard_normal((32, 3_001)) * spread).astype(np.float32)
     u, again = rng.random(32), rng.random(32)
     limits = np.zeros(32, np.int64), np.full(32, 0.5, np.float32), np.zeros(32, np.float32)
-    together = sample_host.sample_filtered(roomy(logits), 3_001, *limits, u, again)
+    together = host.sample_filtered(roomy(logits), 3_001, *limits, u, again)
     for i in range(32):
         mine = (limit[i : i + 1] for limit in limits)
-        (alone,) = sample_host.sample_filtered(roomy(logits[i : i + 1]), 3_001, *mine, u[i : i + 1], again[i : i + 1])
+        (alone,) = host.sample_filtered(roomy(logits[i : i + 1]), 3_001, *mine, u[i : i + 1], again[i : i + 1])
         assert together[i] == alone
 
 
@@ -91,7 +90,7 @@ def test_rows_sample_the_same_in_portions_of_any_size_step_after_step(
         sampler = Sampler(rows_of([one]), [], on_device=False)
         for said, logits in zip(alone, steps, strict=True):
             said += sampler.sample(logits[i : i + 1]).read()[0]
-    monkeypatch.setattr(sampling, "SAMPLE_PORTION_LOGITS", portion)
+    monkeypatch.setattr("localai_shim.engine.sampling.sampler.SAMPLE_PORTION_LOGITS", portion)
     sampler = Sampler(rows_of(params), [], on_device=False)
     for said, logits in zip(alone, steps, strict=True):
         sampler.prepare(700)  # what is ready before the logits are there changes nothing
@@ -126,7 +125,7 @@ def test_the_likeliest_tokens_are_those_that_a_sort_finds(kind: str, vocabulary:
     for count in (1, 2, 40, 300):
         values = values_of(kind, vocabulary, rng)
         expected = np.lexsort((np.arange(vocabulary), -values))[:count]
-        assert sample_host.top_ids(values, count).tolist() == expected.tolist()
+        assert host.top_ids(values, count).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", ["any", "ties", "few"])
@@ -145,7 +144,7 @@ def test_a_rejected_token_is_replaced_by_one_of_the_smallest_nucleus(kind: str, 
         again = rng.random(50)
         rows = np.tile(values, (50, 1))
         limits = np.zeros(50, np.int64), np.full(50, top_p, np.float32), np.zeros(50, np.float32)
-        tokens = sample_host.sample_filtered(roomy(rows), vocabulary, *limits, np.full(50, LARGEST), again)
+        tokens = host.sample_filtered(roomy(rows), vocabulary, *limits, np.full(50, LARGEST), again)
         margin = np.abs(cumulative - again[:, None]).min(
             axis=1
         )  # nearer to a boundary, float32 may fall on either side

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine.sampling import device as sample_device
+from localai_shim.engine.sampling import device
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.engine.uniform import again, stream_key, uniforms
 from localai_shim.types import SamplingParams
@@ -335,7 +335,7 @@ def test_no_masked_token_is_drawn_where_a_parallel_sum_grows_over_it() -> None:
     grows = np.flatnonzero((np.diff(cumulative) > 0) & np.isinf(logits[1:]))
     aims = np.concatenate([(cumulative[grows] + cumulative[grows + 1]) / 2 / cumulative[-1], rng.random(rows)])
     for u in (aims[:rows], aims[-rows:], np.full(rows, 1.0), np.zeros(rows)):
-        tokens = np.array(sample_device.sample_plain(scaled, mx.array(u.astype(np.float32))))
+        tokens = np.array(device.sample_plain(scaled, mx.array(u.astype(np.float32))))
         assert np.isfinite(logits[tokens]).all()
 
 

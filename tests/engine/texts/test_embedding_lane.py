@@ -14,7 +14,7 @@ import pytest
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS
 from localai_shim.engine.meter import Meter
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.texts import lane as embedding
+from localai_shim.engine.texts import lane
 from localai_shim.engine.texts.lane import (
     MAX_PAUSE_SECONDS,
     MIN_LENGTH_SHARE,
@@ -94,7 +94,7 @@ class Lane:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes are left with texts here, which no other test's engines should wait for."""
-    monkeypatch.setattr(embedding, "waiting", set())
+    monkeypatch.setattr(lane, "waiting", set())
 
 
 # -- passes ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_
 ) -> None:
     """The cost of a pass is learned from those before it."""
     now, rng = [0.0], random.Random(1)
-    monkeypatch.setattr(embedding, "_on_gpu", lambda: gpu)
+    monkeypatch.setattr(lane, "_on_gpu", lambda: gpu)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     w = Lane(most_tokens=16_384)
     encode = w.model.encode
@@ -209,7 +209,7 @@ def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monke
     w.model.in_pieces = True
     w.model.fails_together = True
     sizes = itertools.chain([500, 500], itertools.repeat(125))
-    monkeypatch.setattr(embedding.Pace, "chunk", lambda pace, left: next(sizes))
+    monkeypatch.setattr(lane.Pace, "chunk", lambda pace, left: next(sizes))
     jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
     open_texts = set()
     while w.lane:
@@ -243,7 +243,7 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
         patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
         w.lane.run(beside=False)
     events = dict(w.events)
-    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not embedding.waiting
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not lane.waiting
     later = w.ask([9], 3)
     w.run()
     assert later.request.vectors is not None
@@ -350,7 +350,7 @@ def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {other})
     w.lane.run(beside=False)
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    monkeypatch.setattr(embedding._turns, "resumes", time.monotonic() + 100)
+    monkeypatch.setattr(lane._turns, "resumes", time.monotonic() + 100)
     assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
     monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {w})
     assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
@@ -361,9 +361,9 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(embedding.time, "monotonic", lambda: self.now)
-        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", embedding._Turns())):
-            monkeypatch.setattr(embedding, name, content)
+        monkeypatch.setattr(lane.time, "monotonic", lambda: self.now)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", lane._Turns())):
+            monkeypatch.setattr(lane, name, content)
 
     def slow(self, w: Lane, seconds: float) -> Lane:
         """Have each pass of a lane take so long."""
@@ -416,9 +416,9 @@ def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.Monke
     clock = Clock(monkeypatch, {object()})
     one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
     other.lane.drop([*other.lane._jobs])
-    assert embedding.waiting == {one}
+    assert lane.waiting == {one}
     one.lane.close()
-    assert not embedding.waiting
+    assert not lane.waiting
 
 
 def test_texts_and_prompts_take_turns() -> None:

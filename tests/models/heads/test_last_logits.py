@@ -8,7 +8,7 @@ import pytest
 
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.probes import ends_prompts
-from localai_shim.models.heads import last_logits as ending
+from localai_shim.models.heads import last_logits
 from localai_shim.models.text import TextModel
 from tests import architectures, vlm_architectures
 from tests.engine.counting import KINDS, tokens
@@ -21,7 +21,7 @@ USUAL = ["gemma2", "nemotron_h", "olmo2", "qwen3_5"]
 @pytest.mark.parametrize("name", USUAL)
 def test_a_pass_gives_the_logits_of_a_prompts_last_token(name: str) -> None:
     model = architectures.text_model(name)
-    assert model.end_tokens >= ending.END_TOKENS_PER_LAYER and ends_prompts(model)
+    assert model.end_tokens >= last_logits.END_TOKENS_PER_LAYER and ends_prompts(model)
     hold_end(model, tokens(21))
 
 
@@ -93,8 +93,8 @@ def test_where_it_is_filled_the_caches_hold_the_prompt_alone(kind: str) -> None:
 
 def test_longer_passes_take_more_time_so_than_they_save() -> None:
     eight_billion = 16 * 2**30
-    assert ending.end_tokens(36, eight_billion) == 36 * 8
-    assert ending.end_tokens(1, 2**19) == 64, "small models take as long for other reasons"
+    assert last_logits.end_tokens(36, eight_billion) == 36 * 8
+    assert last_logits.end_tokens(1, 2**19) == 64, "small models take as long for other reasons"
 
 
 def test_nothing_holds_the_model_when_it_goes() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.field_cache import MAX_KEY_BYTES, MAX_READINGS, Readings
+from localai_shim.endpoints.field_cache import MAX_ENTRIES, MAX_KEY_BYTES, FieldCache
 from localai_shim.errors import BadRequest
 from tests.conftest import MESSAGES
 
@@ -30,14 +30,14 @@ class Counting:
     """Reads a body as itself, and counts how often."""
 
     def __init__(self) -> None:
-        self.readings, self.count = Readings(), 0
+        self.cache, self.count = FieldCache(), 0
 
     def read(self, body: Mapping[str, object]) -> Mapping[str, object]:
         self.count += 1
         return body
 
     def get(self, **body: object) -> Mapping[str, object]:
-        return self.readings.get(body, "messages", self.read)
+        return self.cache.get(body, "messages", self.read)
 
 
 def test_equal_fields_are_read_once_whatever_the_messages() -> None:
@@ -85,13 +85,13 @@ def test_nested_values_are_read_whole_where_python_s_limits_allow_to_keep_them_a
 
 def test_few_are_kept() -> None:
     reader = Counting()
-    for number in range(3 * MAX_READINGS):
+    for number in range(3 * MAX_ENTRIES):
         reader.get(n=number)
-    assert len(reader.readings._known) <= MAX_READINGS
+    assert len(reader.cache._known) <= MAX_ENTRIES
 
 
 def test_nothing_is_kept_of_what_is_refused() -> None:
-    readings, count = Readings(), 0
+    cache, count = FieldCache(), 0
 
     def refuse(body: Mapping[str, object]) -> None:
         nonlocal count
@@ -100,7 +100,7 @@ def test_nothing_is_kept_of_what_is_refused() -> None:
 
     for _ in range(2):
         with pytest.raises(BadRequest):
-            readings.get({"n": 1}, "messages", refuse)
+            cache.get({"n": 1}, "messages", refuse)
     assert count == 2
 
 
