@@ -116,7 +116,7 @@ PACKAGES = {
     "backends": "mlx mlx_lm numpy",
     "backends.cuda": "mlx mlx_lm",
     "backends.x86": "mlx mlx_lm numpy",
-    "cli": "PIL mlx openai rich",
+    "cli": "mlx openai rich",
     "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",
     "endpoints": "openai",
     "endpoints.chat": "openai",
