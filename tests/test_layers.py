@@ -138,7 +138,7 @@ PACKAGES = {
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",
-    "prompt.media": "PIL certifi cv2 miniaudio numpy",
+    "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
     "runtime": "anyio",
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",
