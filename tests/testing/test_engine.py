@@ -107,13 +107,11 @@ def test_a_consumer_that_leaves_takes_its_row_along(leave: Any) -> None:
         assert eventually(lambda: idle(engine))
 
 
-def test_one_row_of_a_submission_may_be_cancelled_alone() -> None:
+def test_a_cancelled_submission_leaves_others_alone() -> None:
     with ScriptedEngine([HANGS, Reply("b c", delay=0.02)]) as engine:
-        running = Running(engine, [request([1]), request([1])])
-        engine.cancel(running.ticket, 0)
-        while not (running.events[1] and is_last(running.events[1][-1])):
-            running.read(1)
-        assert len(running.events[1]) == 3
+        hanging, running = Running(engine, request([1])), Running(engine, request([1]))
+        engine.cancel(hanging.ticket)
+        assert len(running.finish()[0]) == 3
         assert eventually(lambda: idle(engine))
 
 
