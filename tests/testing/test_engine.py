@@ -22,7 +22,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI, testing
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import EngineClosedError, Event, GenerationRequest, Prompt, RowError, SamplingParams
 from tests.conftest import revalidate
-from tests.engine.harness import Running, eventually, generate, is_last, request
+from tests.engine.harness import Running, eventually, generate, request
 from tests.samples import only
 from tests.testing.asking import answer, ask, contents
 from tests.warm import python
