@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from localai_shim.cli.plot import Chart, draw_charts
+from .charts import Chart, draw_charts
 
 Measured = Mapping[str, Any]
 OURS = "localai_shim"

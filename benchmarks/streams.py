@@ -10,8 +10,6 @@ from typing import Any
 
 import openai
 
-from localai_shim.cli.measure import greedy_stream
-
 from .timeline import Run, StreamTimes
 from .workload import Prompt, Setting
 
@@ -97,7 +95,16 @@ async def ask(client: openai.AsyncOpenAI, messages: Any, max_tokens: int, **fiel
     """Stream one greedy chat completion of exactly `max_tokens`."""
     start = time.perf_counter()
     first, content, reasoning, usage = 0.0, "", "", None
-    async for chunk in await greedy_stream(client, messages, max_tokens, **fields):
+    stream = await client.chat.completions.create(
+        model="bench",
+        messages=messages,
+        max_tokens=max_tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True, **fields},
+    )
+    async for chunk in stream:
         usage = chunk.usage or usage
         for choice in chunk.choices:
             content += choice.delta.content or ""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from benchmarks.charts import HEIGHT, SERIES_COLOURS, Chart, draw_charts
 from benchmarks.plots import PLOTS, digest, draw_all
-from localai_shim.cli.plot import HEIGHT, SERIES_COLOURS, Chart, draw_charts
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "figures"

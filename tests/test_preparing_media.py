@@ -26,6 +26,7 @@ from tests.endpoints.pictures import image_url, input_image, png, user, user_ite
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
 from tests.preparing import BACKENDS, SOON, TIMEOUT, TOOL, WAYS, Gate, nobody_prepares, times_out, times_out_async
+from tests.prompt.media.test_remote import Net, Rerouted
 
 
 @pytest.fixture
@@ -61,8 +62,8 @@ class Server:
             body = png()
             taken.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
-    def connect(self, _: tuple[str, int], left: float) -> socket.socket:
-        return socket.create_connection(self._listener.getsockname(), left)
+    def transport(self) -> Rerouted:
+        return Net(self._listener.getsockname()[1]).transport()
 
     def close(self) -> None:
         self.answers.set()
@@ -77,7 +78,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     """A server that does not answer yet, and a model that sees."""
     server = Server()
     resolve = lambda host, port: ["93.184.216.34"]  # noqa: E731
-    monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=resolve, connect=server.connect))
+    monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=resolve, transport=server.transport))
     engine, model = seeing(monkeypatch)
     monkeypatch.setattr(engine, "is_scripted", False)
     with engine, LocalOpenAI(engine=engine) as client:

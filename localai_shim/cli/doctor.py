@@ -11,8 +11,8 @@ from typing import Literal
 
 from ..stats import show_bytes
 from ..types import VERSION, BackendMissingError
-from .loading import ending_at_once, open_client
-from .measure import BUSY, measure
+from .loading import open_client
+from .measure import measure
 from .models import find_models, print_models
 from .show import make_console, write
 
@@ -126,14 +126,11 @@ def _self_check() -> Iterator[Finding]:
         answer = client.chat.completions.create(
             model="local", messages=[{"role": "user", "content": QUESTION}], temperature=0
         )
-    said = answer.choices[0].message.content or ""
-    if EXPECTED not in said:
-        yield Finding("answers", "broken", f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}")
-        return
-    with ending_at_once("doctor"):
-        [level] = measure(None, [CHECK_STREAMS], CHECK_SECONDS, {})
-    ratio = "" if level.ratio is None else f", {level.ratio:.2f} of the bare step"
-    text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s{ratio}"
+        said = answer.choices[0].message.content or ""
+        if EXPECTED not in said:
+            text = f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}"
+            yield Finding("answers", "broken", text)
+            return
+        [level] = measure(client, [CHECK_STREAMS], CHECK_SECONDS)
+    text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s"
     yield Finding("self-check", "ok", f"{text}, TTFT {level.first_token_seconds * 1000:.0f} ms")
-    if level.busy:
-        yield Finding("self-check", "note", BUSY)

@@ -147,11 +147,6 @@ def described(base: str, arguments: type) -> Callable[[type[ClientT]], type[Clie
     return describe
 
 
-def own_rows() -> str:
-    """The rows of docs/parameters.md for the clients' own arguments."""
-    return "".join(f"| `{name}` | honoured | {option.doc} |\n" for name, option in _DOCUMENTED.items())
-
-
 def options_docstring(base: str) -> str:
     """The docstring of what makes an http client for a client of the SDK."""
     return _HTTP_DOC.format(base=base, own=_described(), example=_HTTP_EXAMPLES[base])
@@ -159,12 +154,12 @@ def options_docstring(base: str) -> str:
 
 def _described() -> str:
     lines = [
-        textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in _DOCUMENTED.items()
+        textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in DOCUMENTED.items()
     ]
     return textwrap.indent("\n".join(lines), " " * 8)
 
 
-_DOCUMENTED = {"model": MODEL, **OWN}
+DOCUMENTED = {"model": MODEL, **OWN}
 _DOC = """An `openai.{base}` that runs a local model in this process.
 
     Args:

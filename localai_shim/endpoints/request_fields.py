@@ -21,6 +21,7 @@ from .token_fields import read_bad_words, read_token_ids
 
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
+_UNLIMITED = 2**31  # output tokens
 
 VERBOSITIES = ("low", "medium", "high")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
@@ -309,7 +310,8 @@ def make_requests(
             "there to continue. Add a message with a text that the model reads.",
         )
     sampling, limits = generation.sampling, generation.limits
-    most = _most_output_tokens(len(prompt.tokens), limits.max_tokens, model, param)
+    _check_context(len(prompt.tokens), limits.max_tokens, model, param)
+    most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
     seed = sampling.seed if generation.seeded else new_seed()
 
     def choose(choice: int) -> GenerationRequest:
@@ -331,17 +333,15 @@ def make_requests(
     return [choose(choice) for choice in range(n)]
 
 
-def _most_output_tokens(length: int, max_tokens: int | None, model: ServedModel, param: str) -> int:
-    """Those that the request allows and for which the context has room behind a prompt of this length."""
-    remaining = 2**31 if model.context_length is None else model.context_length - length
-    if remaining < (0 if max_tokens == 0 else 1):
+def _check_context(length: int, max_tokens: int | None, model: ServedModel, param: str) -> None:
+    """Refuse a prompt of this length behind which the context has no place for a token."""
+    if model.context_length is not None and length + (max_tokens != 0) > model.context_length:
         raise BadRequest(
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
             f"{length} tokens. Please reduce the length of the {param}.",
             param=param,
             code="context_length_exceeded",
         )
-    return remaining if max_tokens is None else min(max_tokens, remaining)
 
 
 def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], RowText]:

@@ -22,7 +22,6 @@ class Submit:
 @dataclass(slots=True)
 class Cancel:
     ticket: Ticket
-    index: int | None
 
 
 Inbox = queue.SimpleQueue[Submit | Cancel | None]

@@ -266,7 +266,7 @@ class Loop(Generic[ModelT]):
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel rows; `wait` blocks until there is a message."""
-        cancelled: set[tuple[Ticket, int | None]] = set()
+        cancelled: set[Ticket] = set()
         try:
             while True:
                 message = self._wait_for_message() if wait else self._inbox.get(block=False)
@@ -274,12 +274,12 @@ class Loop(Generic[ModelT]):
                 if isinstance(message, Submit):
                     self._admit(message)
                 elif isinstance(message, Cancel):
-                    cancelled.add((message.ticket, message.index))
+                    cancelled.add(message.ticket)
                 elif self.closing:
                     return
         except queue.Empty:
             pass
-        gone = {row for ticket, index in cancelled for row in self._tickets.find(ticket, index)}
+        gone = {row for ticket in cancelled for row in self._tickets.find(ticket)}
         if gone:
             self._drop(gone)
 

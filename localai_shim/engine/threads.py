@@ -28,10 +28,6 @@ class Work:
         self._done = threading.Event()
         self.thread: threading.Thread
 
-    @property
-    def is_running(self) -> bool:
-        return not self._done.is_set()
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended, and its thread holds nothing of it any more; whether it has in time."""
         return self._done.wait(timeout)

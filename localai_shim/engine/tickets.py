@@ -70,9 +70,9 @@ class Tickets:
         self._tickets.update(dict.fromkeys(entries, ticket))
         self._entries[ticket] = set(entries)
 
-    def find(self, ticket: Ticket, index: int | None) -> list[Entry]:
-        """Entries in flight of a submission: all, or the one with this index."""
-        return [entry for entry in self._entries.get(ticket, ()) if index is None or entry.index == index]
+    def find(self, ticket: Ticket) -> list[Entry]:
+        """Entries in flight of a submission."""
+        return [*self._entries.get(ticket, ())]
 
     def forget(self, entry: Entry) -> None:
         """Remove what has ended, and free its place; it may be gone."""

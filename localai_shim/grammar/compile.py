@@ -181,11 +181,6 @@ class GrammarMatcher:
         self._words = words
         self._buffer: NDArray[np.int32] | None = None
 
-    @property
-    def accepting(self) -> bool:
-        """The output so far satisfies the grammar."""
-        return self._matcher.is_accepting()
-
     def mask(self, out: NDArray[np.int32]) -> None:
         """Write the mask of the tokens that are allowed next. Changes nothing and may be called again.
 

@@ -5,7 +5,7 @@ Pure functions; nothing is changed in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from . import GrammarError
 
@@ -128,19 +128,22 @@ def exact_dates(schema: Schema) -> dict[str, object]:
     return copy
 
 
-def subschemas(schema: object) -> Iterator[Schema]:
-    """A schema and all that it holds, those of keywords that no grammar follows included."""
-    if not isinstance(schema, Mapping):
-        return
-    yield schema
-    for key, value in schema.items():
+def children(node: Schema) -> Iterator[tuple[str, object]]:
+    """Path and value of each child, those of keywords that no grammar follows included; it need not be a schema."""
+    for key, value in node.items():
         if key in _NAMED and isinstance(value, Mapping):
-            held: Iterable[object] = value.values()
+            yield from ((f"{key}/{name}", child) for name, child in value.items())
         elif key in _LISTED and isinstance(value, list):
-            held = value
-        else:
-            held = [value] if key in (*_ONE, *_NEGATING) else ()
-        for child in held:
+            yield from ((f"{key}/{n}", child) for n, child in enumerate(value))
+        elif key in (*_ONE, *_NEGATING):
+            yield key, value
+
+
+def subschemas(schema: object) -> Iterator[Schema]:
+    """A schema and all that it holds."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for _, child in children(schema):
             yield from subschemas(child)
 
 

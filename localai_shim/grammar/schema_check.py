@@ -1,4 +1,4 @@
-"""Check of JSON Schemas: every keyword has a value of the kind that its metaschema demands.
+"""A value of the right kind at every keyword of a JSON Schema, as its metaschema demands.
 
 Drafts 7 to 2020-12 together, and the booleans that draft 4 has for `exclusiveMinimum`; OpenAPI writes those still.
 https://json-schema.org/draft/2020-12/json-schema-validation
@@ -6,15 +6,14 @@ https://json-schema.org/draft/2020-12/json-schema-validation
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeGuard
+from typing import Any
 
 from ..output.formats.references import resolve
 from . import GrammarError
-from .schema import Schema, subschemas
-
-_Check = Callable[[object, str], None]
+from .schema import Schema, children, subschemas
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
@@ -23,24 +22,10 @@ _ONLY_ECMA = re.compile(r"\\[pP]\{[^{}]*\}|\\u\{[0-9a-fA-F]+\}|\\c[A-Za-z]|\\[kK
 
 
 def check_schema(schema: object) -> None:
-    """Find out whether a value is a JSON Schema.
-
-    Raises:
-        GrammarError: it is none; the message says where and why.
-    """
+    """Raise GrammarError, which names the path and the reason, where a value of JSON is no JSON Schema."""
     _check(schema, "")
     if isinstance(schema, Mapping):
         _check_references(schema)
-
-
-def is_pattern(pattern: str) -> bool:
-    """True if a text is a regular expression of ECMA 262, as far as Python's `re` can say."""
-    text = _NAMED_GROUP.sub("(?P<", _ONLY_ECMA.sub("x", pattern))
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        return "look-behind requires fixed-width" in str(error)  # which ECMA's need not have
-    return True
 
 
 def _check(schema: object, path: str) -> None:
@@ -49,111 +34,15 @@ def _check(schema: object, path: str) -> None:
     if not isinstance(schema, Mapping):
         raise _unexpected(schema, path, "an object or a boolean")
     for keyword, value in schema.items():
-        if not isinstance(keyword, str):
-            raise GrammarError(f"{_at(path)}{keyword!r} is not a keyword.")
-        if check := _KEYWORDS.get(keyword):
-            check(value, f"{path}/{keyword}")
-
-
-def _must(what: str, holds: Callable[[object], bool]) -> _Check:
-    def check(value: object, path: str) -> None:
+        expected, holds = _KEYWORDS.get(keyword, _ANYTHING)
         if not holds(value):
-            raise _unexpected(value, path, what)
-
-    return check
-
-
-def _each(what: str, check_one: _Check) -> _Check:
-    """The values of an object are checked."""
-
-    def check(value: object, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise _unexpected(value, path, what)
-        for name, inner in value.items():
-            check_one(inner, f"{path}/{name}")
-
-    return check
+            raise _unexpected(value, f"{path}/{keyword}", expected)
+    for inner, child in children(schema):
+        _check(child, f"{path}/{inner}")
 
 
-def _schemas(value: object, path: str) -> None:
-    if not isinstance(value, list) or not value:
-        raise _unexpected(value, path, "a non-empty array of schemas")
-    for n, inner in enumerate(value):
-        _check(inner, f"{path}/{n}")
-
-
-def _items(value: object, path: str) -> None:
-    if value != []:  # draft 7 had it
-        (_schemas if isinstance(value, list) else _check)(value, path)
-
-
-def _by_pattern(value: object, path: str) -> None:
-    _named(value, path)
-    for name in value if isinstance(value, Mapping) else ():
-        _pattern(name, path)
-
-
-def _pattern(value: object, path: str) -> None:
-    _string(value, path)
-    if not is_pattern(str(value)):
-        raise GrammarError(f"at {path}: {value!r} is not a regular expression.")
-
-
-def _dependency(value: object, path: str) -> None:
-    (_strings if isinstance(value, list) else _check)(value, path)
-
-
-def _is_string(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_size(value: object) -> bool:
-    return _is_number(value) and value >= 0 and float(value).is_integer()
-
-
-def _types(value: object, path: str) -> None:
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
-        shown = value if isinstance(value, str) else _kind(value)
-        raise GrammarError(f"Invalid type: {shown} at {path}. Types are {', '.join(_TYPES)}, and arrays of them.")
-
-
-_string = _must("a string", _is_string)
-_strings = _must("an array of strings", lambda value: isinstance(value, list) and all(map(_is_string, value)))
-_size = _must("a non-negative integer", _is_size)
-_number = _must("a number", _is_number)
-_bound = _must("a number", lambda value: _is_number(value) or isinstance(value, bool))
-_boolean = _must("a boolean", lambda value: isinstance(value, bool))
-
-_named = _each("an object of schemas", _check)
-
-_KEYWORDS: dict[str, _Check] = {
-    **dict.fromkeys(("$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor", "format"), _string),
-    **dict.fromkeys(("title", "description", "$comment", "contentEncoding", "contentMediaType"), _string),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _size),
-    **dict.fromkeys(("minContains", "maxContains"), _size),
-    **dict.fromkeys(("minimum", "maximum"), _number),
-    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _bound),
-    "multipleOf": _must("a number above 0", lambda value: _is_number(value) and value > 0),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _boolean),
-    "type": _types,
-    "enum": _must("an array", lambda value: isinstance(value, list)),
-    "required": _strings,
-    "pattern": _pattern,
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _schemas),
-    "items": _items,
-    **dict.fromkeys(("not", "if", "then", "else", "contains", "propertyNames", "contentSchema"), _check),
-    **dict.fromkeys(("additionalItems", "additionalProperties"), _check),
-    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), _check),
-    **dict.fromkeys(("properties", "$defs", "definitions", "dependentSchemas"), _named),
-    "patternProperties": _by_pattern,
-    "dependentRequired": _each("an object of arrays", _strings),
-    "dependencies": _each("an object", _dependency),
-}
+def _unexpected(value: object, path: str, expected: str) -> GrammarError:
+    return GrammarError(f"{f'at {path}: ' if path else ''}expected {expected}, but got {json.dumps(value):.60}.")
 
 
 def _check_references(root: Schema) -> None:
@@ -170,16 +59,76 @@ def _check_references(root: Schema) -> None:
             raise GrammarError(f"There is nothing at the $ref {reference!r}.") from None
 
 
-def _unexpected(value: object, path: str, what: str) -> GrammarError:
-    return GrammarError(f"{_at(path)}expected {what}, but got {_kind(value)}.")
+# -- kinds of values -----------------------------------------------------------------------------------------------
 
 
-def _at(path: str) -> str:
-    return f"at {path}: " if path else ""
+def _is_pattern(pattern: object) -> bool:
+    """A regular expression of ECMA 262, as far as Python's `re` can say."""
+    try:
+        re.compile(_NAMED_GROUP.sub("(?P<", _ONLY_ECMA.sub("x", pattern)) if isinstance(pattern, str) else "(")
+    except (re.error, RecursionError, OverflowError) as error:
+        return "look-behind requires fixed-width" in str(error)  # which ECMA's need not have
+    return True
 
 
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    names: dict[type, str] = {bool: "a boolean", str: f"{value!r:.60}", list: "an array", dict: "an object"}
-    return names.get(type(value), f"{value!r:.60}")
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and float(value).is_integer()
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_string, value))
+
+
+def _are_types(value: object) -> bool:
+    names = value if isinstance(value, list) else [value]
+    return bool(names) and all(name in _TYPES for name in names)
+
+
+def _any_of(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+_Kind = tuple[str, Callable[[Any], bool]]
+_ANYTHING: _Kind = ("anything", lambda value: True)
+_KINDS: dict[_Kind, str] = {
+    ("a string", _is_string): (
+        "$ref $id $schema $anchor $dynamicRef $dynamicAnchor format title description $comment contentEncoding "
+        "contentMediaType"
+    ),
+    ("a non-negative integer", _is_size): (
+        "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains"
+    ),
+    ("a number", _is_number): "minimum maximum",
+    ("a number or a boolean", _any_of(int, float)): "exclusiveMinimum exclusiveMaximum",
+    ("a number above 0", lambda value: _is_number(value) and value > 0): "multipleOf",
+    ("a boolean", _any_of(bool)): "uniqueItems deprecated readOnly writeOnly",
+    (f"one or several of {', '.join(_TYPES)}", _are_types): "type",
+    ("an array", _any_of(list)): "enum",
+    ("an array of strings", _are_strings): "required",
+    ("a regular expression", _is_pattern): "pattern",
+    ("a non-empty array of schemas", lambda value: isinstance(value, list) and bool(value)): (
+        "allOf anyOf oneOf prefixItems"
+    ),
+    ("an object of schemas", _is_object): "properties $defs definitions dependentSchemas",
+    (
+        "an object of schemas, by regular expressions",
+        lambda value: _is_object(value) and all(map(_is_pattern, value)),
+    ): ("patternProperties"),
+    ("an object of arrays of strings", lambda value: _is_object(value) and all(map(_are_strings, value.values()))): (
+        "dependentRequired"
+    ),
+    ("an object", _is_object): "dependencies",
+}
+_KEYWORDS = {keyword: kind for kind, keywords in _KINDS.items() for keyword in keywords.split()}

@@ -258,17 +258,17 @@ class Store:
             query = "SELECT json FROM pieces WHERE object = ? AND id = ? ORDER BY seq DESC LIMIT 1"
             return next(iter(rows.read_all(connection, query, (seq, rows.key(item_id)))), None)
 
-    def append(self, kind: Kind, id: str, items: Sequence[Json], *, part: str = rows.ITEMS) -> None:
-        """Append items to a part; all or none.
+    def append(self, kind: Kind, id: str, items: Sequence[Json]) -> None:
+        """Append items to the part "items", in which ids are unique; all or none.
 
         Raises:
             MissingError: the object is not there.
-            DuplicateError: the part is "items", in which ids are unique, and has one with the id of a new one.
-            ValueError: the part is "items", and one has no id.
+            DuplicateError: it has one with the id of a new one.
+            ValueError: one has no id.
         """
         prepared = rows.prepare(items)
         with self._write() as connection:
-            self._append(connection, kind, id, part, prepared)
+            self._append(connection, kind, id, rows.ITEMS, prepared)
 
     def remove_item(self, kind: Kind, id: str, item_id: str) -> bool:
         """Remove the items with this id from all parts of an object; False if there is none, or no such object."""
@@ -306,14 +306,13 @@ class Store:
 
     # Numbered items: events of responses in the background, contents of files, lines of batches
 
-    def events(self, id: str, after: int = -1) -> Items:
-        """The events of a response with a larger sequence number than `after`, in order.
+    def events(self, id: str) -> Items:
+        """The events of a response, in order.
 
         Raises:
             MissingError: the response is not there.
         """
-        after = max(-1, min(after, MAX_INTEGER))
-        return [event for _, event in self.numbered("response", id, rows.EVENTS, after=after, limit=MAX_INTEGER)]
+        return [event for _, event in self.numbered("response", id, rows.EVENTS, after=-1, limit=MAX_INTEGER)]
 
     def add_numbered(self, kind: Kind, id: str, part: str, items: Iterable[tuple[int, Json]]) -> None:
         """Add items to a part, each under its number.

@@ -89,6 +89,8 @@ def _reset(workers: weakref.ref[Workers]) -> None:
 
 
 def _fill(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         future.set_result(work())
     except BaseException as error:

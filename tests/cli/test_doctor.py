@@ -14,7 +14,6 @@ from localai_shim.backends import blas
 from localai_shim.backends import machine as backend
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
-from localai_shim.cli.measure import BUSY, Level
 from localai_shim.types import BackendMissingError
 from tests.cli.caches import cache_model
 
@@ -39,7 +38,7 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     assert "broken" not in checks
     for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
         assert f" {subject} " in checks
-    assert "of the bare step" in checks and "tok/s" in checks and "MLX may use" in checks
+    assert "tok/s, TTFT" in checks and "MLX may use" in checks
     assert "localai-shim-builtin" in models and "yes" in models
 
 
@@ -80,16 +79,6 @@ def test_a_check_that_raises_is_broken(capsys: pytest.CaptureFixture[str], monke
     monkeypatch.setattr(doctor, "measure", fail)
     assert main(["doctor"]) == 1
     assert findings(capsys)["self-check"] == ("broken", "RuntimeError: no device")
-
-
-def test_a_busy_machine_is_a_note_beside_what_was_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "measure", lambda *_: [Level(8, 0.1, 550, 100)])
-    assert main(["doctor"]) == 0
-    measured, note = capsys.readouterr().out.split("\n\n")[0].splitlines()[-2:]
-    assert measured.startswith("ok     self-check") and "5.50 of the bare step" in measured
-    assert note == f"note   self-check   {BUSY}"
 
 
 def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(

@@ -147,4 +147,4 @@ def test_the_thread_ends_when_nobody_holds_the_engine_any_more() -> None:
     work = engine._work
     Running(engine, request([5, 6, 7], sampling=SamplingParams())).finish()
     del engine
-    assert eventually(lambda: not work.is_running)
+    assert eventually(lambda: work.wait(0))

@@ -226,7 +226,7 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
         assert not failed
     elif whose == OWN:
         assert not failed.keys() & asked.running.keys()
-    assert engine._work.is_running and thread.is_alive()
+    assert not engine._work.wait(0) and thread.is_alive()
     assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
     assert not engine._loop._tickets and engine._loop._speculation is not None
     engine._loop._speculation._failed = False  # for the next error

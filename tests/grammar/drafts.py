@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from localai_shim.grammar.compile import Grammar
+from localai_shim.grammar.compile import Grammar, GrammarMatcher
 from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.token_bytes import TokenBytes
 from tests.tiny import make_tokenizer
@@ -79,7 +79,6 @@ def draft(
         options = np.unpackbits(mask.view(np.uint8), bitorder="little", count=vocabulary.size).astype(bool)
         hurry = rng.random() < max(0.2, n / limit)
         if (options & eos).any():
-            assert matcher.accepting
             options &= ~eos
             if not options.any() or rng.random() < 0.5:
                 break
@@ -125,7 +124,14 @@ def says(grammar: Grammar, vocabulary: Vocabulary, text: str) -> bool:
         if token not in allowed(mask):
             return False
         stopped = matcher.accept(token)
-    return matcher.accepting
+    return stopped or may_end(matcher, vocabulary)
+
+
+def may_end(matcher: GrammarMatcher, vocabulary: Vocabulary) -> bool:
+    """An end of sequence is among the tokens that are allowed next."""
+    mask = np.zeros(vocabulary.words, np.int32)
+    matcher.mask(mask)
+    return bool(np.flatnonzero(_marked(vocabulary)[0])[0] in allowed(mask))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from localai_shim.grammar.compile import Grammar, json_schema, lark, regex
 from localai_shim.grammar.vocabulary import Vocabulary
-from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of, vocabulary_with
+from tests.grammar.drafts import allowed, may_end, tokenizer_with, vocabulary_of, vocabulary_with
 from tests.threads import in_threads
 
 SCHEMA = {
@@ -85,7 +85,7 @@ def test_what_a_grammar_writes_is_what_the_tokenizer_decodes(tokenizer: Any) -> 
         matcher.mask(mask)
         assert token in allowed(mask)
         matcher.accept(token)
-    assert matcher.accepting
+    assert may_end(matcher, vocabulary)
     assert vocabulary.tokenizer.decode_bytes(tokens).decode() == text
 
 

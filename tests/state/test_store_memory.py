@@ -48,7 +48,7 @@ def test_what_was_used_least_recently_goes_first() -> None:
     store.update("response", "r3", lambda body: body)
     store.item("response", "r4", "i4")
     store.page("response", "r5", "input", after=None, limit=1, descending=False)
-    store.append("response", "r6", [{"id": "i"}], part="input")
+    store.append("response", "r6", [{"id": "i"}])
     store.add_numbered("response", "r7", "event", [(0, {"sequence_number": 0})])
     response(store, 10)
     assert present(store) == {0, 1, 2, 3, 4, 5, 6, 7, 9, 10}

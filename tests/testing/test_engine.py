@@ -22,7 +22,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI, testing
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import EngineClosedError, Event, GenerationRequest, Prompt, RowError, SamplingParams
 from tests.conftest import revalidate
-from tests.engine.harness import Running, eventually, generate, is_last, request
+from tests.engine.harness import Running, eventually, generate, request
 from tests.samples import only
 from tests.testing.asking import answer, ask, contents
 from tests.warm import python
@@ -107,13 +107,11 @@ def test_a_consumer_that_leaves_takes_its_row_along(leave: Any) -> None:
         assert eventually(lambda: idle(engine))
 
 
-def test_one_row_of_a_submission_may_be_cancelled_alone() -> None:
+def test_a_cancelled_submission_leaves_others_alone() -> None:
     with ScriptedEngine([HANGS, Reply("b c", delay=0.02)]) as engine:
-        running = Running(engine, [request([1]), request([1])])
-        engine.cancel(running.ticket, 0)
-        while not (running.events[1] and is_last(running.events[1][-1])):
-            running.read(1)
-        assert len(running.events[1]) == 3
+        hanging, running = Running(engine, request([1])), Running(engine, request([1]))
+        engine.cancel(hanging.ticket)
+        assert len(running.finish()[0]) == 3
         assert eventually(lambda: idle(engine))
 
 

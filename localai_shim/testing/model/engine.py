@@ -174,9 +174,9 @@ class ScriptedEngine:
         request.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
         return request
 
-    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
-        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
-        self._player.inbox.put((ticket, index))
+    def cancel(self, ticket: Ticket) -> None:
+        """Remove a submission's rows, without another event. Never blocks."""
+        self._player.inbox.put(ticket)
 
     def stats(self) -> EngineStats:
         """A snapshot; rows that wait for their next token are running."""
@@ -242,7 +242,7 @@ class Player:
     """Plays rows on a thread, which begins with the first of them. It holds no engine, so that one can be collected."""
 
     def __init__(self, name: str = "scripted") -> None:
-        self.inbox: queue.SimpleQueue[list[PlayedRow] | tuple[Ticket, int | None] | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[list[PlayedRow] | Ticket | None] = queue.SimpleQueue()
         self.lock = threading.Lock()
         """Held while rows are put into the inbox, and while the thread empties it for the last time."""
         self.closing = False
@@ -307,7 +307,7 @@ class Player:
 
     def _take_inbox(self, seconds: float) -> bool:
         """Admit and cancel rows; wait this long for the first message. Returns whether there was one."""
-        cancelled: set[tuple[Ticket, int | None]] = set()
+        cancelled: set[Ticket] = set()
         arrived = False
         try:
             while True:
@@ -322,7 +322,7 @@ class Player:
         except queue.Empty:
             pass
         if cancelled:
-            self._drop({row for row in self.rows if {(row.ticket, None), (row.ticket, row.index)} & cancelled})
+            self._drop({row for row in self.rows if row.ticket in cancelled})
         return arrived
 
     def _drop(self, gone: set[PlayedRow]) -> None:

@@ -121,8 +121,8 @@ def test_a_schema_that_cannot_be_used_is_refused_for_llguidance_s_reason(
 
 # What is no JSON Schema, and what nothing satisfies, is refused whether it is strict or not -> a piece of the reason
 NO_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown type": ({"type": "strin"}, "Invalid type: strin at /type"),
-    "a type that is no name": ({"type": 5}, "Invalid type: 5 at /type"),
+    "an unknown type": ({"type": "strin"}, "/type: expected one or several of string, integer"),
+    "a type that is no name": ({"type": 5}, "/type: expected one or several of string, integer"),
     "properties that are no object": ({"properties": []}, "/properties: expected an object of schemas"),
     "a property that is no schema": ({"properties": {"a": 5}}, "/properties/a: expected an object or a boolean"),
     "required that is no array": ({"required": "a"}, "/required: expected an array of strings"),
@@ -131,7 +131,7 @@ NO_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "a negative length": (string(maxLength=-1), "/maxLength: expected a non-negative integer"),
     "uniqueItems that is no boolean": ({"uniqueItems": "yes"}, "/uniqueItems: expected a boolean"),
     "not that is no schema": ({"not": 5}, "/not: expected an object or a boolean"),
-    "a pattern that is none": (string(pattern="("), "'(' is not a regular expression"),
+    "a pattern that is none": (string(pattern="("), '/pattern: expected a regular expression, but got "("'),
     "a reference to nothing": ({"$ref": "#/$defs/x"}, "nothing at the $ref '#/$defs/x'"),
     "a range that is empty": (one_of(a=integer(5, 3)), "required property 'a' is unsatisfiable"),
     "an enum of nothing": ({"enum": []}, "Unsatisfiable schema"),

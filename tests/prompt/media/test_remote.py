@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -18,7 +18,13 @@ from localai_shim.errors import BadRequest
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import remote, sources
 from localai_shim.prompt.media.remote import fetch, is_public
+from localai_shim.threads.deadline import Deadline, Overdue, until
 from tests.prompt.media.files import DATA
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+else:
+    httpx = remote.httpx
 
 PATH = "messages[0].content[0].image_url.url"
 PUBLIC = "93.184.216.34"
@@ -104,6 +110,19 @@ def port() -> Iterator[int]:
     thread.join()
 
 
+class Rerouted(httpx.AsyncHTTPTransport):
+    """Connections of a made-up internet, all of which lead to a server here."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__(verify=remote._tls(), trust_env=False)
+        self._net = net
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self._net.connect(request.url.host)
+        request.url = request.url.copy_with(host="127.0.0.1", port=self._net.port)
+        return await super().handle_async_request(request)
+
+
 class Net:
     """A made-up internet: names and their addresses, all of which lead to the server."""
 
@@ -115,12 +134,14 @@ class Net:
     def resolve(self, host: str, _port: int) -> list[str]:
         return self.names.get(host.partition(".")[0], [host])
 
-    def connect(self, address: tuple[str, int], left: float) -> socket.socket:
-        self.connected.append(address[0])
-        return socket.create_connection(("127.0.0.1", self.port), left)
+    def connect(self, address: str) -> None:
+        self.connected.append(address)
+
+    def transport(self) -> Rerouted:
+        return Rerouted(self)
 
     def get(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> bytes:
-        return fetch(url, PATH, limit, seconds=seconds, resolve=self.resolve, connect=self.connect)
+        return fetch(url, PATH, limit, seconds=seconds, resolve=self.resolve, transport=self.transport)
 
     def refusal(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> str:
         with pytest.raises(BadRequest) as caught:
@@ -244,6 +265,14 @@ def test_the_time_is_that_of_the_whole(path: str, net: Net) -> None:
     assert time.monotonic() - begin < 8
 
 
+@pytest.mark.parametrize("path", ["drip", "slow"])
+def test_the_deadline_of_the_request_ends_a_fetch(path: str, net: Net) -> None:
+    begin = time.monotonic()
+    with until(Deadline(0.3)), pytest.raises(Overdue):
+        net.get(f"http://public.test/{path}")
+    assert time.monotonic() - begin < 8
+
+
 def test_a_resolver_that_hangs(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(net, "resolve", lambda *_: release.wait(60) and [PUBLIC])
@@ -260,17 +289,34 @@ def test_a_name_without_an_address(net: Net, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_next_address_is_tried(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = net.connect
-
-    def picky(address: tuple[str, int], left: float) -> socket.socket:
-        if ":" in address[0]:
-            raise OSError("Network is unreachable")
-        return connect(address, left)
+    def picky(address: str) -> None:
+        if ":" in address:
+            raise httpx.ConnectError("Network is unreachable")
+        net.connected.append(address)
 
     monkeypatch.setattr(net, "connect", picky)
     assert net.get("http://two.test/picture") == DATA
+    assert net.connected == [PUBLIC]
     monkeypatch.setattr(net, "names", {"two": ["2606:2800:220:1::1"]})
     assert "unreachable" in net.refusal("http://two.test/picture")
+
+
+def test_tls_asks_for_the_name_and_not_for_the_address() -> None:
+    """The server reads what a client says first, and leaves."""
+    said: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            taken, _ = listener.accept()
+            with taken:
+                said.append(taken.recv(65_536))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        net = Net(listener.getsockname()[1], public=[PUBLIC])
+        net.refusal("https://public.test/picture")
+        thread.join()
+    assert b"public.test" in said[0] and PUBLIC.encode() not in said[0] and b"GET" not in said[0]
 
 
 def test_https_checks_who_answers(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,13 +326,13 @@ def test_https_checks_who_answers(net: Net, monkeypatch: pytest.MonkeyPatch) -> 
 
     def spied() -> ssl.SSLContext:
         context = make()
-        wrap = context.wrap_socket
+        wrap = context.wrap_bio
 
-        def wrap_socket(sock: socket.socket, *, server_hostname: str) -> ssl.SSLSocket:
-            asked.append((server_hostname, context.verify_mode, context.check_hostname))
-            return wrap(sock, server_hostname=server_hostname)
+        def wrap_bio(*arguments: Any, server_hostname: bytes, **more: Any) -> ssl.SSLObject:
+            asked.append((server_hostname.decode(), context.verify_mode, context.check_hostname))
+            return wrap(*arguments, server_hostname=server_hostname, **more)
 
-        monkeypatch.setattr(context, "wrap_socket", wrap_socket)
+        monkeypatch.setattr(context, "wrap_bio", wrap_bio)
         return context
 
     monkeypatch.setattr(ssl, "create_default_context", spied)
@@ -303,7 +349,7 @@ def test_where_the_system_knows_no_authorities_there_are_some(monkeypatch: pytes
 
 
 def test_only_clients_that_allow_it_fetch(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=net.resolve, connect=net.connect))
+    monkeypatch.setattr(sources, "fetch", functools.partial(fetch, resolve=net.resolve, transport=net.transport))
     url = "http://public.test/picture"
     assert sources.read_source(url, PATH, "image", MediaRules(remote=True)) == DATA
     with pytest.raises(BadRequest, match="allow_remote_images") as caught:

@@ -1,4 +1,4 @@
-"""Draws what was measured, as bars. With Pillow, which is here anyway."""
+"""Draws what was measured, as bars, with Pillow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
-
-    from .measure import Level
 
 HEIGHT, MARGIN, LEGEND_HEIGHT, LINE = 460, 70, 30, 24
 BAR_WIDTH, GROUP_GAP = 90, 60
@@ -45,22 +43,6 @@ class Chart:
         return 2 * LINE + LEGEND_HEIGHT * len(self.series) + LINE
 
 
-def draw(levels: Sequence[Level], path: str) -> None:
-    """Save bars of tokens per second, by streams, as a picture; its format follows from the file's name.
-
-    Raises:
-        OSError, ValueError: the file cannot be written, or its name has no known format.
-    """
-    names = ["1 stream" if level.streams == 1 else f"{level.streams} streams" for level in levels]
-    shares = ["" if level.ratio is None else f"\n{level.ratio:.2f} of the bare step" for level in levels]
-    series: dict[str, list[float | None]] = {
-        "the model": [level.rate for level in levels],
-        "its steps alone": [level.bare_rate for level in levels],
-    }
-    groups = [name + share for name, share in zip(names, shares, strict=True)]
-    draw_charts([Chart("tokens per second", groups, series)], path)
-
-
 def draw_charts(charts: Sequence[Chart], path: str, caption: str = "", source: str = "") -> None:
     """Save charts, one below the other, as a picture; its format follows from the file's name.
 
@@ -71,7 +53,7 @@ def draw_charts(charts: Sequence[Chart], path: str, caption: str = "", source: s
         source: what a PNG says of itself under `Source`.
 
     Raises:
-        OSError, ValueError: as `draw`.
+        OSError, ValueError: the file cannot be written, or its name has no known format.
     """
     from PIL import Image, ImageDraw
     from PIL.PngImagePlugin import PngInfo
