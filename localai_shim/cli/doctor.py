@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import glob
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,6 +126,9 @@ def _self_check() -> Iterator[Finding]:
         answer = client.chat.completions.create(
             model="local", messages=[{"role": "user", "content": QUESTION}], temperature=0
         )
+        applied: Mapping[str, int] = getattr(client._runtime.engine_of("").model, "applied", {})
+    counts = [f"{name} ({count} layer{'s' * (count != 1)})" for name, count in applied.items()]
+    yield Finding("own forms", "ok", "; ".join(counts) or "none: all is computed as MLX has it")
     said = answer.choices[0].message.content or ""
     if EXPECTED not in said:
         yield Finding("answers", "broken", f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}")
