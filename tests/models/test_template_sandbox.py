@@ -14,8 +14,7 @@ from tests.tiny import tiny
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 LOOP = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
-SOURCES = ["", "\n", "\n\n", "\r\n", "  ", "\n  ", "end", "{# c #}\n", "{%- if true %}\n{%- endif %}\n", "{{ 'x' -}}\n "]
-"""What a template ends in."""
+ENDS = ["", "\n", "\n\n", "\r\n", "  ", "\n  ", "end", "{# c #}\n", "{%- if true %}\n{%- endif %}\n", "{{ 'x' -}}\n "]
 
 
 def tokenizer(template: str) -> Any:
@@ -24,7 +23,7 @@ def tokenizer(template: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize("end", SOURCES)
+@pytest.mark.parametrize("end", ENDS)
 def test_a_limited_template_makes_the_same_text(end: str) -> None:
     its = tokenizer(LOOP + end)
     assert limited_template(its._tokenizer, None)

@@ -4,7 +4,7 @@ Of MLX 0.32.4, on one core, per number: exp 23 ns, sigmoid 28, power 7 to 10, pr
 0.5 ns, but it needs its numbers at once. Where a pass is waited for as soon as its graph is there (`at_once`: prompts,
 pictures, steps of several tokens) that costs little. Elsewhere attention uses `power`, and activations are MLX's.
 Beside MLX's own forms (two cores): a prompt of 600 tokens of the shipped checkpoint takes half of the time, a picture
-of 224 x 224 three quarters, a step of 32 rows and 8 texts of 200 tokens seven eighths; a step of one row as long.
+of 224 x 224 four fifths, a step of 32 rows, or of 16 tokens, seven eighths; a step of one row as long.
 """
 
 from __future__ import annotations
