@@ -28,7 +28,8 @@ Function = Callable[..., mx.array]
 Replaced = tuple[tuple[object, object], ...]
 """What upstream's code finds, and what it is to find."""
 
-_LIBRARIES = ("mlx_lm.", "mlx_vlm.")
+_NOT_MODELS = ("mlx.", "localai_shim.", "builtins")
+"""Modules whose classes have no code of models; a checkpoint may bring a module of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _class_with(kind: Any, replaced: Replaced) -> Any:
     """A class like this one whose code finds other things; None where it looks for none of them."""
     new = {id(old): new for old, new in replaced}
     members, scopes = dict[str, object](), dict[int, dict[str, object]]()
-    for name, function in methods(kind, _LIBRARIES).items():
+    for name, function in _methods(kind).items():
         scope = function.__globals__
         read = _reads(function)
         names = {each: new[key] for each, value in scope.items() if (key := _identity(value)) in new}
@@ -107,9 +108,9 @@ def _class_with(kind: Any, replaced: Replaced) -> Any:
     return class_like(kind, members) if members else None
 
 
-def methods(kind: type, packages: str | tuple[str, ...]) -> dict[str, FunctionType]:
-    """Methods of a class and of its bases in some packages, by name."""
-    bases = [base for base in reversed(kind.__mro__) if base.__module__.startswith(packages)]
+def _methods(kind: type) -> dict[str, FunctionType]:
+    """Methods of a class and of those of its bases that are of a model's code."""
+    bases = [base for base in reversed(kind.__mro__) if not base.__module__.startswith(_NOT_MODELS)]
     found = {name: value for base in bases for name, value in vars(base).items()}
     return {name: value for name, value in found.items() if isinstance(value, FunctionType)}
 

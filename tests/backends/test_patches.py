@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx_lm
 import pytest
 from mlx_lm.models import base, qwen3
@@ -63,6 +65,16 @@ def test_functions_that_a_layer_calls_in_its_module_find_ours_too() -> None:
         assert not mx.any(model.layers[0].self_attn(mx.ones((1, 1, 2, 4))))
     finally:
         del scope["helper"], scope["call"]
+
+
+def test_code_that_a_checkpoint_brings_calls_ours_too() -> None:
+    module = ModuleType("custom_model")
+    module.scaled_dot_product_attention = base.scaled_dot_product_attention  # type: ignore[attr-defined]
+    exec("def call(self, x): return scaled_dot_product_attention(x, x, x, None, scale=1.0, mask=None)", vars(module))
+    kind = type("Attention", (nn.Module,), {"__call__": vars(module)["call"], "__module__": module.__name__})
+    layer: Any = kind()
+    assert replace(layer, ((base.scaled_dot_product_attention, zeros(base.scaled_dot_product_attention)),)) == 1
+    assert not mx.any(layer(mx.ones((1, 1, 2, 4))))
 
 
 def test_several_replacements_add_up() -> None:
