@@ -15,9 +15,7 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.backends.cuda.attention import use_attention
-from localai_shim.backends.cuda.dense import use_dense_kernels
-from localai_shim.backends.cuda.quantised import batch_quantised_layers
+from localai_shim.backends.prepare import prepare
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.checkpoint import Checkpoint
 from localai_shim.models.text import LoadOptions, TextModel
@@ -133,9 +131,7 @@ def adapted(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bi
     if bits is not None:
         _quantize(ours, group_size=_GROUP, bits=bits)
     ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
-    batch_quantised_layers(ours)
-    use_dense_kernels(ours)
-    use_attention(ours)
+    prepare(ours)
     return TextModel(Checkpoint("bench", ours, tokenizer, config, folder, LoadOptions()))
 
 

@@ -17,6 +17,7 @@ import openai
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
+from localai_shim.backends.prepare import prepare
 from localai_shim.backends.x86.forms import at_once
 
 from . import servers, stalls, streams
@@ -42,6 +43,7 @@ class BareVision:
         from mlx_vlm import load
 
         self._model, self._processor = load(str(folder), trust_remote_code=False)
+        prepare(self._model)
         self.tokenizer = load_tokenizer(folder)
 
     def tower_seconds(self, side: int, seed: int) -> float:
@@ -145,7 +147,7 @@ def _measure(folder: Path, size: VisionSize, new_tokens: int, repeats: int) -> S
     section = Section()
     try:
         _shared(section, client, pictures, new_tokens, repeats)
-        tower = _tower(section, bare, size.side, repeats)  # after a run of the client, whose forms it has then
+        tower = _tower(section, bare, size.side, repeats)
         _second_turn(section, client, bare, pictures, repeats)
         _mixed(section, client, bare, pictures, new_tokens, repeats)
         _arrivals(section, client, pictures, tower, repeats)

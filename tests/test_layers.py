@@ -86,7 +86,7 @@ MAY = {
     "engine.sampling": "engine types",
     "engine.texts": "engine engine.costs types",
     # -- models and machines, which fill its ports
-    "backends": "backends.cuda types",
+    "backends": "backends.cuda backends.x86 types",
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (

@@ -14,21 +14,20 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from .forms import Function, with_names
 from .machine import has_gpu, on_cuda
+from .patches import Function, with_names
 
 log = logging.getLogger("localai_shim")
 
@@ -132,8 +131,8 @@ def _form(kind: Any, argument: str) -> type | None:
     except UpstreamChangedError as error:
         log.info(_STANDS_DOWN, name, error)
         return None
-    module: Any = sys.modules[kind.__module__]
-    as_one_image = FunctionType(code.__code__, {**vars(module), **_own_names(module)}, name, code.__defaults__)
+    scope: dict[str, Any] = code.__globals__
+    as_one_image = FunctionType(code.__code__, {**scope, **_own_names(scope)}, name, code.__defaults__)
     as_one_image.__kwdefaults__ = code.__kwdefaults__
     upstream: Function = code
     signature = inspect.signature(code)
@@ -163,7 +162,7 @@ def _form(kind: Any, argument: str) -> type | None:
 
 def _checked(kind: type, argument: str) -> FunctionType:
     """A class's own `__call__`."""
-    code = vars(kind).get("__call__")
+    code = kind.__call__
     if not isinstance(code, FunctionType) or code.__closure__:
         raise UpstreamChangedError("its __call__ is no plain function")
     if argument not in inspect.signature(code).parameters:
@@ -173,27 +172,30 @@ def _checked(kind: type, argument: str) -> FunctionType:
     return code
 
 
-def _own_names(module: ModuleType) -> dict[str, object]:
-    """Names of its module as a layer's code finds them; they may change later, for the CPU's forms."""
+def _own_names(scope: Mapping[str, Any]) -> dict[str, object]:
+    """Names as a layer's code finds them."""
 
     def attend(
         queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
     ) -> mx.array:
-        form: Function = vars(module)["mx"].fast.scaled_dot_product_attention
+        form: Function = scope["mx"].fast.scaled_dot_product_attention
         return _batched(lambda q, k, v: form(q, k, v, scale=scale, mask=None, **more), queries, keys, values)
 
     def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None) -> mx.array:
-        form: Function = vars(module)["ensure_fused_sdpa"]
+        form: Function = scope["ensure_fused_sdpa"]
         return _batched(lambda q, k, v: form(q, k, v, scale), q, k, v)
 
-    names: dict[str, object] = {"mx": with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attend))}
-    names |= {"ensure_fused_sdpa": fused, _ROTARY: partial(_turned, module)}
-    return {name: value for name, value in names.items() if name in vars(module)}
+    names: dict[str, object] = {"ensure_fused_sdpa": fused}
+    if "mx" in scope:
+        names["mx"] = with_names(scope["mx"], fast=with_names(scope["mx"].fast, scaled_dot_product_attention=attend))
+    if _ROTARY in scope:
+        names[_ROTARY] = partial(_turned, scope)
+    return {name: value for name, value in names.items() if name in scope}
 
 
-def _turned(module: ModuleType, *given: Any, **named: Any) -> Any:
+def _turned(scope: Mapping[str, Any], *given: Any, **named: Any) -> Any:
     """Queries or keys at their positions, by upstream's function; compiled on CUDA, where that takes half as long."""
-    function: Function = vars(module)[_ROTARY]
+    function: Function = scope[_ROTARY]
     if not on_cuda():
         return function(*given, **named)
     shapes = tuple(array.shape for array in given if isinstance(array, mx.array))

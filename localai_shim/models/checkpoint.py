@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
-from ..backends.machine import free_memory, has_gpu, is_out_of_memory, total_memory
+from ..backends.machine import is_out_of_memory
 from ..options import LoadOptions, ModelOptions, check_names
 from ..types import Json, ModelLoadError
 from .hub import fetch
@@ -16,11 +15,6 @@ from .upstream_imports import LOADING, keeping_file_limits, without_advice
 if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-log = logging.getLogger("localai_shim")
-
-WIDE_MEMORY_SHARE = 0.6  # of free memory, for weights in float32 that a CPU multiplies faster
-WIDE_LIMIT_SHARE = 0.5  # of a memory_limit, for those that were packed: rows need the rest
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 
@@ -38,6 +32,9 @@ class Checkpoint(NamedTuple):
 
 class Loadable(Protocol):
     """Model that a checkpoint is loaded as; `TextModel` has the docs of each method."""
+
+    applied: Mapping[str, int]
+    """What `backends.prepare` made of it, and in how many layers."""
 
     def __init__(self, checkpoint: Checkpoint) -> None: ...
 
@@ -78,6 +75,7 @@ def load_as(
     with LOADING, without_advice(), keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
 
+    from ..backends.prepare import prepare
     from .progress import announce, read_weights
 
     announce(name or Path(path_or_id).name, path_or_id, progress)
@@ -95,9 +93,10 @@ def load_as(
             or isinstance(error, ImportError)
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
-    _use_own_forms(model, options)
+    applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = read_as(Checkpoint(name, model, tokenizer, config, path, options))
+    loaded.applied = applied
     loaded.check()
     loaded.warm_up()
     return loaded
@@ -110,54 +109,3 @@ def _check_tokenizer(path: Path, path_or_id: str) -> None:
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
             "tokenizer's files from the checkpoint that it was made of."
         )
-
-
-def _use_own_forms(model: nn.Module, options: LoadOptions) -> None:
-    """Have a model compute in the forms that this machine's back end is best at."""
-    from ..backends.cuda.attention import use_attention
-    from ..backends.cuda.dense import use_dense_kernels
-    from ..backends.cuda.one_position import use_one_position
-    from ..backends.cuda.quantised import batch_quantised_layers
-    from ..backends.cuda.tower_widths import fill_widths
-    from ..backends.tower_windows import use_windows
-    from ..backends.x86.forms import use_cpu_forms
-    from ..backends.x86.towers import use_tower_forms
-    from ..backends.x86.unpacking import use_float32
-
-    if not has_gpu():
-        _widen(model)
-        use_float32(model, _room(cast(ModelOptions, options).get("memory_limit")))
-    batch_quantised_layers(model)
-    fill_widths(model)
-    use_dense_kernels(model)
-    use_attention(model)
-    use_cpu_forms(model)
-    use_tower_forms(model)
-    use_windows(model)
-    use_one_position(model)
-
-
-def _widen(model: nn.Module) -> None:
-    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
-    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
-    if not narrow:
-        return
-    if 2 * narrow > _room():
-        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
-        return
-    model.set_dtype(mx.float32)
-    mx.eval(model.parameters())
-
-
-def _room(limit: int | None = None) -> int:
-    """Bytes that widened weights may take, of free memory and of a limit for the model and its rows together."""
-    import mlx.core as mx
-
-    free = free_memory()
-    if free is None:
-        free = total_memory() - mx.get_active_memory()
-    room = int(WIDE_MEMORY_SHARE * free)
-    return room if limit is None else min(room, int(WIDE_LIMIT_SHARE * limit))

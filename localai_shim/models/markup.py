@@ -13,7 +13,7 @@ from ..output.markup import Markup
 from ..threads.deadline import Budget, check
 from ..types import Json
 from .checkpoint_files import read_json
-from .template_sandbox import limit_template
+from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -98,18 +98,19 @@ def _prompt(tokenizer: TokenizerWrapper, budget: Budget) -> str:
     """A question and a tool, as the chat template writes them; "" where it refuses that, or takes too long."""
     if not tokenizer.has_chat_template:
         return ""
+    limited: Json = {}
     if getattr(tokenizer, "_chat_template", None) is None and (inner := getattr(tokenizer, "_tokenizer", None)):
-        limit_template(inner, [SAMPLE_TOOL])
-    return budget.find("what it makes of tools", partial(_sample, tokenizer), str)
+        limited = limited_template(inner, [SAMPLE_TOOL])
+    return budget.find("what it makes of tools", partial(_sample, tokenizer, limited), str)
 
 
-def _sample(tokenizer: TokenizerWrapper) -> str:
+def _sample(tokenizer: TokenizerWrapper, limited: Json) -> str:
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": SAMPLE_QUESTION}]
     for start in (0, 1):  # mlx-lm's programs list tools in the system message, which others refuse
         check()
         try:
             text: str = tokenizer.apply_chat_template(
-                messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True
+                messages[start:], tools=[SAMPLE_TOOL], tokenize=False, add_generation_prompt=True, **limited
             )
             return text[:MAX_PROMPT_CHARACTERS]
         except Exception:  # templates raise what they like

@@ -7,7 +7,9 @@ of its own; here a template may change lists, which are its own or its conversat
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("localai_shim")
 _FILTER = "localai_shim_checked"
+_OURS = "{#+ localai_shim #}"
+_LAST_NEWLINE = re.compile(r"(\r\n|\r|\n)\Z")
+"""Jinja leaves it out."""
 _CHANGES = ("append", "extend", "insert", "pop")
 _lock = threading.Lock()
 
@@ -45,18 +50,29 @@ def _checked(items: Iterable[object]) -> Iterator[object]:
         yield item
 
 
-def limit_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | None) -> None:
-    """Have the loops and calls of a tokenizer's template look at the deadline, whoever renders it."""
+def limited_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | None) -> Json:
+    """A tokenizer's template as the argument of `apply_chat_template`, with loops and calls that look at the deadline.
+
+    transformers keeps what it compiles, by source. This one ends in a comment, which renders to nothing: whoever else
+    has a checkpoint with the same template gets the one that transformers makes of it.
+
+    Returns:
+        Nothing, where a tokenizer has no such template or renders it in a way of its own.
+    """
     from transformers.utils import chat_template_utils
 
     try:
-        source = tokenizer.get_chat_template(tools=tools)
-        compiled = chat_template_utils._compile_jinja_template(source)  # which it keeps
+        if "chat_template" not in inspect.signature(tokenizer.apply_chat_template).parameters:
+            return {}
+        source = _LAST_NEWLINE.sub("", tokenizer.get_chat_template(tools=tools)) + _OURS
+        compiled = chat_template_utils._compile_jinja_template(source)
         if _FILTER not in compiled.environment.filters:
             with _lock:
                 _rework(compiled, source)
+        return {"chat_template": source}
     except Exception:  # it does not compile, which rendering it says; or transformers has changed
         log.debug("a chat template's loops could not be limited in time", exc_info=True)
+        return {}
 
 
 def _rework(compiled: Any, source: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from .heads.generative_reranker import find_judge, tasks_of
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
 from .misreading_layers import batch_attention, takes_ends_for_positions
-from .template_sandbox import limit_template
+from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -118,8 +118,7 @@ def render(
     say is left to the template, as its author meant it and as OpenAI-compatible servers do.
     """
     program = tokenizer._chat_template is not None
-    if not program:
-        limit_template(tokenizer._tokenizer, tools)
+    limited = {} if program else limited_template(tokenizer._tokenizer, tools)
     if "enable_thinking" not in variables and not program:
         tokenizer = tokenizer._tokenizer
     if program:  # mlx-lm's own, DeepSeek's: it raises for names that it does not know, such as an effort
@@ -132,8 +131,8 @@ def render(
             messages = [{"role": "system", "content": ""}, *messages]
     how = {"add_generation_prompt": add_generation_prompt, **variables}
     if not program and any(message.get("content", "") is None for message in messages):
-        return _render_nulls(tokenizer, messages, how)
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, **how)
+        return _render_nulls(tokenizer, messages, {**limited, **how})
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, **{**limited, **how})
     return text
 
 
@@ -142,7 +141,8 @@ def _render_nulls(tokenizer: Any, messages: list[Json], how: Json) -> str:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     source = tokenizer.get_chat_template(tools=how.get("tools"))
-    [text], _ = render_jinja_template([messages], chat_template=source, **{**tokenizer.special_tokens_map, **how})
+    how = {"chat_template": source, **tokenizer.special_tokens_map, **how}
+    [text], _ = render_jinja_template([messages], **how)
     return str(text)
 
 
@@ -161,7 +161,9 @@ class TextModel:
     """
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
-    """Libraries that compute."""
+    """What computes."""
+    applied: Mapping[str, int] = {}
+    """What `backends.prepare` made of it, and in how many layers."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 

@@ -14,7 +14,6 @@ import pytest
 from localai_shim.backends import machine as backend
 from localai_shim.backends import tower_windows
 from localai_shim.backends.tower_windows import Windows, use_windows, windows_of
-from localai_shim.backends.x86 import forms as cpu_forms
 from tests.graphs import operations
 from tests.towers import FAMILIES, LAYERS, PICTURES_ONLY, Grid, rows, tower
 
@@ -83,14 +82,6 @@ def test_windows_of_one_size_are_a_batch(family: str, attended: list[Groups]) ->
     assert images == ((1, 64), (2, 60), (1, 4))
 
 
-@pytest.fixture
-def in_mlx_s_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forms of a GPU: an x86 CPU has others for many numbers, in modules of which a model was loaded before."""
-    for name in ("FEWEST_SCORES", "FEWEST_GATES"):
-        monkeypatch.setattr(cpu_forms, name, 10**12)
-
-
-@pytest.mark.usefixtures("in_mlx_s_forms")
 def test_a_picture_of_many_windows_launches_what_one_of_few_does() -> None:
     few, many = [(1, 10, 14)], [(1, 22, 38)]  # with edges of two patches below and beside
     ours, theirs = tower("qwen2_5_vl"), tower("qwen2_5_vl")
@@ -101,7 +92,6 @@ def test_a_picture_of_many_windows_launches_what_one_of_few_does() -> None:
     assert counts[0].total() < upstream[0] < upstream[1] / 2
 
 
-@pytest.mark.usefixtures("in_mlx_s_forms")
 def test_one_picture_without_windows_launches_what_upstream_does() -> None:
     ours, theirs = tower("qwen3_vl"), tower("qwen3_vl")
     use_windows(ours, enabled=True)

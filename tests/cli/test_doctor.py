@@ -12,6 +12,7 @@ import pytest
 
 from localai_shim.backends import blas
 from localai_shim.backends import machine as backend
+from localai_shim.backends.x86.forms import on_x86_cpu
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.types import BackendMissingError
@@ -38,7 +39,9 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     assert "broken" not in checks
     for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
         assert f" {subject} " in checks
-    assert "tok/s, TTFT" in checks and "MLX may use" in checks
+    forms = next(line for line in checks.splitlines() if " own forms " in line)
+    assert ("attention and activations without MLX's exp (6 layers)" in forms) == on_x86_cpu()
+    assert "of the bare step" in checks and "tok/s" in checks and "MLX may use" in checks
     assert "localai-shim-builtin" in models and "yes" in models
 
 

@@ -3,7 +3,7 @@
 What MLX 0.32.4 does there, measured on an H100 with a model of the shape of 8B ones:
 * For several queries it has cuDNN build a plan for each new pair of query and key lengths, which takes 70 to 90 ms, and
   the other products of a pass prepare for each new number of tokens. Prompts all differ in length. So passes are filled
-  up to one of few lengths, and attention as well: `fill` and `attend`.
+  up to one of few lengths, and attention as well: `fill` and `attending`.
 * For one query per row a mask array leaves its fused attention, and for a few its products prepare for each new number
   of columns: see `cuda_decode`.
 """
@@ -16,11 +16,9 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models import base
 
 from ...engine.cache_contents import UPSTREAMS
-from ..forms import Array, Function, Mask, upstream_attention, use_forms
-from ..machine import on_cuda
+from ..patches import Array, Function, Mask, attention_patches, replace, replaced
 from . import decode_attention as cuda_decode
 
 LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
@@ -83,19 +81,13 @@ def _forgets(layer: Any, tokens: int) -> bool:
     )
 
 
-def use_attention(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have a model's code call `attend` in place of upstream's function; returns how many changed, see `use_forms`.
-
-    Args:
-        enabled: whether to do it; None does it on a CUDA GPU and nowhere else.
-    """
-    if not (on_cuda() if enabled is None else enabled):
-        return 0
-    return use_forms(model, {attention: _attending(attention) for attention in upstream_attention()})
+def use_attention(model: nn.Module) -> int:
+    """Have a model's layers call `attending` in place of upstream's function; returns how many layers changed."""
+    return replace(model, replaced(attention_patches(attending)))
 
 
 @functools.cache
-def _attending(upstream: Function) -> Function:
+def attending(upstream: Function) -> Function:
     """Upstream's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
     Batches in upstream's own caches, which are padded on the left, are left to it: they are somebody else's.
@@ -119,9 +111,6 @@ def _attending(upstream: Function) -> Function:
         return upstream(queries, keys, values, cache, scale, mask, sinks)
 
     return attend
-
-
-attend = _attending(base.scaled_dot_product_attention)
 
 
 def attend_filled(

@@ -22,8 +22,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from ..forms import Function
-from ..machine import on_cuda
+from ..patches import Function, replace
 
 log = logging.getLogger("localai_shim")
 
@@ -68,29 +67,25 @@ def turned_from(starts: Starts | None) -> Iterator[None]:
         _thread.starts = None
 
 
-def use_one_position(model: nn.Module, *, enabled: bool | None = None) -> int:
+def use_one_position(model: nn.Module) -> int:
     """Give a model's rotary embeddings a class that knows `turned_from`, if what its layers make of it is the same.
 
-    The function that layers call is replaced in upstream's module, where it does for others what it did.
-
     Args:
-        model: mlx-vlm's; changed in place.
-        enabled: whether to do it; None does it on a CUDA GPU, where it helps, and nowhere else.
+        model: mlx-vlm's; its layers call a function that knows such embeddings in the place of upstream's.
 
     Returns:
         how many embeddings changed.
     """
-    if not (on_cuda() if enabled is None else enabled):
-        return 0
     found = [(layer, _ROTARY[key]) for layer in model.modules() if (key := _key(layer)) in _ROTARY]
-    changed = 0
+    changed, functions = 0, dict[Function, Function]()
     for layer, (name, traditional) in found:
         kind: Any = type(layer)
         if not hasattr(layer, "turn") and _agrees(layer, name, traditional):
-            module: Any = sys.modules[kind.__module__]
-            setattr(module, name, _applying(_upstream(module, name)))
+            upstream = _upstream(layer, name)
+            functions[upstream] = _applying(upstream)
             layer.__class__ = _form(kind, traditional)
             changed += 1
+    replace(model, tuple(functions.items()))
     return changed
 
 
@@ -98,10 +93,9 @@ def _key(layer: nn.Module) -> tuple[str, str]:
     return type(layer).__module__, type(layer).__name__
 
 
-def _upstream(module: Any, name: str) -> Function:
-    function = getattr(module, name)
-    its: Function = getattr(function, "upstream", function)
-    return its
+def _upstream(layer: nn.Module, name: str) -> Function:
+    function: Function = getattr(sys.modules[type(layer).__module__], name)
+    return function
 
 
 @functools.cache
@@ -113,7 +107,6 @@ def _applying(upstream: Function) -> Function:
             return cos(q), cos(k)
         return upstream(q, k, cos, *more, **named)
 
-    vars(apply)["upstream"] = upstream
     return apply
 
 
@@ -150,7 +143,7 @@ def _frequencies(rotary: Any) -> mx.array:
 def _agrees(rotary: Any, name: str, traditional: bool) -> bool:
     """Find out whether upstream's code turns queries and keys as a `Turn` does; log a line if not."""
     try:
-        function = _upstream(sys.modules[type(rotary).__module__], name)
+        function = _upstream(rotary, name)
         frequencies = _frequencies(rotary)
         half = frequencies.size
         sections = {"mrope_section": [half - half // 3 * 2, half // 3, half // 3]}

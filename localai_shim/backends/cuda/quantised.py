@@ -5,7 +5,6 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
-from ..machine import on_cuda
 from . import products as cuda_products
 
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
@@ -62,19 +61,16 @@ _BATCHED: dict[type, type] = {
 }
 
 
-def batch_quantised_layers(model: nn.Module, *, enabled: bool | None = None) -> int:
+def batch_quantised_layers(model: nn.Module) -> int:
     """Give a model's quantised layers a class that runs a batch in one product; their weights stay as they are.
 
     Args:
         model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
             may compute something else.
-        enabled: whether to do it; None does it on a CUDA GPU, where it helps, and nowhere else.
 
     Returns:
         how many layers changed.
     """
-    if not (on_cuda() if enabled is None else enabled):
-        return 0
     layers = [layer for layer in model.modules() if type(layer) in _BATCHED]
     for layer in layers:
         layer.__class__ = _BATCHED[type(layer)]

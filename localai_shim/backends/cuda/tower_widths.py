@@ -16,8 +16,6 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from ..machine import on_cuda
-
 log = logging.getLogger("localai_shim")
 
 _ALIGNED_BYTES, _MULTIPLE = 16, 64
@@ -46,20 +44,17 @@ class Block:
             layer.update(its)
 
 
-def fill_widths(model: nn.Module, *, enabled: bool | None = None) -> int:
+def fill_widths(model: nn.Module) -> int:
     """Fill up blocks whose rows are not aligned; a trial of each kind says whether they still compute the same.
 
     What is quantised is left alone. A language model's blocks of such a width, if there are any, gain as a tower's do.
 
     Args:
         model: changed in place.
-        enabled: whether to do it; None does it on a CUDA GPU and nowhere else.
 
     Returns:
         how many blocks changed.
     """
-    if not (on_cuda() if enabled is None else enabled):
-        return 0
     agreed, changed = dict[tuple[type, int], bool](), 0
     for block in _blocks(model):
         kind = (type(block.whole), block.width)

@@ -1,10 +1,10 @@
-"""Attention and an activation as MLX's CPU back end is best at them on x86, where its `exp` takes three times as long
-as its `power`.
+"""Softmax, and activations of towers, by other exponentials than those of MLX's CPU back end, which are slow on x86.
 
-Of MLX 0.32.4, on one core of an Emerald Rapids, per number: exp 23 ns, sigmoid 28, power 7 to 10, products and sums
-0.5. A step of 16 tokens for each of 8 rows spends more than half of its time in these exponentials. NumPy's `exp` takes
-0.5 ns, but it needs its numbers at once: what comes before in the graph has to be computed. Where a pass is computed as
-soon as its graph is there (`at_once`), that costs little: one of 5 tokens for each of 32 rows takes three quarters.
+Of MLX 0.32.4, on one core, per number: exp 23 ns, sigmoid 28, power 7 to 10, products and sums 0.5. NumPy's exp takes
+0.5 ns, but it needs its numbers at once. Where a pass is waited for as soon as its graph is there (`at_once`: prompts,
+pictures, steps of several tokens) that costs little. Elsewhere attention uses `power`, and activations are MLX's.
+Beside MLX's own forms (two cores): a prompt of 600 tokens of the shipped checkpoint takes half of the time, a picture
+of 224 x 224 four fifths, a step of 32 rows, or of 16 tokens, seven eighths; a step of one row as long.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from __future__ import annotations
 import functools
 import math
 import platform
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
-from mlx_lm.models import activations, base
 
-from ..forms import Array, Function, Mask, upstream_attention, use_forms
+from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
+from .gelu import gelu_on_cpu
 
-FEWEST_SCORES, FEWEST_GATES = 4_096, 1_024  # numbers below which the operations themselves cost more
+FEWEST_SCORES = 4_096  # numbers below which the operations themselves cost more
 FEWEST_AT_ONCE = 8_192  # numbers below which NumPy gains less than waiting for them costs
 
-_swiglu: Function = activations.swiglu
-_async_eval: Callable[..., None] = mx.async_eval
+Activation = Callable[[mx.array], mx.array]
 _thread = threading.local()
 
 
@@ -44,39 +42,27 @@ def at_once(now: bool = True) -> Iterator[None]:
         _thread.at_once = before
 
 
-def use_cpu_forms(model: nn.Module, *, enabled: bool | None = None) -> int:
-    """Have a model's code call what is here; returns how many functions changed, see `use_forms`.
-
-    Args:
-        enabled: whether to do it; None does it on an x86 CPU and nowhere else.
-    """
-    if not (on_x86_cpu() if enabled is None else enabled):
-        return 0
-    swiglus = {_swiglu, getattr(sys.modules.get("mlx_vlm.models.activations"), "swiglu", _swiglu)}
-    attentions = {attention: attending(attention) for attention in upstream_attention()}
-    return use_forms(model, {**dict.fromkeys(swiglus, swiglu), **attentions})
-
-
 def on_x86_cpu() -> bool:
-    """Whether this is where these forms are faster."""
+    """True where these forms are faster."""
     return mx.default_device() == mx.Device(mx.cpu) and platform.machine() in ("x86_64", "AMD64")
 
 
-def exp_of(x: mx.array) -> mx.array:
-    """e to the power of x, float32. `x` is computed for this alone: it may be overwritten."""
-    if x.size < FEWEST_AT_ONCE or not _computed(x):
-        return mx.power(math.e, x)
-    view = _view(x)
-    if not view.flags.c_contiguous:  # several of its places may be one number
-        return mx.power(math.e, x)
-    with np.errstate(all="ignore"):
-        np.exp(view, out=view)
-    return x
+def use_x86_forms(model: nn.Module) -> int:
+    """Have a model's layers compute in these forms; returns how many layers changed."""
+    if not any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules()):
+        return replace(model, replaced(PATCHES))
+    activations = [layer for layer in model.modules() if type(layer) in _LAYERS]
+    for layer in activations:
+        layer.__class__ = _LAYERS[type(layer)]
+    return len(activations) + replace(model, (*replaced(PATCHES), *_MODULES))  # towers call MLX itself
+
+
+# -- attention -------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def attending(upstream: Function) -> Function:
-    """A function like upstream's, to which what is not known here is left."""
+    """Upstream's `scaled_dot_product_attention` in float32 with a softmax of its own."""
 
     def attend(
         queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
@@ -86,24 +72,11 @@ def attending(upstream: Function) -> Function:
         known = sinks is None and not hasattr(cache, "bits") and (not isinstance(mask, str) or mask == "causal")
         if not known or scores < FEWEST_SCORES or queries.dtype != mx.float32:
             return upstream(queries, keys, values, cache, scale, mask, sinks)
-        if isinstance(mask, str):
-            mask = _causal(tokens, columns) if tokens > 1 else None
+        if isinstance(mask, str):  # the last tokens see all up to themselves
+            mask = mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None] if tokens > 1 else None
         return _attend(queries, keys, values, scale, mask)
 
-    vars(attend)["upstream"] = upstream  # `cuda_attention` looks for it
     return attend
-
-
-scaled_dot_product_attention = attending(base.scaled_dot_product_attention)
-
-
-def swiglu(gate: mx.array, x: mx.array) -> mx.array:
-    """As upstream's function of this name: silu(gate) * x."""
-    if gate.dtype != mx.float32 or gate.size < FEWEST_GATES:
-        return _begun(_swiglu(gate, x))
-    if gate.size >= FEWEST_AT_ONCE and _computed(gate, x):
-        return _swiglu_by_numpy(gate, x)
-    return _begun(gate / (1 + mx.power(math.e, -gate)) * x)
 
 
 def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None) -> mx.array:
@@ -128,9 +101,76 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, m
     return out.reshape(rows, heads, tokens, -1)
 
 
-def _causal(tokens: int, columns: int) -> mx.array:
-    """The last tokens see all up to themselves: `[tokens, columns]` bool."""
-    return mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
+def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
+    """The softmax of scores, in their place: nobody else may have them."""
+    weights = _view(scores)
+    if mask is not None:
+        given = _view(mask if mask.dtype == mx.bool_ else mask.astype(mx.float32))
+        weights += given if given.dtype != np.bool_ else np.where(given, 0, np.finfo(np.float32).min)
+    with np.errstate(all="ignore"):  # a query that sees nothing is no number, as MLX has it, and no warning
+        weights -= weights.max(axis=-1, keepdims=True)
+        np.exp(weights, out=weights)
+        weights /= weights.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def attention(
+    queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
+) -> mx.array:
+    """As `mx.fast.scaled_dot_product_attention`."""
+    if more:
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, **more)
+    return attending(_mlx_s)(queries, keys, values, None, scale, mask)
+
+
+def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: Any, scale: float, mask: Any, sinks: Any) -> mx.array:
+    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+
+
+@functools.cache
+def _fused(upstream: Function) -> Function:
+    """mlx-vlm's `ensure_fused_sdpa`, which fills heads up to sizes that Metal has kernels for."""
+
+    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None) -> mx.array:
+        return attention(q, k, v, scale=scale, mask=mask)
+
+    return fused
+
+
+# -- activations -----------------------------------------------------------------------------------------------------
+
+
+def _by_sigmoid(inner: Activation, upstream: Function) -> Activation:
+    """x * sigmoid(inner(x)), as `upstream` computes it where it is not computed at once."""
+
+    def activation(x: mx.array) -> mx.array:
+        if x.dtype == mx.float32 and x.size >= FEWEST_AT_ONCE and _computed(minus := -inner(x)):
+            with np.errstate(all="ignore"):
+                power = np.exp(_view(minus))
+                return x / (1 + mx.array(power))
+        return upstream(x)
+
+    return activation
+
+
+silu = _by_sigmoid(lambda x: x, nn.silu)
+gelu_approx = _by_sigmoid(lambda x: x * (0.044715 * x * x + 1) * math.sqrt(8 / math.pi), nn.gelu_approx)
+gelu_fast_approx = _by_sigmoid(lambda x: 1.702 * x, nn.gelu_fast_approx)
+
+
+def gelu(x: mx.array) -> mx.array:
+    """As `nn.gelu`."""
+    return gelu_on_cpu(x) if x.dtype == mx.float32 else nn.gelu(x)
+
+
+class _Silu(nn.SiLU):  # type: ignore[misc]
+    def __call__(self, x: mx.array) -> mx.array:
+        return silu(x)
+
+
+class _Gelu(nn.GELU):  # type: ignore[misc]
+    def __call__(self, x: mx.array) -> mx.array:
+        return _GELUS[self._approx](x)
 
 
 def _computes_at_once() -> bool:
@@ -148,40 +188,18 @@ def _computed(*arrays: mx.array) -> bool:
     return True
 
 
-def _begun(array: mx.array) -> mx.array:
-    """Have what has been built of a pass computed while the rest is built, where it may be computed at once.
-
-    On two cores a step of 2, 3, 5 or 9 tokens of one row of the shipped checkpoint takes 13, 12, 16 or 6 % less.
-    """
-    if _computes_at_once():
-        with suppress(ValueError):  # raised in what `mx.compile` and gradients trace
-            _async_eval(array)
-    return array
-
-
-def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
-    """The softmax of scores, in their place: nobody else may have them."""
-    weights = _view(scores)
-    if mask is not None:
-        given = _view(mask if mask.dtype == mx.bool_ else mask.astype(mx.float32))
-        weights += given if given.dtype != np.bool_ else np.where(given, 0, np.finfo(np.float32).min)
-    with np.errstate(all="ignore"):  # a query that sees nothing is no number, as MLX has it, and no warning
-        weights -= weights.max(axis=-1, keepdims=True)
-        np.exp(weights, out=weights)
-        weights /= weights.sum(axis=-1, keepdims=True)
-    return scores
-
-
-def _swiglu_by_numpy(gate: mx.array, x: mx.array) -> mx.array:
-    out = np.negative(_view(gate))
-    with np.errstate(all="ignore"):  # what is divided by infinity is 0
-        np.exp(out, out=out)
-        out += 1
-        np.divide(_view(gate), out, out=out)
-        out *= _view(x)
-    return mx.array(out)
-
-
 def _view(array: mx.array) -> npt.NDArray[Any]:
     """MLX's own memory, without a copy."""
     return np.array(array, copy=False)
+
+
+_GELUS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "fast": gelu_fast_approx}
+_LAYERS: dict[type, type] = {nn.SiLU: _Silu, nn.GELU: _Gelu}
+_MODULES: Replaced = (
+    (mx, with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attention))),
+    (nn, with_names(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
+)
+PATCHES = (
+    *attention_patches(attending),
+    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", _fused, "e11a2ef57c93"),
+)

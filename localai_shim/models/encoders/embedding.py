@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ class EncoderModel:
     """
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
+    applied: Mapping[str, int] = {}
     eos_token_ids: frozenset[int] = frozenset()
 
     def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ...backends.patches import class_like, rebound, scope_with
 from .pixels import quick_pil, qwen_patches
 
 if TYPE_CHECKING:
@@ -73,14 +74,14 @@ def _quick(kind: type) -> type:
 @functools.cache
 def _without_mlx(kind: type) -> type:
     """A subclass with the methods of the class and of its bases in mlx-vlm."""
-    members: dict[str, object] = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    members = dict[str, object]()
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(_PACKAGE):
             own = _globals(base.__module__)
             members |= {
-                name: _rebound(value, own)
+                name: rebound(value, own)
                 if isinstance(value, types.FunctionType)
-                else staticmethod(_rebound(value.__func__, own))
+                else staticmethod(rebound(value.__func__, own))  # type: ignore[arg-type]
                 for name, value in vars(base).items()
                 if isinstance(value, types.FunctionType | staticmethod)
             }
@@ -88,7 +89,7 @@ def _without_mlx(kind: type) -> type:
         members["to_mlx"] = _channels_first
     if hasattr(kind, "_resolved_size"):  # Qwen's
         members["__call__"] = qwen_patches
-    return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
+    return class_like(kind, members)
 
 
 def _channels_first(_: object, image: Image) -> npt.NDArray[np.float32]:
@@ -98,20 +99,6 @@ def _channels_first(_: object, image: Image) -> npt.NDArray[np.float32]:
 
 @functools.cache
 def _globals(module: str) -> dict[str, object]:
-    """A module's globals with NumPy in the place of MLX, for itself and for the functions in it."""
-    own = dict(vars(sys.modules[module]))
-    for name, value in list(own.items()):
-        if isinstance(value, types.FunctionType) and value.__module__ == module:
-            own[name] = _rebound(value, own)
-    if "mx" in own:
-        own["mx"] = _NUMPY
-    if "to_mlx" in own:
-        own["to_mlx"] = dict
-    return own
-
-
-def _rebound(function: Any, own: dict[str, object]) -> types.FunctionType:
-    made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    functools.update_wrapper(made, function)
-    return made
+    """A module's globals with NumPy in the place of MLX."""
+    scope = vars(sys.modules[module])
+    return scope_with(scope, {name: value for name, value in (("mx", _NUMPY), ("to_mlx", dict)) if name in scope})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,20 @@ from localai_shim.backends.cuda import attention as cuda_attention
 from localai_shim.backends.cuda import decode_attention as cuda_decode
 from localai_shim.backends.cuda.attention import (
     LENGTHS,
-    attend,
     attend_few,
     attend_filled,
     attend_masked,
+    attending,
     fill,
     filled,
     forget,
 )
-from localai_shim.backends.x86 import forms as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models import caches
 from localai_shim.models.text import LoadOptions, load_text_model
 from tests.tiny import make_model
 
-CALLED = (base.scaled_dot_product_attention, attend, cpu_forms.scaled_dot_product_attention)
-"""What a module of mlx-lm's calls, before and after a model of its was loaded here."""
+attend = attending(base.scaled_dot_product_attention)
 ROUNDING = 1e-3 if backend.on_cuda() else 1e-5
 """MLX multiplies float32 in TF32 on CUDA, with 10 bits of mantissa."""
 only_on_cuda = pytest.mark.skipif(not backend.on_cuda(), reason="a kernel for CUDA")
@@ -110,7 +107,7 @@ def test_a_mask_to_add_says_what_the_bool_mask_said(tokens: int, columns: int, r
 
 def test_float32_quantised_caches_and_batches_of_mlx_lm_are_left_to_mlx_lm() -> None:
     calls: list[Any] = []
-    attend = cuda_attention._attending(lambda *a: calls.append(a))  # type: ignore[arg-type,return-value]
+    attend = attending(lambda *a: calls.append(a))  # type: ignore[arg-type,return-value]
     attend(*inputs(3, 9), KVCache(), 0.25, "causal")
     attend(*inputs(1, 9), KVCache(), 0.25, None)
     half = [array.astype(mx.float16) for array in inputs(3, 9)]
@@ -178,29 +175,15 @@ def test_several_prompts_become_one_of_few_numbers_of_rows() -> None:
 # -- what is relied on of upstream ------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(backend.on_cuda(), reason="there loading a model has done it")
-def test_mlx_lm_calls_attention_by_a_name_of_the_model_s_module(tmp_path: Path) -> None:
-    """So that it can be replaced there; and with these arguments."""
-    import mlx_lm.models.qwen3 as module
-
-    assert module.scaled_dot_product_attention in CALLED
+def test_layers_of_mlx_lm_call_it_with_upstream_s_arguments(tmp_path: Path) -> None:
     mine, theirs = (list(inspect.signature(f).parameters) for f in (attend, base.scaled_dot_product_attention))
     assert mine == theirs
     make_model(tmp_path, "qwen3")
     model, _ = mlx_lm.load(str(tmp_path))
-    before = {name: getattr(mod, "scaled_dot_product_attention", None) for name, mod in modules_of(model).items()}
-    try:
-        assert cuda_attention.use_attention(model, enabled=False) == 0
-        assert cuda_attention.use_attention(model, enabled=True) == 1
-        assert cuda_attention.use_attention(model, enabled=True) == 0  # done already
-    finally:
-        for name, mod in modules_of(model).items():
-            if before[name] is not None:
-                mod.scaled_dot_product_attention = before[name]
-
-
-def modules_of(model: Any) -> dict[str, Any]:
-    return {type(m).__module__: sys.modules[type(m).__module__] for m in model.modules()}
+    layers = len(model.layers)
+    assert cuda_attention.use_attention(model) == layers
+    assert cuda_attention.use_attention(model) == 0, "once"
+    assert {layer.self_attn.__call__.__globals__["scaled_dot_product_attention"] for layer in model.layers} == {attend}
 
 
 def test_causal_is_aligned_with_the_last_key() -> None:
@@ -214,7 +197,7 @@ def test_causal_is_aligned_with_the_last_key() -> None:
 def test_model_modules_take_their_attention_from_base() -> None:
     for name in ("llama", "qwen3_moe", "gemma3_text", "gpt_oss", "qwen3_next"):
         module = importlib.import_module(f"mlx_lm.models.{name}")
-        assert module.scaled_dot_product_attention in CALLED, name
+        assert module.scaled_dot_product_attention is base.scaled_dot_product_attention, name
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ Starts = list[int | list[int]]
 @pytest.fixture(autouse=True)
 def loads_without_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CUDA GPU the loader gives every model the form, the oracles too: here only `_load` does."""
-    monkeypatch.setattr(mrope, "on_cuda", lambda: False)
+    import localai_shim.backends.cuda.prepare as loader
+
+    monkeypatch.setattr(loader, "use_one_position", lambda model: 0)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> Starts:
 
 def _load(kind: str) -> VisionModel:
     model = load(kind)
-    assert use_one_position(model._model, enabled=True) > 0
+    assert use_one_position(model._model) > 0
     poison(model)
     return model
 
@@ -164,7 +166,7 @@ def test_a_step_launches_what_its_text_twin_s_does(
 ) -> None:
     def its(layers: int) -> TextModel:
         model = _with_layers(tmp_path, kind, layers)
-        use_one_position(model._model, enabled=True)
+        use_one_position(model._model)
         return model
 
     def twin(layers: int) -> TextModel:
@@ -182,7 +184,8 @@ def test_a_step_turns_without_products_of_cosines(kind: str, tmp_path: Path, mon
 
     def changed(layers: int, enabled: bool) -> TextModel:
         model = _with_layers(tmp_path, kind, layers)
-        use_one_position(model._model, enabled=enabled)
+        if enabled:
+            use_one_position(model._model)
         return model
 
     before, _ = _per_layer(lambda layers: changed(layers, False), 1, monkeypatch)
@@ -194,9 +197,6 @@ def test_a_step_turns_without_products_of_cosines(kind: str, tmp_path: Path, mon
 def test_the_form_is_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metal has a kernel of mlx-vlm's, and a CPU takes longer for `mx.fast.rope`."""
     model = load("qwen2_vl")
-    monkeypatch.setattr(mrope, "on_cuda", lambda: False)
-    assert use_one_position(model._model) == 0
-    monkeypatch.setattr(mrope, "on_cuda", lambda: True)
     assert use_one_position(model._model) == 2
     assert use_one_position(model._model) == 0, "once"
 
@@ -225,10 +225,10 @@ def test_where_upstream_changed_its_own_code_runs(
     model = load("qwen2_vl")
     module: Any = sys.modules["mlx_vlm.models.qwen2_vl.language"]
     name = "apply_multimodal_rotary_pos_emb"
-    function = changed(mrope._upstream(module, name))
+    function = changed(getattr(module, name))
     monkeypatch.setattr(module, name, function)
     caplog.set_level(logging.INFO, logger="localai_shim")
-    assert use_one_position(model._model, enabled=True) == 0
+    assert use_one_position(model._model) == 0
     assert getattr(module, name) is function
     [*lines] = [record.getMessage() for record in caplog.records if why in record.getMessage()]
     assert lines and "mlx_vlm.models.qwen2_vl.language.Qwen2RotaryEmbedding" in lines[0]

@@ -89,7 +89,7 @@ def test_other_layers_keep_mlxs_product(layer: nn.QuantizedLinear) -> None:
 @pytest.mark.skipif(on_cuda(), reason="there is a kernel there")
 def test_there_is_no_kernel_on_another_back_end() -> None:
     layer = quantised_layer()
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     assert fits(layer) and kernel_of(layer) is layer.kernel is None
 
 
@@ -213,7 +213,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
 @pytest.mark.parametrize("shape", [(2, 1), (1, 5), (3, 4), (40,), (64, 1), (65, 1), (32, 4), (2, 2, 3)], ids=str)
 def test_blocks_cover_all_rows_and_outputs_and_no_more(shape: tuple[int, ...], recorders: list[Recorder]) -> None:
     layer = quantised_layer()
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     layer.kernel = Kernel(layer)
     x = mx.random.normal((*shape, INPUTS)).astype(mx.bfloat16)
     result = layer(x)

@@ -63,7 +63,7 @@ def test_a_layer_computes_what_it_did(
     run = (lambda x: layer.as_linear(x)) if name == "embedding" else (lambda x: layer(x))
     alone = on_cuda and x.ndim == 1  # MLX's own layer fails there
     expected = run(x[None])[0] if alone else run(x)
-    batch_quantised_layers(layers, enabled=True)
+    batch_quantised_layers(layers)
     result = run(x)
     assert result.shape == expected.shape == (*shape[:-1], OUTPUTS)
     assert result.dtype == expected.dtype
@@ -96,7 +96,7 @@ def test_what_a_large_layers_kernel_is_given(
 
     layer = nn.QuantizedLinear(64, 64, bias=False)
     layer.weight = mx.zeros((4096, 512), mx.uint32)
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     monkeypatch.setattr(mx, "quantized_matmul", product)
     assert layer(mx.zeros(shape, mx.bfloat16)).shape == (*shape[:-1], 4096)
     assert seen == [given]
@@ -124,7 +124,7 @@ def test_a_layer_of_many_inputs_computes_what_it_did(rows: int, biased: bool, dt
     exact.set_dtype(mx.float32)
     expected = exact(x.astype(mx.float32))
     mlxs = layer(x)
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     result = layer(x)
     assert (result.shape, result.dtype) == ((rows, 1, 8), dtype)
     unit = float(mx.abs(expected).max()) * (2**-10 if dtype == mx.float16 else 2**-7)
@@ -160,7 +160,7 @@ def test_many_inputs_of_few_outputs_are_taken_apart(
     layer = nn.QuantizedLinear(64, 64, bias=False)
     layer.weight = mx.zeros((outputs, inputs // 8), mx.uint32)
     layer.scales = layer.biases = mx.zeros((outputs, inputs // 64), mx.bfloat16)
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     monkeypatch.setattr(mx, "quantized_matmul", product)
     assert layer(mx.zeros((*shape, inputs), mx.bfloat16)).shape == (*shape, outputs)
     assert seen == [given]
@@ -170,7 +170,7 @@ def test_many_inputs_of_few_outputs_are_taken_apart(
 def test_weights_are_unpacked_for_many_rows(rows: int, unpacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = nn.QuantizedLinear(64, 64, bias=False)
     layer.set_dtype(mx.bfloat16)
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     with monkeypatch.context() as patch:
         patch.setattr(mx, "quantized_matmul" if unpacked else "dequantize", None)
         assert layer(mx.zeros((1, rows, 64), mx.bfloat16)).shape == (1, rows, 64)
@@ -183,7 +183,7 @@ def test_other_modes_of_quantising_are_left_to_mlx(mode: str, rows: int) -> None
     layer = nn.QuantizedLinear(LONG, 8, bias=False, mode=mode)
     x = mx.random.normal((rows, 1, LONG)).astype(mx.bfloat16)
     expected = layer(x)
-    batch_quantised_layers(layer, enabled=True)
+    batch_quantised_layers(layer)
     result = layer(x)
     assert mx.allclose(result, expected, rtol=1e-2, atol=1e-1)
 
@@ -191,20 +191,20 @@ def test_other_modes_of_quantising_are_left_to_mlx(mode: str, rows: int) -> None
 def test_a_small_layer_is_not_filled_up(layers: Layers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mx, "pad", None)
     layers.set_dtype(mx.bfloat16)
-    batch_quantised_layers(layers, enabled=True)
+    batch_quantised_layers(layers)
     assert layers.plain(mx.zeros((7, 1, INPUTS), mx.bfloat16)).shape == (7, 1, OUTPUTS)
 
 
 def test_the_embedding_still_embeds(layers: Layers) -> None:
     ids = mx.array([[1, 2, 3], [3, 2, 90]])
     expected = layers.embedding(ids)
-    batch_quantised_layers(layers, enabled=True)
+    batch_quantised_layers(layers)
     assert mx.array_equal(layers.embedding(ids), expected)
 
 
 def test_weights_are_the_same_arrays_under_the_same_names(layers: Layers) -> None:
     before = dict(tree_flatten(layers.parameters()))
-    assert batch_quantised_layers(layers, enabled=True) == 3
+    assert batch_quantised_layers(layers) == 3
     after = dict(tree_flatten(layers.parameters()))
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before)
@@ -216,20 +216,14 @@ def test_layers_that_are_not_quantised_and_subclasses_are_left_alone(layers: Lay
             return x
 
     layers.plain.__class__ = Other
-    batch_quantised_layers(layers, enabled=True)
+    batch_quantised_layers(layers)
     assert (type(layers.full), type(layers.plain)) == (nn.Linear, Other)
     assert (type(layers.biased), type(layers.embedding)) == (BatchedQuantizedLinear, BatchedQuantizedEmbedding)
 
 
 def test_doing_it_twice_changes_nothing_more(layers: Layers) -> None:
-    batch_quantised_layers(layers, enabled=True)
-    assert batch_quantised_layers(layers, enabled=True) == 0
-
-
-def test_layers_change_only_when_asked_or_on_cuda(layers: Layers) -> None:
-    assert batch_quantised_layers(layers, enabled=False) == 0
-    assert type(layers.biased) is nn.QuantizedLinear
-    assert batch_quantised_layers(layers) == (3 if on_cuda else 0)
+    batch_quantised_layers(layers)
+    assert batch_quantised_layers(layers) == 0
 
 
 def test_a_lora_layer_around_one_computes_what_it_did_and_fuses(layers: Layers) -> None:
@@ -237,7 +231,7 @@ def test_a_lora_layer_around_one_computes_what_it_did_and_fuses(layers: Layers) 
     lora.lora_b = mx.random.normal(lora.lora_b.shape)
     x = mx.random.normal((5, 1, INPUTS))
     expected, fused = lora(x), lora.fuse(dequantize=True)(x)
-    batch_quantised_layers(layers, enabled=True)
+    batch_quantised_layers(layers)
     assert type(lora.linear) is BatchedQuantizedLinear
     assert mx.allclose(lora(x), expected, rtol=1e-4, atol=1e-4)
     assert mx.allclose(lora.fuse(dequantize=True)(x), fused, rtol=1e-4, atol=1e-4)
@@ -251,7 +245,7 @@ def test_all_products_of_a_quantised_model_go_through_the_changed_layers(tmp_pat
     model, _ = mlx_lm.load(str(tmp_path / "quantised"))[:2]
     tokens = mx.array([[5], [6], [7]])
     expected = model(tokens)
-    assert batch_quantised_layers(model, enabled=True) == 2 * 7 + (1 if tied else 2)
+    assert batch_quantised_layers(model) == 2 * 7 + (1 if tied else 2)
     assert not [layer for layer in model.modules() if type(layer) in (nn.QuantizedLinear, nn.QuantizedEmbedding)]
     assert mx.allclose(model(tokens), expected, rtol=1e-4, atol=1e-4)
 
@@ -284,7 +278,7 @@ def test_what_mlx_on_cuda_is_slow_at(
     layer.set_dtype(mx.bfloat16)
     ours = nn.QuantizedLinear(inputs, outputs, bias=False, group_size=64, bits=4)
     ours.update(layer.parameters())
-    batch_quantised_layers(ours, enabled=True)
+    batch_quantised_layers(ours)
 
     def seconds(shape: tuple[Any, ...]) -> float:
         run = ours if isinstance(shape[-1], str) else layer

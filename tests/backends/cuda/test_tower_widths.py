@@ -12,7 +12,6 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from localai_shim.backends.cuda import tower_widths
 from localai_shim.backends.cuda.tower_widths import fill_widths
 from tests.towers import FAMILIES, LAYERS, Grid, rows, tower
 
@@ -38,11 +37,11 @@ def test_what_a_tower_makes_is_upstream_s(family: str) -> None:
     its = odd(family)
     before = rows(family, its, PICTURES)
     assert widths(its) == [46] * LAYERS
-    assert fill_widths(its, enabled=True) == LAYERS
+    assert fill_widths(its) == LAYERS
     assert widths(its) == [FILLED] * LAYERS
     for ours, theirs in zip(rows(family, its, PICTURES), before, strict=True):
         np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=1e-5, atol=1e-5)
-    assert fill_widths(its, enabled=True) == 0, "once"
+    assert fill_widths(its) == 0, "once"
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16])
@@ -50,7 +49,7 @@ def test_half_precision_stays_half_precision(dtype: mx.Dtype) -> None:
     its = odd()
     its.set_dtype(dtype)
     before = rows("qwen2_5_vl", its, PICTURES)
-    assert fill_widths(its, enabled=True) == LAYERS
+    assert fill_widths(its) == LAYERS
     assert {array.dtype for _, array in tree_flatten(its.parameters())} == {dtype}
     for ours, theirs in zip(rows("qwen2_5_vl", its, PICTURES), before, strict=True):
         assert mx.allclose(ours, theirs, rtol=0, atol=0.02 * float(mx.abs(theirs).max()))
@@ -62,28 +61,21 @@ def test_half_precision_stays_half_precision(dtype: mx.Dtype) -> None:
 def test_rows_that_begin_at_multiples_of_16_bytes_stay_as_they_are(dtype: mx.Dtype, width: int, changed: int) -> None:
     its = tower("qwen2_5_vl", intermediate_size=width)
     its.set_dtype(dtype)
-    assert fill_widths(its, enabled=True) == changed
+    assert fill_widths(its) == changed
 
 
 def test_quantised_blocks_stay_as_they_are() -> None:
     its = odd()
     nn.quantize(its, group_size=32, class_predicate=lambda path, _: path.endswith(("gate_proj", "up_proj")))
-    assert fill_widths(its, enabled=True) == 0
+    assert fill_widths(its) == 0
     assert widths(its) == [46] * LAYERS
-
-
-def test_it_is_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tower_widths, "on_cuda", lambda: False)
-    assert fill_widths(odd()) == 0
-    monkeypatch.setattr(tower_widths, "on_cuda", lambda: True)
-    assert fill_widths(odd()) == LAYERS
 
 
 def test_others_of_the_architecture_stay_as_they_are() -> None:
     ours, theirs = odd(), odd()
     module: Any = sys.modules[type(theirs).__module__]
     before = dict(vars(module)), dict(vars(module.MLP))
-    fill_widths(ours, enabled=True)
+    fill_widths(ours)
     assert (vars(module), dict(vars(module.MLP))) == before
     assert widths(theirs) == [46] * LAYERS
 
@@ -112,7 +104,7 @@ def test_a_block_that_minds_its_width_keeps_it(
     before = tree_flatten(its.parameters())
     monkeypatch.setattr(sys.modules["mlx_vlm.models.qwen2_5_vl.vision"].MLP, "__call__", code)
     caplog.set_level(logging.INFO, logger="localai_shim")
-    assert fill_widths(its, enabled=True) == 0
+    assert fill_widths(its) == 0
     for (name, ours), (_, theirs) in zip(tree_flatten(its.parameters()), before, strict=True):
         assert ours.dtype == theirs.dtype and mx.array_equal(ours, theirs), name
     [line] = [record.getMessage() for record in caplog.records]

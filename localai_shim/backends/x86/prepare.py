@@ -1,0 +1,46 @@
+"""What a model needs on a CPU, where float32 alone is multiplied by a BLAS; and on x86 more than that."""
+
+from __future__ import annotations
+
+import logging
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from ..machine import free_memory, total_memory
+from .forms import on_x86_cpu, use_x86_forms
+from .unpacking import use_float32
+
+log = logging.getLogger("localai_shim")
+
+WIDE_MEMORY_SHARE = 0.6  # of free memory, for weights in float32 that a CPU multiplies faster
+WIDE_LIMIT_SHARE = 0.5  # of a memory_limit, for those that were packed: rows need the rest
+
+
+def prepare_for_cpu(model: nn.Module, memory_limit: int | None) -> dict[str, int]:
+    """Widen a model's weights, and give its layers the forms for x86; returns how many have these."""
+    _widen(model)
+    use_float32(model, _room(memory_limit))
+    return {"attention and activations without MLX's exp": use_x86_forms(model) if on_x86_cpu() else 0}
+
+
+def _widen(model: nn.Module) -> None:
+    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
+    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
+    if not narrow:
+        return
+    if 2 * narrow > _room():
+        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
+        return
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
+
+
+def _room(limit: int | None = None) -> int:
+    """Bytes that widened weights may take, of free memory and of a limit for the model and its rows together."""
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
+    room = int(WIDE_MEMORY_SHARE * free)
+    return room if limit is None else min(room, int(WIDE_LIMIT_SHARE * limit))
