@@ -25,7 +25,7 @@ from ..row import MAX_STEP_TOKENS, Emit, Row, emit_all, row_error
 from ..sampling.sampler import Sampler
 from . import verify
 from .forward import Built, forward
-from .in_flight import AwaitingHost, Idle, InFlight, Queued, launch
+from .in_flight import AwaitingHost, Idle, InFlight, Queued, sampled
 from .step_times import StepTimes
 from .verify import Verifying
 
@@ -109,13 +109,16 @@ class Batch:
             self._step(ahead)
 
     def _step(self, ahead: bool) -> None:
-        rows, before = self.rows, self.in_flight
+        """Finish the step in flight, launch the next one if that was not built behind it, and build one behind that.
+
+        Drafts are asked for once: for a step that is to be launched, or else for the one to be built behind it.
+        """
+        rows, before, noted_as = self.rows, type(self.in_flight), self.in_flight.noted_as
         self._times.begin(rows)
-        if not isinstance(before, Idle):
+        if before is not Idle:
             self._finish()
-            if isinstance(before, Verifying):
-                if before.rows is self.rows:  # nobody has left
-                    self._times.verified(rows, max(before.sizes))
+            if before is Verifying:
+                self._times.verified(self.rows, noted_as)
             elif isinstance(self.in_flight, Idle):
                 self._deliver()  # launching a step that was not built before may take as long as it does
             self.insert_prompts()
@@ -130,8 +133,8 @@ class Batch:
                 self._finish()  # those that join, or have, wait for it
         elif idle is not None or not self._expects_drafts():
             self._build()
-        if ahead and isinstance(before, Queued | AwaitingHost) and not isinstance(self.in_flight, Verifying):
-            self._times.ordinary(rows, before.noted_as)
+        if ahead and before is not Verifying and not isinstance(self.in_flight, Verifying):
+            self._times.ordinary(rows, noted_as)
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop running rows; no event is sent. Rows that do not run are ignored."""
@@ -193,7 +196,7 @@ class Batch:
             idle.built = None
         drafts = None
         if self._speculation is not None:
-            self._times.choose()
+            self._times.choose(self.rows)
             # What joins has its first tokens soon.
             drafts = self._speculation.drafts(self.rows, wanted=not idle.joined, beside_prompts=not ahead)
         if drafts is not None:
@@ -203,9 +206,11 @@ class Batch:
             self._renew_sampler()
         assert self._sampler is not None
         tokens = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
-        self.in_flight = launch(self._forward(tokens), self._sampler)
+        self.in_flight = flight = sampled(self._forward(tokens), self._sampler)
+        flight.launch()
 
     def _launch_several(self, idle: Idle, drafts: Sequence[Sequence[int]]) -> None:
+        """Launch a step of several tokens; what came before it is delivered meanwhile where that costs no time."""
         if not idle.joined:
             self.insert_prompts()
         self._retire_sampler()
@@ -252,19 +257,24 @@ class Batch:
     def _finish(self) -> None:
         """Launch what was built behind the step in flight, and emit its tokens."""
         self._prepare()
-        flight = self.in_flight
-        if isinstance(flight, Verifying):
-            self._retire_sampler()  # one that was made meanwhile, when rows left, has sampled nothing
-            self.in_flight = Idle(sizes=flight.sizes, built=flight.next)
-            done = flight.finish(self.rows, self._cache, self._model, self._emit)
-            if self._speculation is not None:
-                self._speculation.verified(flight.drafts, done.accepted)
-            self._reap(done.ended, done.failed)
-        elif not isinstance(flight, Idle):
+        if isinstance(self.in_flight, Verifying):
+            self._verify(self.in_flight)
+        elif not isinstance(self.in_flight, Idle):
             assert self._sampler is not None
-            sample, self.in_flight = flight.finish(self._sampler)
+            sample, following = self.in_flight.finish(self._sampler)
+            self.in_flight = following  # lets go of the logits before the next ones take as much memory
+            following.launch()
             tokens, details = sample.read()
             self._reap(*emit_all(self.rows, tokens, details, self._model.eos_token_ids, self._emit))
+
+    def _verify(self, flight: Verifying) -> None:
+        """Emit what holds of a step of several tokens."""
+        self._retire_sampler()  # one that was made meanwhile, when rows left, has sampled nothing
+        self.in_flight, flight.next = Idle(sizes=flight.sizes, built=flight.next), None
+        done = flight.finish(self.rows, self._cache, self._model, self._emit)
+        if self._speculation is not None:
+            self._speculation.verified(flight.drafts, done.accepted)
+        self._reap(done.ended, done.failed)
 
     def _prepare(self) -> None:
         """Have the masks of the logits in flight, and end the rows whose constraint fails."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import mlx.core as mx
 
@@ -30,6 +30,10 @@ class Idle:
     """Tokens of each row in the step that has just ended, by bucket, if it was one of several."""
     built: verify.Built | None = None
     """A step of as many tokens again."""
+    noted_as: ClassVar[None] = None
+
+    def launch(self) -> None:
+        """Queue nothing."""
 
     def wait(self) -> None:
         """Return at once."""
@@ -49,16 +53,15 @@ class Queued:
     noted_as: int | None = 1
     """See `StepTimes.ordinary`."""
 
-    def launch(self) -> Queued:
+    def launch(self) -> None:
         _async_eval(*self.sample.arrays())
-        return self
 
     def wait(self) -> None:
         mx.eval(*self.sample.arrays())
 
-    def finish(self, sampler: Sampler) -> tuple[Sample, InFlight]:
-        """The sample, and what is in flight behind it."""
-        return self.sample, Idle() if self.next is None else Queued(self.next).launch()
+    def finish(self, sampler: Sampler) -> tuple[Sample, Idle | Queued]:
+        """The sample, and what is to be in flight behind it."""
+        return self.sample, Idle() if self.next is None else Queued(self.next)
 
     def take(self, indices: Sequence[int]) -> Queued:
         """The same for these of the rows."""
@@ -75,17 +78,16 @@ class AwaitingHost:
     """The step after these logits."""
     noted_as: int | None = 1
 
-    def launch(self) -> AwaitingHost:
+    def launch(self) -> None:
         _async_eval(self.logits)
-        return self
 
     def wait(self) -> None:
         mx.eval(self.logits)
 
-    def finish(self, sampler: Sampler) -> tuple[Sample, InFlight]:
-        """The sample, and what is in flight behind it."""
+    def finish(self, sampler: Sampler) -> tuple[Sample, Idle | AwaitingHost]:
+        """The sample, and what is to be in flight behind it."""
         sample = sampler.sample(self.logits)
-        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(sample.tokens)).launch()
+        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(sample.tokens))
 
     def take(self, indices: Sequence[int]) -> AwaitingHost:
         """The same for these of the rows."""
@@ -96,6 +98,6 @@ class AwaitingHost:
 InFlight: TypeAlias = Idle | Queued | AwaitingHost | Verifying
 
 
-def launch(logits: mx.array, sampler: Sampler) -> Queued | AwaitingHost:
-    """Queue a step of one token each, and the sample behind it where that needs nothing from the host."""
-    return (Queued(sampler.sample(logits)) if sampler.queues_ahead else AwaitingHost(logits)).launch()
+def sampled(logits: mx.array, sampler: Sampler) -> Queued | AwaitingHost:
+    """A step of one token each, to be launched: with its sample where that needs nothing from the host."""
+    return Queued(sampler.sample(logits)) if sampler.queues_ahead else AwaitingHost(logits)

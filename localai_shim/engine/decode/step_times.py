@@ -17,6 +17,7 @@ class StepTimes:
         self._speculation = speculation
         self._began = self._chose = 0.0
         self._ordinary: tuple[list[Row], int] | None = None
+        self._drafted: list[Row] = []
 
     def begin(self, rows: list[Row]) -> None:
         """A step begins, and the one before it has ended."""
@@ -36,11 +37,11 @@ class StepTimes:
         """
         self._ordinary = None if noted_as is None else (rows, noted_as)
 
-    def choose(self) -> None:
-        """Drafts are chosen."""
-        self._chose = time.perf_counter()
+    def choose(self, rows: list[Row]) -> None:
+        """Drafts of these rows are chosen."""
+        self._chose, self._drafted = time.perf_counter(), rows
 
-    def verified(self, rows: list[Row], tokens: int) -> None:
-        """The step that was launched with these drafts, of so many tokens, has ended."""
-        if self._speculation is not None:
+    def verified(self, rows: list[Row], tokens: int | None) -> None:
+        """The step that was launched with these drafts, of so many tokens, has ended; these rows go on."""
+        if self._speculation is not None and tokens is not None and rows is self._drafted:
             self._speculation.note(len(rows), tokens, time.perf_counter() - self._chose - self._speculation.spent)

@@ -91,6 +91,11 @@ class Verifying:
         """Tokens of each row, by bucket."""
         return [step.tokens for step in self.steps]
 
+    @property
+    def noted_as(self) -> int:
+        """The most tokens that it runs of a row."""
+        return max(self.sizes)
+
     def launch(self, model: Model) -> None:
         """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
         at = {place: i for i, place in enumerate(self.places)}
