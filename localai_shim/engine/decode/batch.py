@@ -365,6 +365,7 @@ class Batch:
 
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self.in_flight = self._new_cache(), [], [], Idle()
+        self._times = StepTimes(self._speculation)
         self._retire_sampler()
         if self._speculation is not None:
             self._speculation.keep(self.rows)
