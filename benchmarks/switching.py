@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localai_shim.engine.decode.batch import Batch
+from localai_shim.engine.decode.in_flight import Idle
+from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.text import load_text_model
@@ -30,13 +32,12 @@ class _Switch:
         block, at = divmod(self._steps, BLOCK_STEPS)
         self._steps += 1
         batch, rows = self._batch, self._batch.rows
-        if len(rows) == self._rows and not batch._joined:
-            if not block % 2:
-                if batch._several is not None:  # it was begun with drafts, and ends so
-                    batch._settle()
-                    if not batch.rows:
-                        return
-                batch._drafts_next, batch._last_step = False, None
+        joined = isinstance(batch.in_flight, Idle) and batch.in_flight.joined
+        if len(rows) == self._rows and not joined:
+            if not block % 2 and isinstance(batch.in_flight, Verifying):  # it was begun with drafts, and ends so
+                batch._settle()
+                if not batch.rows:
+                    return
             batch._speculation = self._drafts if block % 2 else None
         before, start = sum(row.generated for row in rows), time.perf_counter()
         self._step(ahead=ahead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -72,7 +73,7 @@ class Row:
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
-        """Tokens before the last one that the row's caches have to run once more: see `Batch._launch_several`."""
+        """Tokens before the last one that the row's caches have to run once more: see `verify.settle`."""
         self.asks: float = 0
         """Sources of drafts are asked again when it has generated so many tokens."""
         self.drafting: dict[object, Any] = {}
@@ -111,6 +112,8 @@ class Row:
         self.generated += 1
         self.output_tokens.append(token_id)
         request = self.request
+        if self.generated == 1 and request.timings.first_token is None:
+            request.timings.first_token = time.monotonic()
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
             return "stop", is_eos

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.cache_contents import Quantised
-from localai_shim.engine.decode.verify import Several
+from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -154,12 +154,12 @@ def steps_counted(engine: Engine[Any]) -> Iterator[list[tuple[int, int]]]:
 @contextmanager
 def steps_noted(patch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Of the steps of several tokens that are launched meanwhile, whether they had been built."""
-    noted, launch = list[bool](), Several.launch
+    noted, launch = list[bool](), Verifying.launch
 
-    def noting(self: Several, model: Any) -> None:
+    def noting(self: Verifying, model: Any) -> None:
         noted.append(self.built is not None)
         launch(self, model)
 
     with patch.context() as inner:
-        inner.setattr(Several, "launch", noting)
+        inner.setattr(Verifying, "launch", noting)
         yield noted

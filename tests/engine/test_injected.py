@@ -17,7 +17,7 @@ from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.costs.step_costs import StepCosts
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.verify import Several
+from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets
@@ -118,9 +118,9 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Buckets, "leave"),
         (Batch, "_in_order_of_places"),
         (Batch, "_finish"),
-        (Batch, "_emit_tokens"),
+        (Batch, "_reap"),
         (Batch, "_keep_only"),
-        (Several, "launch"),
+        (Verifying, "launch"),
         (Tickets, "forget"),
         (Meter, "stepped"),
         (Loop, "_texts_are_due"),

@@ -11,18 +11,17 @@ import numpy.typing as npt
 
 from ..kv import Buckets, Place
 from ..ports import Model, StepInput
+from ..row import Row
 
 
-def forward(
-    model: Model, cache: Buckets, places: Sequence[Place], states: Sequence[object | None] | None, tokens: mx.array
-) -> mx.array:
+def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequence[Row], tokens: mx.array) -> mx.array:
     """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]`, lazy.
 
     Args:
         model: runs them.
         cache: the rows' caches, which advance by a token.
         places: of all rows, in the order of the batch.
-        states: of the rows; None: all are text.
+        rows: theirs.
         tokens: theirs.
     """
     parts, start = [], 0
@@ -35,11 +34,17 @@ def forward(
             for i, slot in enumerate(part.slots):
                 source[slot] = start + i
         mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
-        state = None if states is None else [states[i] for i in source]
+        state = states_of([rows[i] for i in source])
         logits = model.forward(StepInput(mine[:, None], part.layers, state=state))[:, -1]
         parts.append(logits[mx.array(part.slots)] if sparse else logits)
         start = end
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+
+
+def states_of(rows: Sequence[Row]) -> list[object | None] | None:
+    """The model's state of each row; None: all are text."""
+    states = [row.state for row in rows]
+    return states if any(state is not None for state in states) else None
 
 
 @dataclass(slots=True)
@@ -60,6 +65,11 @@ class Built:
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         view = np.array(tokens, copy=False)
         return cls(view, list(range(rows)), run(tokens))
+
+    def run(self, tokens: npt.NDArray[np.int32]) -> mx.array:
+        """Its logits with these tokens of the present rows."""
+        self.tokens[self.places] = tokens
+        return self.logits
 
     def take(self, indices: Sequence[int]) -> Built:
         """The same for these of the present rows; the others become padding."""

@@ -21,6 +21,7 @@ from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
 from ..row import Emit, Row, emit_next
 from ..sampling.sampler import Sampler, has_history
+from .forward import states_of
 
 Details = tuple[float, Sequence[tuple[int, float]]]
 """A token's logprob, and those of the likeliest ones: (token id, logprob)."""
@@ -66,7 +67,7 @@ class Built:
 
 
 @dataclass(slots=True)
-class Several:
+class Verifying:
     """A step of several tokens in flight, once it has been launched."""
 
     rows: list[Row]
@@ -76,17 +77,24 @@ class Several:
     blocks: Sequence[Sequence[int]]
     """Of each row what it runs once more, its last token, and its drafts."""
     steps: Sequence[BucketStep]
-    begun: float
-    """When its time began, as `time.perf_counter` says."""
     built: Built | None = None
     """Its graph, where that was built before."""
     positions: Positions | None = None
     """None: not launched yet."""
+    repeats: bool = False
+    """The step before it was of as many tokens of each row, and the one behind it probably is."""
+    next: Built | None = None
+    """That one, built while this one runs."""
 
     @property
-    def tokens(self) -> int:
-        """The most that it runs of a row."""
-        return max(step.tokens for step in self.steps)
+    def sizes(self) -> list[int]:
+        """Tokens of each row, by bucket."""
+        return [step.tokens for step in self.steps]
+
+    @property
+    def noted_as(self) -> int:
+        """The most tokens that it runs of a row."""
+        return max(self.sizes)
 
     def launch(self, model: Model) -> None:
         """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
@@ -111,10 +119,31 @@ class Several:
         self.positions = Positions(_joined(parts) if built is None else built.logits, first)
         _async_eval(self.positions.logits)
 
+    def build(self, cache: Buckets, model: Model) -> None:
+        """While it runs, build a step behind it, of as many tokens, if that can be done.
+
+        How many tokens its rows hold is not known yet, nor what these are. Nothing of it may be computed meanwhile.
+        """
+        names = _names(self.places)
+        at = {place: i for i, place in enumerate(self.places)}
+        with cache.build(dict(zip(names, self.steps, strict=True))) as made:
+            if made is None:
+                return
+            inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
+            parts = []
+            for name, step, tokens in zip(names, made.steps, inputs, strict=True):
+                states = _states(self.rows, at, name, step)
+                parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
+        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+        self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+
     def wait(self) -> None:
-        """Wait until its logits are there."""
         if self.positions is not None:
             mx.eval(self.positions.logits)
+
+    def take(self, indices: Sequence[int]) -> Verifying:
+        """The same: those of its rows that have left get nothing."""
+        return self
 
     def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verified:
         """Emit what holds, and take the rest out of the caches.
@@ -142,39 +171,22 @@ def begin(
     places: Sequence[Place],
     rows: list[Row],
     drafts: Sequence[Sequence[int]],
-    begun: float,
     built: Built | None = None,
-) -> Several:
+    after: Sequence[int] = (),
+) -> Verifying:
     """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
 
     Args:
         built: the graph of such a step, which may be for other rows. Nobody else should hold it.
+        after: `sizes` of the step before; none, if it was an ordinary one.
     """
     blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
     counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
     steps = None if built is None else cache.begin_built(built.cache, counts)
     if steps is None:
         built, steps = None, cache.advance_several(counts)
-    return Several(rows, places, drafts, blocks, steps, begun, built)
-
-
-def build(cache: Buckets, several: Several, model: Model) -> Built | None:
-    """While a step of several tokens is in flight, build one behind it, of as many tokens; None: that cannot be done.
-
-    How many tokens its rows hold is not known yet, nor what these are. Nothing of it may be computed meanwhile.
-    """
-    names = _names(several.places)
-    at = {place: i for i, place in enumerate(several.places)}
-    with cache.build(dict(zip(names, several.steps, strict=True))) as made:
-        if made is None:
-            return None
-        inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
-        parts = []
-        for name, step, tokens in zip(names, made.steps, inputs, strict=True):
-            states = _states(several.rows, at, name, step)
-            parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
-    # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-    return Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+    sizes = [step.tokens for step in steps]
+    return Verifying(rows, places, drafts, blocks, steps, built, repeats=any(drafts) and sizes == list(after))
 
 
 def _names(places: Sequence[Place]) -> list[int]:
@@ -195,8 +207,7 @@ def _states(
     rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep
 ) -> Sequence[object | None] | None:
     """What the model keeps of each slot's row; freed ones run on some row's."""
-    states = [rows[at.get((name, slot), at[name, step.slots[0]])].state for slot in range(step.width)]
-    return states if any(state is not None for state in states) else None
+    return states_of([rows[at.get((name, slot), at[name, step.slots[0]])] for slot in range(step.width)])
 
 
 def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim.engine.decode import verify
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.verify import Several
+from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.probes import runs_built
 from localai_shim.models.text import TextModel, load_text_model
@@ -131,8 +131,8 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
     assert batch is not None
     begin = verify.begin
 
-    def beginning(*arguments: Any) -> Several:
-        several = begin(*arguments)
+    def beginning(*arguments: Any, **more: Any) -> Verifying:
+        several = begin(*arguments, **more)
         if several.built is not None:
             after.append(len(several.rows))
             widths.append(several.steps[0].width)
@@ -221,13 +221,13 @@ def test_what_came_of_drafts_is_delivered_before_a_step_that_was_built_is_launch
     speculate(monkeypatch, Ahead(ids, 4))
     engine = device_engine("dense", AUTO)
     engine.wait()
-    undelivered, launch = dict[bool, list[int]](), Several.launch
+    undelivered, launch = dict[bool, list[int]](), Verifying.launch
 
-    def launching(self: Several, model: Any) -> None:
+    def launching(self: Verifying, model: Any) -> None:
         undelivered.setdefault(self.built is not None, []).append(len(engine._loop._out))
         launch(self, model)
 
-    monkeypatch.setattr(Several, "launch", launching)
+    monkeypatch.setattr(Verifying, "launch", launching)
     assert Running(engine, made).finish() == [ids]
     engine.close()
     assert any(undelivered[False]), "a GPU would wait until it is built"

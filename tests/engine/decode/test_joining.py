@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import mlx.core as mx
 import pytest
 
 from localai_shim.engine.decode.joining import join
@@ -12,6 +11,7 @@ from localai_shim.engine.engine import Engine
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
+from localai_shim.engine.sampling.sampler import Sample
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.text import TextModel, load_text_model
 from localai_shim.types import Failure, RowError
@@ -105,21 +105,20 @@ def test_when_a_cache_is_half_written_no_row_goes_on_and_the_next_one_does(
     assert not joining.batch.rows and alone(joining, [5, 6, 7]) == expected
 
 
-def test_a_step_that_fails_while_others_join_is_that_of_its_own_rows(joining: Joining) -> None:
+def test_a_step_that_fails_while_others_join_is_that_of_its_own_rows(
+    joining: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = alone(joining, [8, 9])
     job, late = joining.job([5, 6, 7]), joining.job([8, 9])
     joining.join_jobs(job)
     joining.batch.step()
-    forward = joining.model.forward
 
-    def failing(step: object) -> mx.array:
+    def failing(sample: Sample) -> None:
         raise RuntimeError("device lost")
 
-    joining.batch._sample = joining.batch._next = None
-    joining.batch._logits = mx.zeros((3, 1))  # of other rows than these
-    joining.model.forward = failing  # type: ignore[method-assign, assignment]
-    joining.join_jobs(late)
-    joining.model.forward = forward  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(Sample, "read", failing)
+        joining.join_jobs(late)
     assert "the model failed" in (joining.error(job) or "") and joining.finish(late) == expected
 
 

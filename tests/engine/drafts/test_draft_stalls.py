@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.step_costs import MIN_STEPS
-from localai_shim.engine.decode import batch as batch_module
+from localai_shim.engine.decode import step_times
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.drafts import controller as speculation_module
 from localai_shim.engine.drafts import draft_model
@@ -61,7 +61,7 @@ class Stage:
 
     def __init__(self, patch: pytest.MonkeyPatch, step: StepSeconds, speculation: Speculation | None) -> None:
         self.world = w = World(patch, max_stall=MAX_STALL, prefix_cache=0)
-        for module in (batch_module, speculation_module, draft_model):
+        for module in (step_times, speculation_module, draft_model):
             patch.setattr(module, "time", w.clock)
         self.model = w.model = Timed(w.clock, PREFILL, step)
         self.speculation = speculation

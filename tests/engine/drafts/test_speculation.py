@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
@@ -171,7 +172,7 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
 
     def noting() -> None:
         if loop._out:
-            flying.append(batch._several is not None)
+            flying.append(isinstance(batch.in_flight, Verifying))
         flush()
 
     loop._flush = batch._deliver = noting  # type: ignore[method-assign]
@@ -216,7 +217,11 @@ def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkey
 
     def delivering() -> None:
         flush()
-        if len(batch.rows) == 2 and batch._several is not None and all(row.generated > 4 for row in batch.rows):
+        if (
+            len(batch.rows) == 2
+            and isinstance(batch.in_flight, Verifying)
+            and all(row.generated > 4 for row in batch.rows)
+        ):
             left.extend(batch.rows[-gone:])
             loop._drop(batch.rows[-gone:])
 
@@ -255,7 +260,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
         due = {12: [0, 2], 24: [4]}
         at = max((row.generated for row in batch.rows), default=0)
         for tokens, which in due.items():
-            if batch._several is not None and at >= tokens and which not in left:
+            if isinstance(batch.in_flight, Verifying) and at >= tokens and which not in left:
                 left.append(which)
                 engine._loop._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
 

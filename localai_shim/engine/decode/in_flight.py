@@ -1,0 +1,103 @@
+"""What a batch has in flight between two steps, as one value.
+
+`Idle` -> `Queued` | `AwaitingHost` | `Verifying` when a step is launched. To finish one gives what it sampled, and what
+is in flight then: the step that was built behind it, or `Idle`. A value is of the batch's present rows, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+import mlx.core as mx
+
+from ..sampling.sampler import Sample, Sampler
+from . import verify
+from .forward import Built
+from .verify import Verifying
+
+_async_eval: Callable[..., None] = mx.async_eval
+
+
+@dataclass(slots=True)
+class Idle:
+    """Nothing: rows' last tokens are to be run next."""
+
+    joined: bool = False
+    """Rows have joined since the last step: they get their first tokens before anything is guessed or built ahead."""
+    sizes: Sequence[int] = ()
+    """Tokens of each row in the step that has just ended, by bucket, if it was one of several."""
+    built: verify.Built | None = None
+    """A step of as many tokens again."""
+    noted_as: ClassVar[None] = None
+
+    def launch(self) -> None:
+        """Queue nothing."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def take(self, indices: Sequence[int]) -> Idle:
+        """The same."""
+        return self
+
+
+@dataclass(slots=True)
+class Queued:
+    """A step of one token each whose sample is queued on the device, too, and not read yet."""
+
+    sample: Sample
+    next: Sample | None = None
+    """The sample after that one, built and not queued yet."""
+    noted_as: int | None = 1
+    """See `StepTimes.ordinary`."""
+
+    def launch(self) -> None:
+        _async_eval(*self.sample.arrays())
+
+    def wait(self) -> None:
+        mx.eval(*self.sample.arrays())
+
+    def finish(self, sampler: Sampler) -> tuple[Sample, Idle | Queued]:
+        """The sample, and what is to be in flight behind it."""
+        return self.sample, Idle() if self.next is None else Queued(self.next)
+
+    def take(self, indices: Sequence[int]) -> Queued:
+        """The same for these of the rows."""
+        following = None if self.next is None else self.next.take(indices)
+        return replace(self, sample=self.sample.take(indices), next=following)
+
+
+@dataclass(slots=True)
+class AwaitingHost:
+    """A step of one token each from whose logits the host is to sample."""
+
+    logits: mx.array
+    built: Built | None = None
+    """The step after these logits."""
+    noted_as: int | None = 1
+
+    def launch(self) -> None:
+        _async_eval(self.logits)
+
+    def wait(self) -> None:
+        mx.eval(self.logits)
+
+    def finish(self, sampler: Sampler) -> tuple[Sample, Idle | AwaitingHost]:
+        """The sample, and what is to be in flight behind it."""
+        sample = sampler.sample(self.logits)
+        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(sample.tokens))
+
+    def take(self, indices: Sequence[int]) -> AwaitingHost:
+        """The same for these of the rows."""
+        built = None if self.built is None else self.built.take(indices)
+        return replace(self, logits=self.logits[mx.array(list(indices))], built=built)
+
+
+InFlight: TypeAlias = Idle | Queued | AwaitingHost | Verifying
+
+
+def sampled(logits: mx.array, sampler: Sampler) -> Queued | AwaitingHost:
+    """A step of one token each, to be launched: with its sample where that needs nothing from the host."""
+    return Queued(sampler.sample(logits)) if sampler.queues_ahead else AwaitingHost(logits)
