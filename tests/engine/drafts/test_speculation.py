@@ -107,7 +107,9 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     other.wait()
     mine, its = engine._loop._speculation, other._loop._speculation
     assert mine is not None and its is not None
-    assert mine.costs.seconds(len(made)) and its.costs.seconds(len(made)) is None, "each learns what its own steps take"
+    size = (len(made), 1)
+    assert mine.costs.seconds("step", size), "each learns what its own steps take"
+    assert its.costs.seconds("step", size) is None
     engine.close()
     other.close()
 
