@@ -131,7 +131,11 @@ class Speculation:
         if self._failed or (self.costly is None and all(row.asks > row.generated for row in rows)):
             return False
         with self._giving_up():
-            return self._decide(rows, flying=1)[1] > 0
+            guesses, most = self._decide(rows, flying=1)
+            for row, guess in zip(rows, guesses, strict=True):
+                if most and guess is not None:
+                    row.asks = row.generated
+            return most > 0
         return False
 
     def drafts(

@@ -10,6 +10,7 @@ import pytest
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
+from localai_shim.output.prediction import Prediction
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
@@ -356,7 +357,11 @@ def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch
         ids = [t.id for t in said]
         prediction = [*ids[:9], 5, *ids[10:24], *ids[26:]]
         constraint = Forcing(range(40, 44)) if source == "grammar" and i % 2 else None
-        made.append(request(row.prompt.tokens, row.sampling, 40, prediction=prediction, constraint=constraint))
+        made.append(
+            request(
+                row.prompt.tokens, row.sampling, 40, prediction=Prediction(prediction).follow, constraint=constraint
+            )
+        )
     if source == "grammar":
         again = [
             request(r.prompt.tokens, r.sampling, 40, constraint=r.constraint and Only(range(40, 44))) for r in made
