@@ -23,7 +23,7 @@ def measured(costs: dict[int, float], rows: int = 2) -> CostModel:
 
 def test_a_size_is_known_once_it_was_measured_and_the_first_of_it_does_not_count() -> None:
     costs = CostModel()
-    for seconds in (9.0, 1.0, 1.0):
+    for seconds in (9.0, *[1.0] * (MIN_PLAIN_STEPS - 1)):
         costs.note("step", (4, 1), seconds)
         assert costs.seconds("step", (4, 1)) is None
     costs.note("step", (4, 1), 1.0)
