@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.engine.drafts import controller as speculation
-from localai_shim.engine.drafts.prediction import Prediction
 from localai_shim.engine.drafts.sources import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
+from localai_shim.output.prediction import Prediction
 from localai_shim.output.token_bytes import TokenBytes
 from tests.drafting import split
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import mlx.core as mx
 
 from localai_shim.engine import kv
-from localai_shim.engine.drafts.prediction import Follower
 from localai_shim.engine.drafts.sources import _Seen
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.text import load_text_model
+from localai_shim.output.prediction import Prediction
 
 from .figures import print_table
 
@@ -57,20 +57,18 @@ def most(cost: Costs, gives: Gives, most_drafts: int = max(TOKENS) - 1) -> tuple
     return max((gives(tokens - 1) / its, tokens - 1) for tokens, its in cost.items() if tokens - 1 <= most_drafts)
 
 
-def following(rows: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> Gives:
+def following(rows: Sequence[tuple[Sequence[int], Prediction, Sequence[int]]]) -> Gives:
     """Of rows' prompts, predictions and answers, in tokens: each row by itself, by prediction and lookup."""
 
     def gives(most_drafts: int) -> float:
         steps = tokens = 0
         for prompt, prediction, answer in rows:
-            follower, seen, at = Follower(prediction), _Seen(prompt), 1
-            follower.feed(answer[:1])
+            after, seen, at = prediction.follow(), _Seen(prompt), 1
             while at < len(answer):
-                drafts, coming = follower.next(most_drafts), answer[at:]
+                drafts, coming = after(answer[:at], most_drafts), answer[at:]
                 drafts = drafts or seen.after(answer[:at], most_drafts) if most_drafts else ()
                 right = next((i for i, (a, b) in enumerate(zip(drafts, coming, strict=False)) if a != b), len(drafts))
                 came = coming[: right + 1]
-                follower.feed(came)
                 at, steps, tokens = at + len(came), steps + 1, tokens + len(came)
         return tokens / max(1, steps)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
@@ -183,8 +183,9 @@ class GenerationRequest:
     constraint: GrammarConstraint | None = None
     priority: int = 0
     """Lower ones are served first, as in vLLM."""
-    prediction: Sequence[int] = ()
-    """Token ids that the output may have, in part or as a whole: they make it faster. Many are a `Prediction`."""
+    prediction: Callable[[], Callable[[Sequence[int], int], Sequence[int]]] | None = None
+    """Begins to follow the caller's prediction of the output, which makes it faster: returns what is called with the
+    output so far and gives the tokens that probably come next, at most so many."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
     timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)

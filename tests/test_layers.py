@@ -51,7 +51,7 @@ MAY = {
     ),
     "telemetry": "endpoints stats types",
     # -- endpoints, and what they translate with
-    "endpoints": "engine.drafts errors grammar media output prompt state types vectors",
+    "endpoints": "errors grammar media output prompt state types vectors",
     "endpoints.answer": (
         "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit types"
     ),

@@ -99,7 +99,7 @@ async def test_answers_of_every_kind_are_those_without_drafts(monkeypatch: pytes
         made["stop"] = {**made["greedy"], "stop": [text[len(text) // 2 :][:3]]}
         plain["stop"] = (await together(off, [made["stop"]]))[0]
     assert plain["stop"].choices[0].finish_reason == "stop"
-    monkeypatch.setattr(speculation.StepCosts, "relative", lambda self, rows, tokens: 1.0)  # so drafts always pay
+    monkeypatch.setattr(speculation.CostModel, "seconds", lambda self, kind, size: 1.0)  # so drafts always pay
     async with AsyncLocalOpenAI(tiny("qwen3"), speculation="auto", keep_alive=0) as auto:
         for predicts in (True, False):
             for name, fields in made.items():

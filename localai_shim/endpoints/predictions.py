@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..engine.drafts.prediction import Follower, Prediction
 from ..errors import BadRequest
+from ..output.prediction import Pointer, Prediction
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import Token
@@ -17,8 +16,7 @@ from .fields import Fields
 class Drafting:
     """Sources of drafts for the rows of a request."""
 
-    prediction: Sequence[int]
-    """See `GenerationRequest.prediction`."""
+    prediction: Prediction | None
     speculation: bool
     """See `GenerationRequest.speculation`."""
 
@@ -26,7 +24,7 @@ class Drafting:
 def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
     """`prediction` and `speculation`."""
     text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    tokens = Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else ()
+    tokens = Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
     return Drafting(tokens, mode != "off")
 
 
@@ -62,27 +60,27 @@ class PredictionCounts:
     """Counts of a prediction's tokens that the choices of an answer have, even where no drafts were run.
 
     Args:
-        prediction: token ids.
+        prediction: of each choice.
         choices: how many.
     """
 
-    def __init__(self, prediction: Sequence[int], choices: int) -> None:
-        self._length = len(prediction)
-        self._followers = [Follower(prediction) for _ in range(choices)]
+    def __init__(self, prediction: Prediction, choices: int) -> None:
+        self._length = len(prediction.tokens)
+        self._pointers = [Pointer(prediction) for _ in range(choices)]
         self._finished = [False] * choices
 
     def feed(self, index: int, token: Token) -> None:
         """Take a choice's next token."""
-        self._followers[index].feed((token.id,))
+        self._pointers[index].feed((token.id,))
         self._finished[index] = token.finish_reason is not None
 
     def counts(self, index: int | None = None) -> tuple[int, int]:
         """(accepted, rejected) tokens, of one choice or of all; rejected ones count once a choice has ended."""
-        which = range(len(self._followers)) if index is None else (index,)
-        accepted = sum(self._followers[i].accepted for i in which)
-        return accepted, sum(self._length - self._followers[i].accepted for i in which if self._finished[i])
+        which = range(len(self._pointers)) if index is None else (index,)
+        accepted = sum(self._pointers[i].accepted for i in which)
+        return accepted, sum(self._length - self._pointers[i].accepted for i in which if self._finished[i])
 
 
-def counted(prediction: Sequence[int], choices: int) -> PredictionCounts | None:
-    """Counter of a prediction's tokens; None where there is none."""
-    return PredictionCounts(prediction, choices) if prediction else None
+def counted(prediction: Prediction | None, choices: int) -> PredictionCounts | None:
+    """What counts a prediction; None where there is none."""
+    return PredictionCounts(prediction, choices) if prediction is not None else None

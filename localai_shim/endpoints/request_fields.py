@@ -314,6 +314,8 @@ def make_requests(
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
     seed = sampling.seed if generation.seeded else new_seed()
 
+    prediction = generation.drafting.prediction
+
     def choose(choice: int) -> GenerationRequest:
         row_text = _once(text, limits)  # where the stop check or the constraint needs it
         return GenerationRequest(
@@ -326,7 +328,7 @@ def make_requests(
             stop=StopStrings(row_text(), limits.stop, limits.min_tokens) if limits.stop else None,
             constraint=constraint(row_text),
             priority=limits.priority,
-            prediction=generation.drafting.prediction,
+            prediction=None if prediction is None else prediction.follow,
             speculation=generation.drafting.speculation,
         )
 

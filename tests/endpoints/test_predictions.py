@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.engine.drafts.controller import StepCosts
-from localai_shim.engine.drafts.prediction import Prediction
+from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.output.prediction import Prediction
 from localai_shim.stats import DraftCounts
 from tests.conftest import MESSAGES
 from tests.tiny import tiny
@@ -88,7 +88,7 @@ def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monk
 
 
 def test_a_call_is_the_same_with_a_prediction_of_it(builtin: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepCosts, "relative", lambda self, rows, tokens: 1.0)  # so drafts always pay
+    monkeypatch.setattr(CostModel, "seconds", lambda self, kind, size: 1.0)  # so drafts always pay
     parameters = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}, "required": ["city"]}
     tool: Any = {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
     ask: Any = {**ASK, "tools": [tool], "tool_choice": "required"}
@@ -150,7 +150,7 @@ def test_a_mode_that_does_not_exist_is_refused(client: LocalOpenAI) -> None:
 
 
 def test_stats_say_how_many_drafts_were_right_by_source(auto: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepCosts, "relative", lambda self, rows, tokens: 1.0)  # so drafts always pay
+    monkeypatch.setattr(CostModel, "seconds", lambda self, kind, size: 1.0)  # so drafts always pay
     ask: Any = {**ASK, "extra_body": {"ignore_eos": True}}
     text = auto.chat.completions.create(**ask)
     before = auto.stats().drafts.get("prediction", DraftCounts(0, 0))

@@ -107,7 +107,7 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
     """Have engines that are made from now on take their drafts from these; `always`, whatever that costs."""
     patch.setattr(speculation, "own_drafters", lambda: list(drafters))
     if always:
-        patch.setattr(speculation.StepCosts, "relative", lambda self, rows, tokens: 1.0)
+        patch.setattr(speculation.CostModel, "seconds", lambda self, kind, size: 1.0)
         patch.setattr(speculation, "MIN_GAIN", 0.0)
 
 

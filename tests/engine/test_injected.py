@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from localai_shim.backends.memory import DeviceMemory
+from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.pace import Pace
-from localai_shim.engine.costs.step_costs import StepCosts
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.controller import Speculation
@@ -59,9 +59,10 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (FeatureCache, "limit"),
         (FeatureCache, "release"),
         (Speculation, "_guess"),
-        (Speculation, "_choose"),
+        (Speculation, "_best"),
         (Speculation, "_plan"),
-        (StepCosts, "note"),
+        (CostModel, "note"),
+        (CostModel, "seconds"),
         (scheduler, "_length"),
         (DeviceMemory, "rest"),
         (DeviceMemory, "work"),

@@ -1,7 +1,8 @@
-"""Whether drafts are run, whose, and how many: what is expected of them against what steps of several tokens cost.
+"""Chooses the drafts of each step: as many as give most tokens per second, by measured costs and acceptance.
 
-Steps cost what was measured, by how many rows they have and how many tokens of each. Every source is trusted, per row,
-as far as its guesses were right: also those that were not run, as what a row emits tells that for nothing.
+One formula decides, for all sources: the tokens that a step is expected to give, over the seconds that it and its
+drafts take, against the same of a plain step. What a source's guesses are worth is known per row, also from guesses
+that were not run: what the row emits tells it.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import inf
 
 from ...stats import NO_DRAFTS, DraftCounts
-from ..costs.step_costs import DRAFT_CAPS, StepCosts
+from ..costs.cost_model import STEP_TOKENS, CostModel
 from ..row import MAX_STEP_TOKENS, Row
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")
 
-RATE_WEIGHT = 0.15  # of the latest draft in a source's share of right ones
+ACCEPTANCE_WEIGHT = 0.15  # of the latest draft in the average of a source's right ones
 MIN_GAIN = 1.08  # of expected tokens per second
-MAX_COST = 4.0  # ordinary steps that one of several tokens may take: rows without drafts wait as long
-STALL_SHARE = 0.5  # of `max_stall` that one may take longer than an ordinary one, where prompts are run between steps
-LOW_RATE, MAX_WAIT_TOKENS = 0.3, 16  # below that share a source is asked less often
-IDLE_TOKENS = 8  # most between two questions to a source that has no guess
-SURE, SURE_IDLE_TOKENS = 0.5, 2  # a source that is trusted so much is asked sooner
-REFUSED_STEPS = 4  # in a row with guesses that were not worth running, after which rows are asked less often by a token
-TRUST_EVERY, TRUST_AGAIN = 256, 0.7  # refusals of a costly source, after which it gets such a share once more
+MAX_STEP_COST = 4.0  # plain steps that one with drafts may take: rows without drafts wait as long
+STALL_SHARE = 0.5  # of `max_stall` that one may take longer than a plain one, where prompts are run between steps
+LOW_ACCEPTANCE, SURE_ACCEPTANCE = 0.3, 0.5  # below the one a row is asked ever more rarely, above the other sooner
+MAX_WAIT_TOKENS, MAX_SURE_WAIT_TOKENS = 8, 2  # until a row without a good guess is asked again
+RECOVERY = 1 / 512  # of its first acceptance, that a costly source regains for each step that it is not asked for
+
+DRAFT_CAPS = tuple(tokens - 1 for tokens in STEP_TOKENS[1:])
+"""Drafts per row that are weighed against each other."""
 
 
 def own_drafters() -> list[Drafter]:
@@ -37,50 +39,56 @@ def own_drafters() -> list[Drafter]:
     return [ForcedTokens(), PredictedText(), PromptLookup()]
 
 
-@dataclass(slots=True)
-class _Trust:
-    """What is known of one source's drafts for one row."""
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    source: Drafter
+    acceptance: float
+    tokens: Sequence[int] = ()
+    planned: int = 0
+    """Tokens that a costly source could be asked for; 0: these are there."""
+    instead: _Guess | None = None
+    """Another source's, in the place of which it is planned."""
 
-    rate: float
-    """The share that was right."""
-    resume: float = 0
-    """The source is asked again when the row has generated so many tokens."""
-    wait: int = 1
-    idle: int = 1
-    """Tokens until it is asked again if it has no guess."""
+    def expected(self, cap: int, flying: int) -> float:
+        """How many of so many tokens are probably right, behind so many guessed ones that are in flight."""
+        rate, drafts = min(self.acceptance, 0.99), min(cap, self.count(flying))
+        return rate ** (0 if self.planned else flying) * rate * (1 - rate**drafts) / (1 - rate)
+
+    def count(self, flying: int) -> int:
+        """Drafts in the next step."""
+        return self.planned or len(self.tokens) - flying
+
+
+@dataclass(slots=True)
+class _Record:
+    """The sources that a row may have drafts of, and how many of their guesses were right."""
+
+    acceptance: dict[Drafter, float]
+    guess: _Guess | None = None
     since: int = 0
-    """Tokens that the row had generated before `guess`."""
-    guess: Sequence[int] = ()
+    """Tokens that the row had generated before the guess."""
+    wait: int = 0
 
     def learn(self, row: Row) -> None:
         """Compare the last guess with what came."""
-        came = row.output_tokens[self.since : self.since + len(self.guess)]
-        if not came:
+        guess = self.guess
+        came = row.output_tokens[self.since : self.since + len(guess.tokens)] if guess is not None else ()
+        if guess is None or not came:
             return
-        right = next((i for i, (a, b) in enumerate(zip(self.guess, came, strict=False)) if a != b), len(came))
-        self.guess = ()
-        self.rate = 1 - (1 - self.rate) * (1 - RATE_WEIGHT) ** right
-        if right < len(came):
-            self.rate *= 1 - RATE_WEIGHT
-        self.wait = 1 if right or self.rate > LOW_RATE else min(2 * self.wait, MAX_WAIT_TOKENS)
-        self.resume = row.generated + self.wait - 1
+        self.guess = None
+        right = next((i for i, (a, b) in enumerate(zip(guess.tokens, came, strict=False)) if a != b), len(came))
+        if guess.source in self.acceptance:
+            rate = 1 - (1 - self.acceptance[guess.source]) * (1 - ACCEPTANCE_WEIGHT) ** right
+            self.acceptance[guess.source] = rate * (1 - ACCEPTANCE_WEIGHT * (right < len(came)))
 
-    def expected(self, drafts: int, flying: int = 0) -> float:
-        """How many of so many drafts are probably right, behind so many tokens that are guessed, too."""
-        rate = min(self.rate, 0.99)
-        return rate**flying * rate * (1 - rate**drafts) / (1 - rate)
-
-    def rest(self, row: Row, most: int) -> None:
-        """It has no guess: ask again later, and ever later up to so many tokens."""
-        self.resume = max(self.resume, row.generated + self.idle)
-        self.idle = min(2 * self.idle, most)
-
-
-@dataclass(slots=True)
-class _Guess:
-    source: Drafter
-    trust: _Trust
-    tokens: Sequence[int]
+    def ask_later(self, row: Row, guess: _Guess | None) -> None:
+        """Have the row asked again at once where it has a good guess, else ever later."""
+        if guess is not None and guess.acceptance >= LOW_ACCEPTANCE:
+            self.wait = 0
+        else:
+            sure = max(self.acceptance.values(), default=0.0) > SURE_ACCEPTANCE
+            self.wait = min(max(1, 2 * self.wait), MAX_SURE_WAIT_TOKENS if sure else MAX_WAIT_TOKENS)
+        row.asks = row.generated + self.wait if self.acceptance else inf
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +96,7 @@ class Speculation:
     """Chooses the drafts of each step.
 
     Attributes:
-        drafters: the first that has a guess for a row is the one that counts.
+        drafters: of each row, the one that was right most often is asked first.
         vocabulary: the model's; a tokenizer may know more tokens, which no draft may have: what is behind a row's last
             token is masked, and what comes of such a token may be no number.
         few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
@@ -102,15 +110,12 @@ class Speculation:
     few_sizes: bool = False
     vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
-    costs: StepCosts = field(default_factory=StepCosts)
+    costs: CostModel = field(default_factory=CostModel)
     costly: CostlyDrafter | None = None
     max_stall: float = inf
     spent: float = 0.0
     _failed: bool = False
     """Choosing drafts has raised: none are run any more."""
-    _most_seconds: float = inf
-    _refused_costly: int = 0
-    _refused: int = 0
     _run: list[_Guess | None] = field(default_factory=list)
 
     @property
@@ -119,16 +124,18 @@ class Speculation:
         return 0 if self.costly is None else self.costly.nbytes
 
     def expects(self, rows: Sequence[Row]) -> bool:
-        """Whether the step after the one in flight should be one of several tokens: it can't be built ahead then.
+        """Tell if the step after the one in flight should be one of several tokens: it can't be built ahead then.
 
         Where nothing repeats this is called at each step, and asks hardly anybody.
         """
-        due = [i for i, row in enumerate(rows) if row.asks <= row.generated]
-        if self._failed or (not due and self.costly is None):
+        if self._failed or (self.costly is None and all(row.asks > row.generated for row in rows)):
             return False
         with self._giving_up():
-            guesses = self._guess(rows, due)
-            return self._choose(rows, guesses, flying=1) > 0 or self._plan(rows, guesses)[1] > 0
+            guesses, most = self._decide(rows, flying=1)
+            for row, guess in zip(rows, guesses, strict=True):
+                if most and guess is not None:
+                    row.asks = row.generated
+            return most > 0
         return False
 
     def drafts(
@@ -141,17 +148,23 @@ class Speculation:
             wanted: False: none are, but there may be tokens to be run once more.
             beside_prompts: prompts are run after this step, for which rows wait as well.
         """
-        self._most_seconds = STALL_SHARE * self.max_stall if beside_prompts else inf
-        self._run, most = [None] * len(rows), 0
+        self._run, most, self.spent = [None] * len(rows), 0, 0.0
         if wanted and not self._failed:
             with self._giving_up():
-                self._run, most = self._decide(rows)
+                longest = STALL_SHARE * self.max_stall if beside_prompts else inf
+                guesses, most = self._decide(rows, longest=longest)
+                if any(guess is not None and guess.planned for guess in guesses):
+                    guesses, most = self._ask_costly(rows, guesses, most, longest)
+                if most and self.few_sizes:
+                    most = min(most, max(len(guess.tokens) for guess in guesses if guess is not None))
+                    most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, most) - 1]
+                self._run = guesses
         if not most and not any(row.replay for row in rows):
             return None
         return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
 
     def verified(self, drafts: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
-        """The drafts were run, and so many of each row were right."""
+        """Count drafts that were run, of which so many of each row were right."""
         with self._giving_up():
             for guess, some, right in zip(self._run, drafts, accepted, strict=True):
                 if guess is not None and some:
@@ -159,9 +172,10 @@ class Speculation:
                     self.counts[name] = self.counts.get(name, NO_DRAFTS).plus(len(some), right)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Measured: see `StepCosts.note`."""
-        with self._giving_up():
-            self.costs.note(rows, tokens, seconds)
+        """Measured: a step of so many tokens per row; 0: of one that was not built ahead, which tells nothing."""
+        if tokens:
+            with self._giving_up():
+                self.costs.note("step", (rows, tokens), seconds)
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Have the costly source drop what it keeps of rows that have left."""
@@ -180,157 +194,125 @@ class Speculation:
             log.exception("drafts failed; rows go on without")
             self._failed = True
 
-    def _decide(self, rows: Sequence[Row]) -> tuple[list[_Guess | None], int]:
-        """The guesses to run of each row, and the most tokens of one; 0: none are."""
-        guesses = self._guess(rows, [i for i, row in enumerate(rows) if row.asks <= row.generated])
-        self._ask_costly(rows, guesses)
-        most = self._choose(rows, guesses)
-        if most and self.few_sizes:
-            longest = max(len(guess.tokens) for guess in guesses if guess is not None)
-            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, min(longest, most)) - 1]
-        return guesses if most else [None] * len(rows), most
+    def _decide(self, rows: Sequence[Row], flying: int = 0, longest: float = inf) -> tuple[list[_Guess | None], int]:
+        """The guesses of each row, and the most tokens of one to be run; 0: none are.
 
-    def _guess(self, rows: Sequence[Row], due: Sequence[int]) -> list[_Guess | None]:
-        """Each row's drafts, by the first source that has some; only these rows' sources are asked."""
-        out: list[_Guess | None] = [None] * len(rows)
-        due = [i for i in due if rows[i].request.speculation]
-        room = dict(zip(due, _room([rows[i] for i in due]), strict=True))
-        open_rows = [i for i in due if room[i] > 0]
-        for drafter in self.drafters:
-            asked = []
-            for i in open_rows:
-                trust = self._trust(rows[i], drafter)
-                if trust.guess:
-                    trust.learn(rows[i])
-                if trust.resume <= rows[i].generated:
-                    asked.append(i)
-            if not asked:
-                continue
-            found = self._ask(drafter, [rows[i] for i in asked], [room[i] for i in asked])
-            for i, tokens in zip(asked, found, strict=True):
-                trust = self._trust(rows[i], drafter)
-                if tokens:
-                    trust.since, trust.guess, trust.idle = rows[i].generated, tokens, 1
-                    out[i] = _Guess(drafter, trust, tokens)
-                else:
-                    trust.rest(rows[i], SURE_IDLE_TOKENS if drafter.trust > SURE else IDLE_TOKENS)
-            open_rows = [i for i in open_rows if out[i] is None]
-        for i in due:
-            row = rows[i]
-            if out[i] is not None:
-                row.asks = row.generated + self._wait
-            else:
-                resume = min((self._trust(row, drafter).resume for drafter in self.drafters), default=inf)
-                row.asks = max(resume, row.generated + 1)
-        return out
+        Args:
+            rows: all that run.
+            flying: guessed tokens that are in flight.
+            longest: seconds that a step may take longer than a plain one.
+        """
+        guesses = [self._guess(row) if row.asks <= row.generated else None for row in rows]
+        planned = self._plan(rows, guesses)
+        gain, most = self._best(rows, guesses, flying, longest)
+        if planned is not None:
+            more, cap = self._best(rows, planned, flying, longest)
+            if more > gain:
+                most, guesses = cap, planned
+            elif self.costly is not None:
+                for row in rows:
+                    acceptance = self._record(row).acceptance
+                    if self.costly in acceptance:
+                        acceptance[self.costly] += (self.costly.trust - acceptance[self.costly]) * RECOVERY
+        if any(planned or guesses) and not (flying and most):  # else the step is chosen once its first draft has come
+            self.costs.choose()
+        return guesses, most
 
-    @property
-    def _wait(self) -> int:
-        """Tokens until rows are asked again whose guesses were not worth running."""
-        return min(self._refused // REFUSED_STEPS, IDLE_TOKENS)
-
-    def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> tuple[list[int], int]:
-        """The rows that the costly source should draft for, and how many tokens of each; 0: it does not pay."""
-        if (costly := self.costly) is None:
-            return [], 0
-        room = _room(rows)
-        which: list[tuple[int, _Trust]] = []
-        for i, row in enumerate(rows):
-            if room[i] > 0 and row.generated and row.request.speculation and costly.takes(row):
-                trust, guess = self._trust(row, costly), guesses[i]
-                if trust.guess:
-                    trust.learn(row)
-                if trust.resume <= row.generated and (guess is None or guess.trust.rate < trust.rate):
-                    which.append((i, trust))
-        best, chosen = MIN_GAIN * len(rows), 0
-        step = self.costs.seconds(len(rows)) if which else None
-        for cap in sorted({*DRAFT_CAPS, costly.most}) if which else ():
-            tokens = max(len(rows[i].replay) + 1 + min(cap, room[i]) for i, _ in which)
-            cost = self.costs.relative(len(rows), tokens)
-            if cost is None or cap > costly.most:
+    def _best(
+        self, rows: Sequence[Row], guesses: Sequence[_Guess | None], flying: int = 0, longest: float = inf
+    ) -> tuple[float, int]:
+        """The most tokens per second, relative to plain steps, and the drafts per row that give them; 0: none do."""
+        some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
+        plain = self.costs.seconds("step", (len(rows), 1)) if some else None
+        if plain is None:
+            return MIN_GAIN, 0
+        best, chosen, costly = MIN_GAIN, 0, sum(guess.planned > 0 for guess, _ in some)
+        counts = [guess.count(flying) for guess, _ in some]
+        for cap in DRAFT_CAPS if max(counts) > 0 else ():
+            tokens = 1 + max(replay + min(cap, count) for (_, replay), count in zip(some, counts, strict=True))
+            seconds = self.costs.seconds("step", (len(rows), tokens))
+            if seconds is None:
                 break
-            cost += costly.cost(len(which), cap, step)
-            gain = (len(rows) + sum(trust.expected(min(cap, room[i])) for i, trust in which)) / cost
-            if gain > best and self._may_take(cost, len(rows), all_gain=len(which) == len(rows)):
+            if costly and self.costly is not None:
+                seconds += self.costly.seconds(costly, min(cap, self.costly.most), plain)
+            right = sum(guess.expected(cap, flying) for guess, _ in some)
+            gain = (len(rows) + right) / len(rows) * plain / seconds
+            waits = seconds > MAX_STEP_COST * plain and len(some) < len(rows)
+            if gain > best and not waits and seconds - plain <= longest:
                 best, chosen = gain, cap
-        if which and not chosen:
-            self._refused_costly += 1
-            if self._refused_costly % TRUST_EVERY == 0:
-                for _, trust in which:
-                    trust.rate = max(trust.rate, TRUST_AGAIN)
-        return [i for i, _ in which], chosen
+            if cap >= max(counts):
+                break
+        return best, chosen
 
-    def _ask_costly(self, rows: Sequence[Row], guesses: list[_Guess | None]) -> None:
-        """Put the costly source's drafts, where they pay, in the place of other guesses."""
-        self.spent = 0.0
-        which, most = self._plan(rows, guesses)
-        if self.costly is None or not most:
-            return
-        start, room = time.perf_counter(), _room(rows)
-        found = self._ask(self.costly, [rows[i] for i in which], [min(most, room[i]) for i in which])
-        for i, tokens in zip(which, found, strict=True):
+    def _guess(self, row: Row) -> _Guess | None:
+        """A row's drafts, by the source that was right most often among those that have some."""
+        room = _room(row)
+        if not row.request.speculation or room <= 0:
+            return None
+        record = self._record(row)
+        record.learn(row)
+        found = None
+        for drafter, acceptance in sorted(record.acceptance.items(), key=lambda each: -each[1]):
+            if drafter is not self.costly and (tokens := self._ask(drafter, [row], [room])[0]):
+                found = _Guess(drafter, acceptance, tokens)
+                break
+        record.guess, record.since = found, row.generated
+        record.ask_later(row, found)
+        return found
+
+    def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> list[_Guess | None] | None:
+        """The guesses with those that the costly source could have in the place of worse ones; None: it has none."""
+        costly = self.costly
+        if costly is None:
+            return None
+        out = list(guesses)
+        for i, (row, guess) in enumerate(zip(rows, guesses, strict=True)):
+            if not row.generated or not row.request.speculation or (room := _room(row)) <= 0:
+                continue
+            record = self._record(row)
+            record.learn(row)
+            rate = record.acceptance.get(costly, 0.0)
+            if rate > (0.0 if guess is None else guess.acceptance) and costly.takes(row):
+                out[i] = _Guess(costly, rate, planned=min(costly.most, room), instead=guess)
+        return out if any(guess is not None and guess.planned for guess in out) else None
+
+    def _ask_costly(
+        self, rows: Sequence[Row], planned: Sequence[_Guess | None], most: int, longest: float
+    ) -> tuple[list[_Guess | None], int]:
+        """Have the drafts that were planned; what is run follows from those that there are."""
+        assert self.costly is not None
+        start, out = time.perf_counter(), list(planned)
+        which = [(i, guess) for i, guess in enumerate(planned) if guess is not None and guess.planned]
+        found = self._ask(self.costly, [rows[i] for i, _ in which], [min(most, guess.planned) for _, guess in which])
+        for (i, guess), tokens in zip(which, found, strict=True):
+            out[i] = guess.instead
             if tokens:
-                trust = self._trust(rows[i], self.costly)
-                trust.since, trust.guess = rows[i].generated, tokens
-                guesses[i] = _Guess(self.costly, trust, tokens)
+                record = self._record(rows[i])
+                out[i] = record.guess = _Guess(self.costly, guess.acceptance, tokens)
+                record.since = rows[i].generated
         self.spent = time.perf_counter() - start
+        return out, self._best(rows, out, longest=longest)[1]
 
-    def _may_take(self, cost: float, rows: int, *, all_gain: bool) -> bool:
-        """Whether rows can wait for a step that takes so many ordinary ones."""
-        return (cost <= MAX_COST or all_gain) and (cost - 1) * (self.costs.seconds(rows) or 0.0) <= self._most_seconds
-
-    def _trust(self, row: Row, drafter: Drafter) -> _Trust:
-        key = (self, drafter)
-        trust: _Trust | None = row.drafting.get(key)
-        if trust is None:
-            trust = row.drafting[key] = _Trust(drafter.trust, 0 if drafter.takes(row) else inf)
-        return trust
+    def _record(self, row: Row) -> _Record:
+        record: _Record | None = row.drafting.get(self)
+        if record is None:
+            every = [*self.drafters, *([] if self.costly is None else [self.costly])]
+            takes = {each: each.trust for each in every if each is self.costly or each.takes(row)}
+            record = row.drafting[self] = _Record(takes)
+        return record
 
     def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        """A source's drafts; rows for which it raises are not drafted for by it any more."""
         try:
             found = [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
             return [tokens if max(tokens, default=0) < self.vocabulary else () for tokens in found]
         except BaseException:  # that of a panic in Rust, of a grammar's, is no Exception
             log.exception("drafts by '%s' failed; its rows go on without", drafter.source)
             for row in rows:
-                self._trust(row, drafter).resume = float("inf")
+                self._record(row).acceptance.pop(drafter, None)
             return [()] * len(rows)
 
-    def _choose(self, rows: Sequence[Row], guesses: Sequence[_Guess | None], flying: int = 0) -> int:
-        """The most drafts per row that give most tokens per second; 0: none do.
 
-        Args:
-            rows: all that run.
-            guesses: what is guessed for them, if anything.
-            flying: so many of the guessed tokens are in flight. Where none of them is right, one step has not been
-                built ahead for nothing.
-        """
-        some = [
-            (guess.trust, len(guess.tokens) - flying, len(row.replay))
-            for guess, row in zip(guesses, rows, strict=True)
-            if guess is not None
-        ]
-        if not some:
-            return 0
-        best, chosen, size = MIN_GAIN * len(rows), 0, 1
-        lost = prod(1 - trust.rate for trust, _, _ in some) if flying else 0.0
-        longest = max(count for _, count, _ in some)
-        for cap in DRAFT_CAPS:
-            tokens = 1 + max(replay + min(cap, count) for _, count, replay in some)
-            cost = self.costs.relative(len(rows), tokens) if tokens > 1 else None
-            if cost is None:
-                break
-            right = sum(trust.expected(min(cap, count), flying) for trust, count, _ in some)
-            gain = (len(rows) + right) / (cost + lost * (self.costs.loose(len(rows)) - cost))
-            if gain > best and self._may_take(cost, len(rows), all_gain=len(some) == len(rows)):
-                best, chosen, size = gain, cap, tokens
-            if longest + flying <= cap:
-                break
-        self.costs.chose(len(rows), size, steps=1 + self._wait)
-        self._refused = 0 if chosen else self._refused + 1
-        return chosen
-
-
-def _room(rows: Sequence[Row]) -> list[int]:
-    """Most drafts of each row in the next step."""
-    return [min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1) for row in rows]
+def _room(row: Row) -> int:
+    """Most drafts of a row in the next step."""
+    return min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1)

@@ -7,16 +7,15 @@ cache has all its tokens but the last ones. What drafts were wrong is taken out 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import mlx.core as mx
 import numpy as np
 
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ..cache_contents import KeyValues
+from ..costs.cost_model import CostModel
 from ..costs.pace import Pace
 from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
@@ -27,15 +26,12 @@ from ..sampling.sampler import Sampler, has_history
 from . import controller as speculation
 from .controller import Speculation
 
-FIRST_TRUST, TRUST_WEIGHT = 0.7, 0.02  # before anything is known of its drafts; of the latest draft afterwards
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
 SHORT_TOKENS = 64  # rows of so many catch up in their slots, together
 LAST_TOKENS = 2  # that a row may run with its first draft: after right drafts it is the last of them and one more
 PROMPT_TOKENS_PER_ANSWER = 64  # a prompt that is longer, per token that the row may still emit, is not worth it
-TIMED_DRAFTS, MIN_TIMED = 15, 3  # that the median is of, and that have to be measured before it counts
 UNKNOWN_COST = 0.5  # of its share of the weights, before it is measured: some are embeddings, of which little is read
-FORGET_EVERY = 512  # questions for what drafts take without one for drafts, after which a measurement is dropped
 
 
 @dataclass(slots=True)
@@ -75,26 +71,23 @@ class DraftModel:
         most: drafts of a row in one step.
         verifier: the model that it drafts for.
         max_stall: see `EngineOptions`.
+        costs: gets what its passes take.
 
     Raises:
         ValueError: this model cannot draft; says why.
     """
 
-    source = "model"
+    source, trust = "model", 0.7
 
-    def __init__(self, model: Model, most: int, verifier: Model, max_stall: float) -> None:
+    def __init__(self, model: Model, most: int, verifier: Model, max_stall: float, costs: CostModel) -> None:
         check(model)
         self._model = model
-        self.most, self.trust = most, FIRST_TRUST
+        self.most, self._costs = most, costs
         self._share = model.weight_bytes / max(1, verifier.weight_bytes)
         self._eos = sorted(verifier.eos_token_ids)
         self._last_id = takes_several(model) - 1
         self._stall = STALL_SHARE * max_stall
         self._pace = Pace(self._stall)
-        self._seconds: dict[int, deque[float]] = {}
-        """By `_group`: what a draft of all took."""
-        self._seen: set[tuple[int, bool]] = set()
-        self._priced = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -113,12 +106,9 @@ class DraftModel:
             return False
         return row in self._seats or tokens <= PROMPT_TOKENS_PER_ANSWER * (row.max_tokens - row.generated)
 
-    def cost(self, rows: int, drafts: int, step: float | None) -> float:
-        known = self._seconds.get(_group(rows), deque())
-        self._priced += 1
-        if known and self._priced % FORGET_EVERY == 0:
-            known.popleft()
-        return drafts * (median(known) / step if len(known) >= MIN_TIMED and step else UNKNOWN_COST * self._share)
+    def seconds(self, rows: int, drafts: int, plain: float) -> float:
+        known = self._costs.seconds("draft", (rows, 1))
+        return drafts * (UNKNOWN_COST * self._share * plain if known is None else known)
 
     def keep(self, rows: Sequence[Row]) -> None:
         here = set(rows)
@@ -160,9 +150,6 @@ class DraftModel:
                 continue
             came = row.output_tokens[seat.ran - len(row.prompt_tokens) :][: len(seat.drafts)]
             right = next((i for i, (a, b) in enumerate(zip(seat.drafts, came, strict=False)) if a != b), len(came))
-            if came:
-                self.trust = 1 - (1 - self.trust) * (1 - TRUST_WEIGHT) ** right
-                self.trust *= 1 - TRUST_WEIGHT * (right < len(came))
             stay = min(right, len(seat.drafts) - 1, self._behind(row) - 1)  # the last token is run once more
             if stay < len(seat.drafts) - 1:
                 wrong[seat.place] = len(seat.drafts) - 1 - stay
@@ -241,15 +228,8 @@ class DraftModel:
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
-        self._note((len(rows), count > 1), (time.perf_counter() - start) / count)
+        self._costs.note("draft", (len(rows), 1), (time.perf_counter() - start) / count)
         return drafts
-
-    def _note(self, kind: tuple[int, bool], seconds: float) -> None:
-        """Measured: a draft of so many rows. The first of its kind does not count: GPUs prepare for what is new."""
-        self._priced = 0
-        if kind in self._seen:
-            self._seconds.setdefault(_group(kind[0]), deque(maxlen=TIMED_DRAFTS)).append(seconds)
-        self._seen.add(kind)
 
     def _advance(
         self, blocks: Mapping[Row, Sequence[int]], known: mx.array | None = None
@@ -319,10 +299,14 @@ def speculation_for(model: Model, draft: Model | None, options: EngineOptions, m
     if not vocabulary:
         return None
     most = options.get("draft_tokens") or DRAFT_TOKENS
-    costly = None if draft is None else DraftModel(draft, most, model, max_stall)
-    drafters = speculation.own_drafters()
+    costs = CostModel()
     return Speculation(
-        drafters, few_sizes=model.samples_on_device, vocabulary=vocabulary, costly=costly, max_stall=max_stall
+        speculation.own_drafters(),
+        few_sizes=model.samples_on_device,
+        vocabulary=vocabulary,
+        costs=costs,
+        costly=None if draft is None else DraftModel(draft, most, model, max_stall, costs),
+        max_stall=max_stall,
     )
 
 
@@ -363,11 +347,6 @@ def check(model: Model) -> None:
     else:
         return
     raise ValueError(f"draft_model: '{model.name}' cannot draft: {reason}. Choose a model with plain attention")
-
-
-def _group(rows: int) -> int:
-    """Numbers of rows that are measured together: 1, 2, 3 to 4, 5 to 8, ..."""
-    return (rows - 1).bit_length()
 
 
 def _length(row: Row) -> int:

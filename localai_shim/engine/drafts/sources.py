@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
 from ..row import Row
-from .prediction import Follower
 
 GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
 LONG_GRAM_TOKENS = 16  # that are compared where these stood more than once
@@ -58,8 +56,8 @@ class CostlyDrafter(Drafter, Protocol):
         """Bytes of what it keeps of rows."""
         ...
 
-    def cost(self, rows: int, drafts: int, step: float | None) -> float:
-        """What so many drafts for each of so many rows take, in ordinary steps of so many seconds; None: not known."""
+    def seconds(self, rows: int, drafts: int, plain: float) -> float:
+        """What so many drafts for each of so many rows take, where a step of one token takes `plain` seconds."""
         ...
 
     def keep(self, rows: Sequence[Row]) -> None:
@@ -87,17 +85,18 @@ class PredictedText:
     source, trust = "prediction", 0.8
 
     def takes(self, row: Row) -> bool:
-        return bool(row.request.prediction)
+        return row.request.prediction is not None
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
-        return [self._follow(row, n) if row.request.prediction else [] for row, n in zip(rows, most, strict=True)]
+        return [self._follow(row, n) for row, n in zip(rows, most, strict=True)]
 
     def _follow(self, row: Row, most: int) -> Sequence[int]:
-        follower: Follower | None = row.drafting.get(self)
-        if follower is None:
-            follower = row.drafting[self] = Follower(row.request.prediction)
-        follower.feed(islice(row.output_tokens, follower.fed, None))
-        return follower.next(most)
+        if row.request.prediction is None:
+            return ()
+        if self not in row.drafting:
+            row.drafting[self] = row.request.prediction()
+        found: Sequence[int] = row.drafting[self](row.output_tokens, most)
+        return found
 
 
 class PromptLookup:

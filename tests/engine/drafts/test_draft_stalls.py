@@ -8,8 +8,8 @@ from itertools import pairwise
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.costs.step_costs import MIN_STEPS
-from localai_shim.engine.decode import step_times
+from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
+from localai_shim.engine.decode import batch as batch_module
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.drafts import controller as speculation_module
 from localai_shim.engine.drafts import draft_model
@@ -144,7 +144,7 @@ def test_what_a_draft_model_takes_is_part_of_it(ordinary: float, monkeypatch: py
     stage = Stage(monkeypatch, seconds, Speculation([], max_stall=MAX_STALL))
     small._clock = stage.world.clock
     assert stage.speculation is not None
-    stage.speculation.costly = own = DraftModel(small, 4, stage.model, MAX_STALL)
+    stage.speculation.costly = own = DraftModel(small, 4, stage.model, MAX_STALL, stage.speculation.costs)
     longest, sizes = wait_while_prompts_join(stage)
     assert longest <= limit(seconds)
     assert max(sizes) > 1 and small.passes, "drafts go on, and the prompt was run for the drafts that follow"
@@ -153,11 +153,9 @@ def test_what_a_draft_model_takes_is_part_of_it(ordinary: float, monkeypatch: py
 
 def test_a_step_takes_longer_where_nobody_waits_for_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     speculation, row = Speculation([Right()], max_stall=MAX_STALL), None
-    for _ in range(MIN_STEPS):
-        speculation.costs.note(1, 1, 0.1)
-    for tokens in (2, 3, 5, 9, 16):
-        for _ in range(MIN_STEPS):
-            speculation.costs.note(1, tokens, 0.1 + 0.01 * tokens)
+    for tokens in STEP_TOKENS:
+        for _ in range(MIN_PLAIN_STEPS + 1):
+            speculation.note(1, tokens, 0.1 if tokens == 1 else 0.1 + 0.01 * tokens)
     row = Row(request([5, 6], max_tokens=100), SyncSink(), 0, Recording())
     assert [len(some) for some in speculation.drafts([row]) or []] == [15]
     assert [len(some) for some in speculation.drafts([row], beside_prompts=True) or []] == [1]

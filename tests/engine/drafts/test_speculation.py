@@ -11,6 +11,7 @@ from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
+from localai_shim.output.prediction import Prediction
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
@@ -108,7 +109,9 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     other.wait()
     mine, its = engine._loop._speculation, other._loop._speculation
     assert mine is not None and its is not None
-    assert mine.costs.seconds(len(made)) and its.costs.seconds(len(made)) is None, "each learns what its own steps take"
+    size = (len(made), 1)
+    assert mine.costs.seconds("step", size), "each learns what its own steps take"
+    assert its.costs.seconds("step", size) is None
     engine.close()
     other.close()
 
@@ -359,7 +362,11 @@ def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch
         ids = [t.id for t in said]
         prediction = [*ids[:9], 5, *ids[10:24], *ids[26:]]
         constraint = Forcing(range(40, 44)) if source == "grammar" and i % 2 else None
-        made.append(request(row.prompt.tokens, row.sampling, 40, prediction=prediction, constraint=constraint))
+        made.append(
+            request(
+                row.prompt.tokens, row.sampling, 40, prediction=Prediction(prediction).follow, constraint=constraint
+            )
+        )
     if source == "grammar":
         again = [
             request(r.prompt.tokens, r.sampling, 40, constraint=r.constraint and Only(range(40, 44))) for r in made

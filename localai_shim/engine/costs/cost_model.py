@@ -1,0 +1,119 @@
+"""Seconds that pieces of work take: an average of each size, and estimates of those between and beyond."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..row import MAX_STEP_TOKENS
+
+Kind = Literal["step", "draft"]
+"""A step of the batch, or a pass of a model that drafts."""
+Size = tuple[int, int]
+"""Rows, and tokens of each."""
+
+STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured; others count as the next larger one
+AVERAGE_WEIGHT = 0.25  # of the latest measurement
+MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that
+MIN_PLAIN_STEPS = 6  # of one token per row, before their average counts: with the slow first ones drafts seem cheap
+PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, after which an average does not count
+NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
+FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
+FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
+FURTHER_SIZES = 2  # of `STEP_TOKENS`, beyond the largest that was measured, which have an estimate
+
+
+@dataclass(slots=True)
+class _Average:
+    seconds: float = 0.0
+    count: int = -1
+    """The first of a size does not count: GPUs prepare for what is new to them."""
+    chosen: int = 0
+    """Choices that had been made when it was measured last."""
+
+
+class CostModel:
+    """Averages of measured work, which get stale: the machine may have been slow, or fast, when they were measured.
+
+    Steps of one token get stale late, as measuring them again means to run no drafts. Others do soon: sizes that did
+    not seem to pay are tried again, the smallest first.
+    """
+
+    def __init__(self) -> None:
+        self._averages: dict[tuple[Kind, int], dict[int, _Average]] = {}
+        """By kind and tokens: by rows."""
+        self._choices = 0
+
+    def choose(self) -> None:
+        """Take note that one of several sizes was chosen: what is not measured meanwhile gets stale."""
+        self._choices += 1
+
+    def note(self, kind: Kind, size: Size, seconds: float) -> None:
+        """Measured: work of a size took so long."""
+        rows, tokens = size
+        average = self._averages.setdefault((kind, _rounded(tokens)), {}).setdefault(rows, _Average())
+        average.count += 1
+        if average.count > 1 and self._is_stale(average, tokens):
+            average.count = 1
+        if average.count == 1:
+            average.seconds = seconds
+        elif average.count:
+            seconds = min(seconds, MAX_DELAY_FACTOR * average.seconds)
+            average.seconds += (seconds - average.seconds) * max(AVERAGE_WEIGHT, 1 / average.count)
+        average.chosen = self._choices
+
+    def seconds(self, kind: Kind, size: Size) -> float | None:
+        """What work of a size takes; None: smaller sizes are to be measured first.
+
+        What nobody has measured is taken from a line between the nearest sizes that were. Beyond these more tokens are
+        taken to cost little, so that they are tried.
+        """
+        rows, tokens = size[0], _rounded(size[1])
+        plain = self._measured(kind, rows, 1)
+        if tokens == 1 or plain is None:
+            return plain
+        known: dict[int, float] = {}
+        least = float("inf")
+        for count in reversed(STEP_TOKENS[1:]):
+            seconds = self._measured(kind, rows, count)
+            if seconds is not None:
+                known[count] = least = min(least, seconds)  # what fewer tokens take is no longer
+        if not known:
+            return plain * (1 + FIRST_DRAFT_COST) if tokens == STEP_TOKENS[1] else None
+        most = max(known)
+        if tokens <= most:
+            return _between({1: min(plain, least), **known}, tokens)
+        if STEP_TOKENS.index(tokens) > STEP_TOKENS.index(most) + FURTHER_SIZES:
+            return None
+        return known[most] + max(0.0, known[most] - plain) * FURTHER_SHARE * ((tokens - 1) / (most - 1) - 1)
+
+    def _measured(self, kind: Kind, rows: int, tokens: int) -> float | None:
+        """The average of a size, or of near and surrounding numbers of rows: rows end one by one."""
+        averages = self._averages.get((kind, tokens), {})
+        if rows in averages and self._counts(averages[rows], tokens):
+            return averages[rows].seconds
+        return _between({n: each.seconds for n, each in averages.items() if self._counts(each, tokens)}, rows)
+
+    def _counts(self, average: _Average, tokens: int) -> bool:
+        return average.count >= (MIN_PLAIN_STEPS if tokens == 1 else 1) and not self._is_stale(average, tokens)
+
+    def _is_stale(self, average: _Average, tokens: int) -> bool:
+        return self._choices - average.chosen > (PLAIN_STALE_CHOICES if tokens == 1 else DRAFTED_STALE_CHOICES)
+
+
+def _between(known: Mapping[int, float], size: int) -> float | None:
+    """Interpolate between the nearest sizes; None: there is none on one side, and the other is far."""
+    if size in known:
+        return known[size]
+    below = max((each for each in known if each < size), default=None)
+    above = min((each for each in known if each > size), default=None)
+    if below is not None and above is not None:
+        return known[below] + (known[above] - known[below]) * (size - below) / (above - below)
+    near = below if above is None else above
+    return known[near] if near is not None and max(near, size) <= NEAR_ROWS * min(near, size) else None
+
+
+def _rounded(tokens: int) -> int:
+    return STEP_TOKENS[bisect_left(STEP_TOKENS, min(tokens, MAX_STEP_TOKENS))]
