@@ -33,6 +33,14 @@ class DraftCounts(NamedTuple):
 NO_DRAFTS = DraftCounts()
 
 
+class InputCounts(NamedTuple):
+    """Tokens of an input: all, those that the prefix cache had, and those that stand for media."""
+
+    tokens: int
+    cached: int = 0
+    media: int = 0
+
+
 @dataclass(slots=True)
 class RowTimings:
     """What became of one row, and when. The engine fills it in before the row's last event.

@@ -32,6 +32,7 @@ from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
+from localai_shim.engine.setup import Parts
 from localai_shim.engine.texts.lane import EmbeddingLane
 from localai_shim.engine.tickets import Tickets
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
@@ -123,7 +124,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Several, "launch"),
         (Tickets, "forget"),
         (Meter, "stepped"),
-        (Loop, "_texts_are_due"),
+        (Parts, "_texts_are_due"),
     ],
 }
 
@@ -228,8 +229,8 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
         assert not failed.keys() & asked.running.keys()
     assert engine._work.is_running and thread.is_alive()
     assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
-    assert not engine._loop._tickets and engine._loop._speculation is not None
-    engine._loop._speculation._failed = False  # for the next error
-    engine._loop._features.clear()
+    assert not engine._loop.tickets and engine._loop._setup.speculation is not None
+    engine._loop._setup.speculation._failed = False  # for the next error
+    engine._loop._setup.features.clear()
     following = Running(engine, GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True))
     assert Texts(engine, TEXTS).finish() == undisturbed["texts"] and following.finish() == undisturbed["short"]
