@@ -13,8 +13,11 @@ from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.checkpoint import Checkpoint
 from localai_shim.models.text import TextModel
+from localai_shim.runtime.host import connect
 from tests.engine.harness import quantised_by
 from tests.tiny import TEMPLATE, VOCABULARY, tiny
+
+connect()  # scripts import this without the other parts of the suite
 
 WINDOW = 32
 """Positions that sliding windows and chunks hold."""

@@ -30,8 +30,7 @@ MAY = {
     "__main__": "cli",
     "cli": "backends client engine models options prompt prompt.fit runtime sdk stats threads types",
     "testing": (
-        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes "
-        "testing.model types"
+        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model types"
     ),
     "testing.cassettes": (
         "client endpoints endpoints.embeddings endpoints.responses errors output.formats sdk testing "
@@ -54,8 +53,7 @@ MAY = {
     # -- endpoints, and what they translate with
     "endpoints": "engine.drafts errors grammar media output prompt state types vectors",
     "endpoints.answer": (
-        "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit "
-        "types"
+        "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit types"
     ),
     "endpoints.batches": "endpoints errors state types",
     "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",

@@ -57,7 +57,7 @@ _MODULES = {
     "model.clock": "Clock",
     "model.engine": "ScriptedEngine",
     "factory": "ClientFactory LocalOpenAIConfig scripted",
-    "offline.patching": "patch_openai",
+    "patching": "patch_openai",
     "model.replies": "Decide Reply ReplyLike",
     "requests": "Request",
     "script": "UnexpectedRequest",

@@ -10,14 +10,15 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 import mlx_lm.utils
 import pytest
 
-from localai_shim.backends import memory as device
 from localai_shim.backends.memory import DeviceMemory
+from localai_shim.engine import ports
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.text import LoadOptions, load_text_model
 from localai_shim.types import ModelLoadError
@@ -216,7 +217,7 @@ class Watching(FakeMlx):
 def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
     """For engines that a test makes and closes."""
     watching = Watching()
-    monkeypatch.setattr(device, "process", DeviceMemory(watching))
+    monkeypatch.setattr(ports, "_connected", replace(ports.host(), memory=DeviceMemory(watching)))
     yield watching
     for engine in watching.engines:
         engine.close()

@@ -12,7 +12,10 @@ from localai_shim.engine.cache_contents import Contents, KeyValues, States
 from localai_shim.engine.kv import RowCache, read_row
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.models import caches
+from localai_shim.runtime.host import connect
 from tests.engine.segments import arrays_of
+
+connect()  # scripts import this without the other parts of the suite
 
 PLENTY = 2**30
 

@@ -224,7 +224,8 @@ def test_a_source_that_the_project_made_is_asked_itself_although_clients_are_pat
     suite.makeconftest(
         """
 import openai, pytest
-from localai_shim import http_client, sdk
+from localai_shim import http_client
+from localai_shim.sdk import private as sdk
 from localai_shim.testing import ScriptedEngine
 
 @pytest.fixture(scope="session")
