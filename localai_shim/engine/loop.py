@@ -240,11 +240,11 @@ class Loop(Generic[ModelT]):
             parts, entries = self._parts, list[Entry]()
             for index, work in enumerate(message.works):
                 entries.append(parts.runner(work.task).enter(work, message.sink, index))
+            self.tickets.enter(message.ticket, entries)
         except BaseException as error:
             message.fail(row_error("the request could not be admitted", error))
             self.tickets.free(len(message.works))
             return
-        self.tickets.enter(message.ticket, entries)
         for runner, own in parts.by_runner(entries).items():
             try:
                 runner.add(own)
@@ -278,8 +278,8 @@ class Loop(Generic[ModelT]):
             if event.finish_reason is not None:
                 work.timings.finish_reason = event.finish_reason
                 self.tickets.forget(entry)
-        self._out = []
         lost = deliver_events(out, self.tickets)
+        self._out = []
         if lost:
             self._drop(lost)
 

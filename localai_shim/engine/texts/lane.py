@@ -213,13 +213,19 @@ class EmbeddingLane:
         Args:
             beside: rows are running.
         """
-        self._wait_for_step()
-        start = time.monotonic()
         try:
-            self._run(start, beside=beside)
+            self._wait_for_step()
+            start = time.monotonic()
+            try:
+                self._run(start, beside=beside)
+            finally:
+                self._note_turn(start, beside=beside)
         except BaseException as error:
             log.exception("choosing texts failed; those that wait fail, the engine goes on")
             self.fail(error)
+
+    def _note_turn(self, start: float, *, beside: bool) -> None:
+        """Have rows get their share of the time, after a pass that began at `start`."""
         seconds = (now := time.monotonic()) - start
         owed = seconds * (1 / SHARE - 1)
         # Two may have begun at once: then rows get what both have taken.
