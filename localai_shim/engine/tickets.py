@@ -24,20 +24,12 @@ EntryT = TypeVar("EntryT", bound=Entry)
 class Runner(Protocol[WorkT, EntryT]):
     """Runs work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
 
-    def __len__(self) -> int:
-        """Entries that it has; it may miss some that run."""
-        ...
-
     def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
-        """Make the entry of a piece of work, which is not queued yet.
-
-        Raises:
-            Exception: this work cannot be run; says why.
-        """
+        """Make the entry of a piece of work; raises where that cannot be run."""
         ...
 
     def add(self, entries: Sequence[EntryT]) -> None:
-        """Queue the entries of one submission."""
+        """Queue entries of one submission."""
         ...
 
     def drop(self, gone: Collection[EntryT]) -> None:

@@ -24,6 +24,7 @@ class Rows:
         self._model, self.batch, self.scheduler = model, batch, scheduler
 
     def __len__(self) -> int:
+        """Rows that run and wait."""
         return len(self.batch) + len(self.scheduler)
 
     @property
