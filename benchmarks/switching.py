@@ -57,7 +57,7 @@ def compare(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> 
     engine = Engine(lambda: load_text_model(str(folder), {}), EngineOptions(speculation="auto", prefix_cache_bytes=0))
     try:
         engine.wait()
-        batch = engine._loop._batch
+        batch = engine._loop._parts.rows.batch
         assert batch is not None
         switch = batch.step = _Switch(batch, len(prompts))  # type: ignore[method-assign]
         sink, running = SyncSink(), len(prompts)

@@ -33,6 +33,14 @@ class DraftCounts(NamedTuple):
 NO_DRAFTS = DraftCounts()
 
 
+class InputCounts(NamedTuple):
+    """Tokens of an input: all, those that the prefix cache had, and those that stand for media."""
+
+    tokens: int
+    cached: int = 0
+    media: int = 0
+
+
 @dataclass(slots=True)
 class RowTimings:
     """Times of one row's stages, with its outcome. The engine fills them in before the row's last event.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
-from .stats import RowTimings
+from .stats import InputCounts, RowTimings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,6 +100,9 @@ class Prompt:
         self.cached_tokens: int | None = None
         self.scores: list[TokenScore] | None = None
 
+    def counts(self) -> InputCounts:
+        return InputCounts(len(self.tokens), self.cached_tokens or 0, sum(len(span.places) for span in self.media))
+
 
 class TokenScore(NamedTuple):
     """Likelihood of one token of a prompt, after those before it."""
@@ -167,10 +169,40 @@ class GrammarConstraint(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
+class Input(Protocol):
+    """Tokens that work reads: once for all work that holds the same object."""
+
+    def counts(self) -> InputCounts: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One piece of work for an engine, of some kind. It gets events up to one that ends it."""
+
+    emits_tokens: ClassVar[bool] = False
+    """Its events are an output's tokens; others get one `Token` that means nothing, after their result."""
+    priority: int = 0
+    """Lower ones are served first, as in vLLM."""
+    timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)
+    """The engine fills them in."""
+    reply: object = field(default=None, compare=False, repr=False)
+    """Answer to play, for an engine that plays answers; others ignore it."""
+
+    @property
+    def task(self) -> Task:
+        """Its kind: an engine has a table of who runs which."""
+        raise NotImplementedError
+
+    @property
+    def input(self) -> Input:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class GenerationRequest(Work):
     """One row: what to continue, how, and for how long."""
 
+    emits_tokens = True
     prompt: Prompt
     sampling: SamplingParams
     max_tokens: int
@@ -181,43 +213,43 @@ class GenerationRequest:
     """Tokens that end the row, whether or not `ignore_eos`."""
     stop: StopChecker | None = None
     constraint: GrammarConstraint | None = None
-    priority: int = 0
-    """Lower ones are served first, as in vLLM."""
-    prediction: Callable[[], Callable[[Sequence[int], int], Sequence[int]]] | None = None
-    """Begins to follow the caller's prediction of the output, which makes it faster: returns what is called with the
-    output so far and gives the tokens that probably come next, at most so many."""
+    prediction: Sequence[int] = ()
+    """Token ids that the output may have, in part or as a whole: they make it faster. Many are a `Prediction`."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
-    timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)
-    """The engine fills them in."""
+
+    @property
+    def task(self) -> Task:
+        return "generate"
+
+    @property
+    def input(self) -> Prompt:
+        return self.prompt
 
 
-class EmbeddingRequest:
-    """A request for vectors of texts. It gets one event, a `Token` that ends it; the token's id means nothing.
+@dataclass(slots=True, eq=False)
+class EmbeddingRequest(Work):
+    """A request for vectors of texts."""
 
-    Args:
-        texts: token ids of each; none is empty, or longer than `Embedding.max_tokens`.
-        priority: lower ones are served first.
-        skip: tokens at the beginning of each text that are a prompt's, where pooling leaves these out.
-        ranks: each text is a query with a document, as `Reranking.encode` makes it, and gets a score.
+    texts: Sequence[Sequence[int]]
+    """Token ids of each; none is empty, or longer than `Embedding.max_tokens`."""
+    skip: int = 0
+    """Tokens at the beginning of each text that are a prompt's, where pooling leaves these out."""
+    ranks: bool = False
+    """Each text is a query with a document, as `Reranking.encode` makes it, and gets a score."""
+    vectors: npt.NDArray[np.float32] | None = field(default=None, init=False)
+    """`[texts, dimensions]`, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. Set before the event."""
 
-    Attributes:
-        timings: the engine fills them in.
-        vectors: `[texts, dimensions]` float32, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. The
-            engine sets it before the event, and keeps none of it.
-    """
+    @property
+    def task(self) -> Task:
+        return "rerank" if self.ranks else "embed"
 
-    __slots__ = ("priority", "ranks", "skip", "texts", "timings", "vectors")
+    @property
+    def input(self) -> EmbeddingRequest:
+        return self
 
-    def __init__(
-        self, texts: Sequence[Sequence[int]], *, priority: int = 0, skip: int = 0, ranks: bool = False
-    ) -> None:
-        self.texts = tuple(texts)
-        self.ranks = ranks
-        self.priority = priority
-        self.skip = skip
-        self.timings = RowTimings()
-        self.vectors: npt.NDArray[np.float32] | None = None
+    def counts(self) -> InputCounts:
+        return InputCounts(sum(map(len, self.texts)))
 
 
 class Token(NamedTuple):
@@ -280,12 +312,8 @@ RecipientT = TypeVar("RecipientT", bound=Recipient)
 def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
     """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
 
-    Args:
-        events: in the order in which they happened.
-        in_flight: the rows that go on.
-
     Returns:
-        The rows whose consumer is gone, those that go on and those that do not.
+        The rows whose consumer is gone: of those that go on, which are `in_flight`, and of those that do not.
     """
     wakers: dict[Waker, None] = {}
     lost: set[RecipientT] = set()
@@ -372,9 +400,7 @@ class EngineLike(Protocol):
 
     def wait(self) -> None: ...
 
-    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket: ...
-
-    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket: ...
+    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket: ...
 
     def cancel(self, ticket: Ticket) -> None: ...
 
@@ -416,25 +442,6 @@ class ModelLoadError(EngineError):
         made = ModelLoadError(str(self), missing=self.missing, transient=self.transient)
         made.__cause__ = self.__cause__
         return made
-
-
-def release_frames(error: BaseException) -> None:
-    """Have notes say what the tracebacks of an exception and of its causes say, and let these go.
-
-    Frames hold what they worked with, and the frames that called them: who keeps the exception would keep a model's
-    weights.
-    """
-    pending: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while pending:
-        each = pending.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
-        if each.__traceback__ is not None:
-            each.add_note("".join(traceback.format_tb(each.__traceback__)).rstrip())
-            each.__traceback__ = None
-        pending += [each.__cause__, each.__context__]
 
 
 class RowError(EngineError):

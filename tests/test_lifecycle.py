@@ -258,7 +258,7 @@ def test_calls_cancelled_at_any_moment_of_their_preparation_leave_no_row(path: s
 
     asyncio.run(main())
     assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
-    assert not watch.engine._loop._tickets
+    assert not watch.engine._loop.tickets
 
 
 def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client: LocalOpenAI, watch: Watch) -> None:
@@ -377,4 +377,4 @@ def test_many_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOp
     rounds(many)
     assert threading.active_count() <= threads
     assert resident_kilobytes() - memory < 20_000
-    assert not watch.engine._loop._tickets
+    assert not watch.engine._loop.tickets

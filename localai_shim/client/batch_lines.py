@@ -6,7 +6,6 @@ import contextlib
 import queue
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 import openai
@@ -244,24 +243,17 @@ class _Request:
                 raise BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
         if self._engine is not None:
             self.prepared = self._call.staged(self._engine, self._call.prepare(self._engine))
-            self.rows = len(self.prepared.requests) or 1
+            for work in self.prepared.works:
+                work.priority += BATCH_PRIORITY
+            self.rows = len(self.prepared.works) or 1
             max_rows = self._engine.stats().max_rows or _USUAL_ROWS
             self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))
 
     def submit(self) -> None:
         """Have the engine run it."""
         assert self.prepared is not None and self._engine is not None
-        self._open, embedding = self.rows, self.prepared.embedding
-        if embedding is not None:
-            urgency, embedding.priority = embedding.priority, embedding.priority + BATCH_PRIORITY
-            try:
-                self._ticket = self._engine.embed(embedding, self)
-            except QueueFullError:
-                embedding.priority = urgency
-                raise
-            return
-        rows = [replace(each, priority=each.priority + BATCH_PRIORITY) for each in self.prepared.requests]
-        self._ticket = self._engine.submit(rows, self)
+        self._open = self.rows
+        self._ticket = self._engine.submit(self.prepared.works, self)
 
     def put(self, index: int, event: Event) -> None:
         """Take an event; runs on the engine thread, and wakes nobody before the last one."""

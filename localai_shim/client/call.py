@@ -188,7 +188,7 @@ class Call:
         Raises:
             Overdue: nobody waits for it any more: it is not to be submitted.
         """
-        if prepared.embedding is not None:
+        if self._generation is not None and self._generation.task == "embed":
             prepared.assembler.decoded = _decodes_vectors(self._options)
         stage = getattr(engine, "stage_call", None)
         prepared = prepared if stage is None else stage(self, prepared)

@@ -171,9 +171,9 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
             prepared = run(partial(call.prepare, engine), call.deadline)
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
-            call.runtime.background().start(prepared.run, engine, prepared.requests)
+            call.runtime.background().start(prepared.run, engine, prepared.works)
             return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        generation, assembler = SyncGeneration(engine, prepared.work), prepared.assembler
+        generation, assembler = SyncGeneration(engine, prepared.works), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
@@ -221,11 +221,11 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
             prepared = call.staged(engine, prepared)
             if prepared.run is not None:
-                call.runtime.background().start(prepared.run, engine, prepared.requests)
+                call.runtime.background().start(prepared.run, engine, prepared.works)
                 return prepared, None
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
-            return prepared, AsyncGeneration(engine, prepared.work, sink)
+            return prepared, AsyncGeneration(engine, prepared.works, sink)
 
         light = call.read_at_once(engine)
         if light is not None:

@@ -19,13 +19,12 @@ from openai import BaseModel
 from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink
 from ..errors import RequestError
-from ..types import EmbeddingRequest, EngineClosedError, EngineLike, Event, Failure, GenerationRequest, Ticket, Token
+from ..types import EngineClosedError, EngineLike, Event, Failure, Ticket, Token, Work
 
 Fail = Callable[[BaseException], NoReturn]
 """Raises the SDK's exception for what went wrong."""
 Ended = Callable[[BaseException | None], None]
 """Takes what went wrong, if something did."""
-Work = Sequence[GenerationRequest] | EmbeddingRequest
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
@@ -42,13 +41,10 @@ class _Generation(Generic[SinkT]):
 
     _ticket: Ticket | None = None
 
-    def __init__(self, engine: EngineLike, work: Work, sink: SinkT) -> None:
+    def __init__(self, engine: EngineLike, works: Sequence[Work], sink: SinkT) -> None:
         self._engine = engine
         self.sink: SinkT = sink
-        if isinstance(work, EmbeddingRequest):
-            self._open, self._ticket = 1, engine.embed(work, sink)
-        else:
-            self._open, self._ticket = len(work), engine.submit(work, sink)
+        self._open, self._ticket = len(works), engine.submit(works, sink)
 
     def cancel(self) -> None:
         """Leave the engine; nothing happens if the last token has come already."""
@@ -74,8 +70,8 @@ class _Generation(Generic[SinkT]):
 class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
 
-    def __init__(self, engine: EngineLike, work: Work) -> None:
-        super().__init__(engine, work, SyncSink())
+    def __init__(self, engine: EngineLike, works: Sequence[Work]) -> None:
+        super().__init__(engine, works, SyncSink())
 
     def next(self, timeout: float | None) -> tuple[int, Token]:
         """The next token, with the index of its request.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from openai import BaseModel
 
-from ..types import EmbeddingRequest, GenerationRequest, Waker
+from ..types import Waker, Work
 from .assembler import Assembler
 
 
@@ -42,17 +42,10 @@ AnyAssembler = Assembler[BaseModel]
 
 @dataclass(slots=True)
 class Prepared:
-    """A validated request: the rows to run, and what makes an answer of their tokens."""
+    """A validated request: the work to run, and what makes an answer of its events."""
 
     assembler: AnyAssembler
-    requests: Sequence[GenerationRequest] = ()
+    works: Sequence[Work] = ()
     stream: bool = False
     run: BackgroundRun | None = None
     """The response that goes on without its caller; None: the caller takes the tokens."""
-    embedding: EmbeddingRequest | None = None
-    """Texts to embed; where there are some, there are no rows."""
-
-    @property
-    def work(self) -> Sequence[GenerationRequest] | EmbeddingRequest:
-        """Work that the engine is asked for."""
-        return self.requests if self.embedding is None else self.embedding

@@ -17,12 +17,12 @@ from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
-from ..types import EmbeddingRequest, EngineClosedError, GenerationRequest, ModelLoadError, Sink, Ticket
+from ..types import EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
 from .inbox import Cancel, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .ports import Model
-from .threads import Work
+from .threads import Run
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -55,12 +55,13 @@ class Engine(Generic[ModelT]):
         if options.get("draft_model") is not None and load_draft is None:
             raise ValueError("`draft_model` says what `load_draft` loads: pass that as well")
         self._inbox: Inbox = queue.SimpleQueue()
-        self._loop = Loop(partial(_load, load, load_draft), options, self._inbox, _ran)
+        self._loop: Loop[ModelT] = Loop(options, self._inbox)
         self._pid = os.getpid()
         # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
         weakref.finalize(self, _tell_to_stop, self._loop, self._inbox, self._pid).atexit = False
         with _running_lock:
-            self._work = threads.start(self._loop.run, f"localai_shim:{name}")
+            run = partial(self._loop.run, partial(_load, load, load_draft), _ran)
+            self._work = threads.start(run, f"localai_shim:{name}")
             _running[self._loop] = (self._work, self._inbox)
 
     @property
@@ -102,40 +103,28 @@ class Engine(Generic[ModelT]):
         """The model is loaded, or could not be: `model` does not wait."""
         return self._loop.ready.done()
 
-    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
-        """Queue requests; each one's events go to the sink under its place in the sequence.
+    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+        """Queue work of any kind; the events of each piece go to the sink under its place in the sequence.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
-            QueueFullError: too many rows wait already.
-            TooManyRowsError: these requests alone are too many.
+            QueueFullError: too much work waits already.
+            TooManyRowsError: this work alone is too much.
         """
-        return self._put(requests, sink)
-
-    def _put(self, requests: Sequence[GenerationRequest | EmbeddingRequest], sink: Sink) -> Ticket:
         self.check_process()
         ticket, now = Ticket(), time.monotonic()
-        for request in requests:
-            request.timings.queued = now
+        for work in works:
+            work.timings.queued = now
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
                 raise EngineClosedError("the engine was closed")
-            self._loop.reserve(len(requests))
-            self._inbox.put(Submit(ticket, requests, sink))
+            self._loop.tickets.reserve(len(works))
+            self._inbox.put(Submit(ticket, works, sink))
         return ticket
 
-    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
-        """Queue texts, which take one place; their one event goes to the sink.
-
-        Raises:
-            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
-            QueueFullError: too many requests wait already.
-        """
-        return self._put([request], sink)
-
-    def cancel(self, ticket: Ticket) -> None:
-        """Remove a submission's rows, without another event. Never blocks."""
-        self._inbox.put(Cancel(ticket))
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
+        self._inbox.put(Cancel(ticket, index))
 
     def stats(self) -> EngineStats:
         """A snapshot, without waiting for the engine."""
@@ -180,7 +169,7 @@ def _tell_to_stop(loop: Loop[ModelT], inbox: Inbox, pid: int) -> None:
         inbox.put(None)
 
 
-_running: dict[Loop[Any], tuple[Work, Inbox]] = {}
+_running: dict[Loop[Any], tuple[Run, Inbox]] = {}
 _running_lock = threading.Lock()
 
 

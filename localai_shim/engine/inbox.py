@@ -7,7 +7,7 @@ import queue
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..types import EmbeddingRequest, Event, GenerationRequest, Sink, Ticket
+from ..types import Event, Failure, Sink, Ticket, Work
 
 log = logging.getLogger("localai_shim")
 
@@ -15,8 +15,13 @@ log = logging.getLogger("localai_shim")
 @dataclass(slots=True)
 class Submit:
     ticket: Ticket
-    requests: Sequence[GenerationRequest | EmbeddingRequest]
+    works: Sequence[Work]
     sink: Sink
+
+    def fail(self, error: Exception) -> None:
+        """Give each piece of work its last event; consumers may be gone."""
+        for index in range(len(self.works)):
+            put_last(self.sink, index, Failure(error))
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,7 +15,6 @@ from ..types import (
     RowError,
     Sink,
     Token,
-    release_frames,
 )
 from .ports import Model
 from .uniform import stream_key
@@ -137,6 +136,25 @@ class Row:
         except BaseException as error:
             raise grammar_failed(error) from error
         return ends
+
+
+def release_frames(error: BaseException) -> None:
+    """Have notes say what the tracebacks of an exception and of its causes say, and let these go.
+
+    Frames hold what they worked with, and the frames that called them: who keeps the exception would keep a model's
+    weights.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each.__traceback__ is not None:
+            each.add_note("".join(traceback.format_tb(each.__traceback__)).rstrip())
+            each.__traceback__ = None
+        pending += [each.__cause__, each.__context__]
 
 
 def row_error(what: str, cause: BaseException) -> RowError:

@@ -1,46 +1,93 @@
-"""Trials of a model before its first request: which rows may share a pass, and the memory for them."""
+"""Parts of an engine: what a trial of its model finds once, and the runners, which are made afresh after an error."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..options import EngineOptions
+from ..types import Event, Task
+from .decode.batch import Batch
+from .drafts.controller import Speculation
+from .drafts.draft_model import speculation_for
 from .kv import can_batch, fits_slots
-from .memory import Memory
+from .memory import Memory, Workspace
+from .meter import Meter
+from .plan.rows import Rows
+from .plan.scheduler import Scheduler
 from .ports import Model
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
+from .prompts.features import FeatureCache
+from .texts.lane import PASS_TOKENS, EmbeddingLane
+from .tickets import Entry, EntryT, Runner
 
 log = logging.getLogger("localai_shim")
 
 PREFILL_CHUNK_TOKENS = 2048
 CACHE_DIR_BYTES = 10 * 2**30
+MAX_ROWS = 64
+MAX_STALL_SECONDS = 0.05
+FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
+
+_REFUSALS: dict[Task, str] = {
+    "generate": "generates no text",
+    "embed": "embeds no texts",
+    "rerank": "ranks no documents",
+}
+
+
+# -- found once -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Way in which a model that generates text is run."""
+    """Way in which a model is run, and what is kept for it from one request to the next."""
 
-    together: bool
+    memory: Memory | Workspace | None
+    together: bool = True
     """Its rows share passes."""
-    runs_built: bool
-    ends_prompts: bool
-    memory: Memory | None
-    prefixes: PrefixCache | None
+    runs_built: bool = True
+    ends_prompts: bool = False
+    prefixes: PrefixCache | None = None
+    features: FeatureCache = field(default_factory=lambda: FeatureCache(0))
+    speculation: Speculation | None = None
+
+    def forget(self) -> None:
+        """Drop what was kept of rows that have all failed."""
+        self.features.clear()
+        if self.speculation is not None:
+            self.speculation.keep(())  # rows hold the model that drafts, and it them
+
+    def close(self) -> None:
+        """Drop everything, and leave its share of the memory to others."""
+        self.forget()
+        if self.memory is not None:
+            self.memory.close()
 
 
 def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     """Try a model, measure what its rows take, lower its context to what fits, and give the prefix cache its share.
 
+    Args:
+        model: what is run; one that generates no text is no more than an `Encoder`.
+        draft: drafts for it, if there is one.
+        options: the engine's.
+
     Raises:
         ValueError, MemoryError: see `Memory`.
     """
+    if "generate" not in model.tasks:
+        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")))
     found = agreement(model)
     if can_batch(model.new_cache()) and not found.together:
         log.warning("this model's code gives wrong results for several rows at once: it runs one row at a time")
     if not found.in_pieces:
         log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
+    weights = model.weight_bytes + (0 if draft is None else draft.weight_bytes)
     memory = prefixes = None
     if fits_slots(model.new_cache()):
         memory = _plan_memory(model, draft, options)
@@ -50,7 +97,11 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
             row, folder = model.new_cache(), options.get("cache_dir")
             most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
             prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
-    return Setup(found.together, runs_built(model), ends_prompts(model), memory, prefixes)
+    wanted = options.get("vision_cache_bytes")
+    features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
+    speculation = speculation_for(model, draft, options, max_stall(options))
+    built = runs_built(model)
+    return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
@@ -61,3 +112,122 @@ def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> M
             log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
         model.context_length = longest
     return memory
+
+
+def max_rows(options: EngineOptions, setup: Setup | None) -> int:
+    """Most rows that decode together."""
+    return (options.get("max_rows") or MAX_ROWS) if setup is None or setup.together else 1
+
+
+def max_stall(options: EngineOptions) -> float:
+    """Seconds for which running rows wait at most for something else."""
+    return options.get("max_stall") or MAX_STALL_SECONDS
+
+
+# -- made afresh after an error -------------------------------------------------------------------------------------
+
+
+def _no_step() -> None:
+    """Wait for no step, where there are no rows."""
+
+
+class Parts:
+    """Runners of an engine's work, which have none at first, by the kind of work.
+
+    Args:
+        model: what they run; without text, it is no more than an `Encoder`.
+        setup: how.
+        options: the engine's.
+        meter: what counts.
+        engine: the one whose parts they are.
+        emit: takes an entry's event.
+        deliver: has events delivered that had better not wait until a step is over.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        setup: Setup,
+        options: EngineOptions,
+        meter: Meter,
+        engine: object,
+        emit: Callable[[Entry, Event], None],
+        deliver: Callable[[], None],
+    ) -> None:
+        self.rows: Rows | None = None
+        stall, wait = max_stall(options), _no_step
+        if "generate" in model.tasks:
+            batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
+            scheduler = Scheduler(
+                model,
+                batch,
+                emit,
+                max_rows=max_rows(options, setup),
+                max_stall=stall,
+                ends_prompts=setup.ends_prompts,
+                prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
+                meter=meter,
+                prefixes=setup.prefixes,
+                memory=setup.memory if isinstance(setup.memory, Memory) else None,
+                features=setup.features,
+            )
+            self.rows, wait = Rows(model, batch, scheduler), batch.wait
+        self.lane = EmbeddingLane(
+            model,
+            emit,
+            wait,
+            engine=engine,
+            most_tokens=options.get("prefill_chunk", PASS_TOKENS),
+            max_stall=stall,
+            meter=meter,
+        )
+        # The key says what a runner takes.
+        self._runners: Mapping[Task, Runner[Any, Any]] = {
+            task: self.rows if task == "generate" and self.rows is not None else self.lane for task in model.tasks
+        }
+        self._name = model.name
+
+    def __len__(self) -> int:
+        """Entries that run and wait."""
+        return len(self.lane) + (0 if self.rows is None else len(self.rows))
+
+    @property
+    def running(self) -> int:
+        """Rows that decode."""
+        return 0 if self.rows is None else len(self.rows.batch)
+
+    def runner(self, task: Task) -> Runner[Any, Any]:
+        """Who runs a kind of work.
+
+        Raises:
+            ValueError: nobody does.
+        """
+        runner = self._runners.get(task)
+        if runner is None:
+            raise ValueError(f"the model '{self._name}' {_REFUSALS[task]}")
+        return runner
+
+    def by_runner(self, entries: Iterable[EntryT]) -> Mapping[Runner[Any, EntryT], list[EntryT]]:
+        """Entries by who runs them."""
+        groups: dict[Runner[Any, EntryT], list[EntryT]] = {}
+        for entry in entries:
+            groups.setdefault(self._runners[entry.request.task], []).append(entry)
+        return groups
+
+    def run_beside(self) -> None:
+        """Run texts or prompts, for as long as running rows may wait."""
+        if self._texts_are_due():
+            self.lane.run(beside=bool(self.running))
+        elif self.rows is not None and self.rows.scheduler:
+            self.rows.scheduler.prefill()
+        elif not self.running:
+            time.sleep(self.lane.pause)
+
+    def _texts_are_due(self) -> bool:
+        if not self.lane:
+            return False
+        try:
+            return self.lane.is_due(bool(self.running), None if self.rows is None else self.rows.priority)
+        except BaseException as error:
+            self.lane.fail(error)
+            return False

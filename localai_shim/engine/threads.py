@@ -15,8 +15,8 @@ log = logging.getLogger("localai_shim")
 IDLE_NAME = "localai_shim:idle"
 
 
-class Work:
-    """Work that runs on one of the threads.
+class Run:
+    """One run of a function on one of the threads.
 
     Attributes:
         thread: that one; it runs something else afterwards.
@@ -55,11 +55,11 @@ class _Thread:
     """
 
     def __init__(self) -> None:
-        self._given: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Run] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=IDLE_NAME, daemon=True)
         self._thread.start()
 
-    def give(self, work: Work) -> None:
+    def give(self, work: Run) -> None:
         work.thread = self._thread
         self._given.put(work)
 
@@ -77,9 +77,9 @@ _idle: list[_Thread] = []
 _lock = threading.Lock()
 
 
-def start(run: Callable[[], object], name: str) -> Work:
+def start(run: Callable[[], object], name: str) -> Run:
     """Run something on a thread that is idle, or on a new one, which has this name meanwhile."""
-    work = Work(run, name)
+    work = Run(run, name)
     with _lock:
         thread = _idle.pop() if _idle else None
     (thread or _Thread()).give(work)

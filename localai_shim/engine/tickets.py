@@ -1,20 +1,44 @@
-"""Requests in flight: what runs for each submission, and the places that they take in the queue."""
+"""Work in flight: who runs which kind, what runs for each submission, and the places that it takes in the queue."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
 
-from ..types import QueueFullError, Ticket, TooManyRowsError
+from ..types import QueueFullError, Recipient, Sink, Ticket, TooManyRowsError, Work
 from .meter import Meter
-from .row import Row
-from .texts.lane import EmbeddingJob
 
-Entry = Row | EmbeddingJob
+
+class Entry(Recipient, Protocol):
+    """One piece of work in flight: a row, or a request for vectors."""
+
+    @property
+    def request(self) -> Work: ...
+
+
+WorkT = TypeVar("WorkT", bound=Work, contravariant=True)
+EntryT = TypeVar("EntryT", bound=Entry)
+
+
+class Runner(Protocol[WorkT, EntryT]):
+    """Runs work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
+
+    def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
+        """Make the entry of a piece of work; raises where that cannot be run."""
+        ...
+
+    def add(self, entries: Sequence[EntryT]) -> None:
+        """Queue entries of one submission."""
+        ...
+
+    def drop(self, gone: Collection[EntryT]) -> None:
+        """Drop entries, which may be waiting, running or gone; no event is sent. Raises nothing."""
+        ...
 
 
 class Tickets:
-    """Rows and texts in flight, by the submission that they belong to.
+    """Entries in flight, by the submission that they belong to.
 
     Args:
         most: entries that may run and wait together.

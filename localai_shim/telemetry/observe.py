@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..types import EmbeddingRequest, EngineLike, GenerationRequest, log
+from ..types import EngineLike, Work, log
 from . import request_log
 from .timings import Observer, Served, measure
 
@@ -51,14 +51,14 @@ class Observation:
         self._method, self._path, self._body, self._started = method, path, body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
-        self._requests: Sequence[GenerationRequest] | EmbeddingRequest = ()
+        self._works: Sequence[Work] = ()
         self._assembler: AnyAssembler | None = None
         self._in_background = False
         _late.start()
 
     def prepared(self, engine: EngineLike, prepared: Prepared) -> None:
         """The request was read. From here on it may end in the background."""
-        self._engine, self._requests = engine, prepared.work
+        self._engine, self._works = engine, prepared.works
         self._assembler = prepared.assembler
         if prepared.run is not None:
             self._in_background = True
@@ -91,7 +91,7 @@ class Observation:
             return []
 
     def _served(self, error: BaseException | None) -> Served:
-        timings = measure(self._requests, self._started, time.monotonic())
+        timings = measure(self._works, self._started, time.monotonic())
         answer_id: str | None = getattr(self._assembler, "id", None)
         if self._assembler is not None:
             reasons, reasoning = self._assembler.finish_reasons(), self._assembler.reasoning_tokens

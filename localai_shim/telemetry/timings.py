@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..stats import NO_DRAFTS, DraftCounts, RowTimings
-from ..types import EmbeddingRequest, EngineError, EngineLike, GenerationRequest
+from ..types import EngineError, EngineLike, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +92,22 @@ class Served:
 Observer = Callable[[Served], None]
 
 
-def measure(requests: Sequence[GenerationRequest] | EmbeddingRequest, started: float, ended: float) -> RequestTimings:
-    """The timings of a request, of those of its rows or texts. Rows may still run where the client gave up."""
-    if isinstance(requests, EmbeddingRequest):
-        times, tokens = requests.timings, sum(map(len, requests.texts))
-        return RequestTimings(started, ended, times.queued, times.begun, finished=times.finished, input_tokens=tokens)
-    rows = [request.timings for request in requests]
-    prompts = {id(request.prompt): request.prompt for request in requests}.values()
+def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimings:
+    """The timings of a request, of those of its work, which may still run where the client gave up."""
+    times, rows = [work.timings for work in works], [work.timings for work in works if work.emits_tokens]
+    inputs = [each.counts() for each in {id(work.input): work.input for work in works}.values()]
     return RequestTimings(
         started,
         ended,
-        queued=_first(row.queued for row in rows),
-        begun=_first(row.begun for row in rows),
-        prefilled=_first(row.prefilled for row in rows),
-        first_token=_first(row.first_token for row in rows),
-        finished=max((row.finished for row in rows if row.finished is not None), default=None),
+        queued=_first(each.queued for each in times),
+        begun=_first(each.begun for each in times),
+        prefilled=_first(each.prefilled for each in times),
+        first_token=_first(each.first_token for each in rows),
+        finished=max((each.finished for each in times if each.finished is not None), default=None),
         seconds_per_token=_seconds_per_token(rows),
-        input_tokens=sum(len(prompt.tokens) for prompt in prompts),
-        cached_tokens=sum(prompt.cached_tokens or 0 for prompt in prompts),
-        media_tokens=sum(len(span.places) for prompt in prompts for span in prompt.media),
+        input_tokens=sum(each.tokens for each in inputs),
+        cached_tokens=sum(each.cached for each in inputs),
+        media_tokens=sum(each.media for each in inputs),
         output_tokens=sum(len(row.output) for row in rows),
         batch_rows=_mean([row.batch_rows for row in rows if row.batch_rows is not None]),
         drafts=DraftCounts(sum(row.drafts.drafted for row in rows), sum(row.drafts.accepted for row in rows)),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ..output.formats.values import json_or_text
 from ..runtime.served_models import serve_like
-from ..types import EmbeddingRequest, Event, GenerationRequest, Prompt, SamplingParams, Sink, Ticket, deliver_events
+from ..types import EmbeddingRequest, GenerationRequest, Sink, Task, Ticket
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
 from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
-from .model.engine import ScriptedEngine, is_last
+from .model.engine import NO_TOKENS, ScriptedEngine
 from .model.replies import Patience, PlayedRow, Reply
 from .model.replies import Script as PlayedScript
 from .model.tokenizer import ScriptedTokenizer
-from .model.vectors import Pair, PlayedEmbedding
+from .model.vectors import Pair
 from .requests import Request, api_of, plain
 from .script import Script, UnexpectedRequest
 
@@ -29,30 +29,24 @@ if TYPE_CHECKING:
     from ..client.call import Call
     from ..endpoints.prepared import Prepared
 
-MAX_INLINE_TOKENS = 4096
-"""Answers that may have more are played step by step: with `ignore_eos` they go on for ever."""
-
 
 @dataclass(frozen=True, slots=True)
-class _StagedRequest(GenerationRequest):
-    """A row, with the reply that was chosen for it."""
+class _Staged:
+    """Reply that was chosen for a piece of work."""
 
+    asked: Request
     reply: PlayedScript | None = None
-    asked: Request | None = None
+    """To a row."""
     patience: Patience | None = None
+    vectors: Sequence[Sequence[float]] | None = None
+    """Of a request's texts; None: they are made up."""
+    dimensions: int = 0
+    """Of vectors that are made up."""
+    end: Reply = NO_TOKENS
+    """What follows the vectors."""
 
 
 MAX_DIMENSIONS = 3072
-
-
-class _StagedEmbedding(PlayedEmbedding):
-    """The same for vectors."""
-
-    __slots__ = ("dimensions", "patience", "reply")
-    dimensions: int
-    """Of vectors that are made up."""
-    reply: Reply
-    patience: Patience | None
 
 
 class Stage(ScriptedEngine):
@@ -71,6 +65,8 @@ class Stage(ScriptedEngine):
         calls: the requests so far.
         raised: what a script's functions raised, and requests that no reply was scripted for.
     """
+
+    max_inline_tokens = 4096  # longer ones are played step by step: with `ignore_eos` they go on for ever
 
     def __init__(
         self,
@@ -98,30 +94,10 @@ class Stage(ScriptedEngine):
             UnexpectedRequest: the script has no reply.
             Exception: what a function of the script raised.
         """
-        if prepared.embedding is not None:
-            prepared.embedding = self._stage_vectors(call, prepared.embedding)
-        if not prepared.requests:
-            return prepared
-        prompts = {id(each.prompt): each.prompt.tokens for each in prepared.requests}
-        asked = self._note(call, list(prompts.values()))
-        try:
-            played = [self._choose(call, replace(asked, choice=i), each) for i, each in enumerate(prepared.requests)]
-        except BaseException as error:
-            asked.errors.append(error)
-            raise
-        marked = {i: mark for i, (_, mark) in enumerate(played) if mark is not None}
-        if marked:
-            marks.apply_marks(prepared.assembler, marked)
-        patience = None if call.timeout is None else Patience(call.timeout, not prepared.stream)
-        prepared.requests = [
-            _StagedRequest(
-                **{field.name: getattr(each, field.name) for field in fields(GenerationRequest)},
-                reply=reply,
-                asked=asked,
-                patience=patience,
-            )
-            for each, (reply, _) in zip(prepared.requests, played, strict=True)
-        ]
+        stage: Mapping[Task, Callable[[Call, Prepared, Sequence[Any]], None]]
+        stage = {"generate": self._stage_rows, "embed": self._stage_vectors, "rerank": self._stage_vectors}
+        if prepared.works:
+            stage[prepared.works[0].task](call, prepared, prepared.works)
         return prepared
 
     def failed_with(self, error: BaseException) -> bool:
@@ -141,19 +117,23 @@ class Stage(ScriptedEngine):
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
-        """Play what was chosen for a request, or make it up."""
-        self._check_open()
-        if not isinstance(request, _StagedEmbedding):
-            raise UnexpectedRequest("a scripted client's engine answers its clients only")
-        self._give_vectors(request, request.dimensions)
-        ticket, script = Ticket(), PlayedScript(request.reply, self.tokenizer)
-        once = GenerationRequest(Prompt([]), SamplingParams(), 1)
-        self._play([PlayedRow(once, sink, 0, ticket, script, self.model, False, self.clock, request.patience)])
-        self.embedded.append(request.asked)
-        return ticket
+    def _stage_rows(self, call: Call, prepared: Prepared, rows: Sequence[GenerationRequest]) -> None:
+        prompts = {id(each.prompt): each.prompt.tokens for each in rows}
+        asked = self._note(call, list(prompts.values()))
+        try:
+            played = [self._choose(call, replace(asked, choice=i), each) for i, each in enumerate(rows)]
+        except BaseException as error:
+            asked.errors.append(error)
+            raise
+        marked = {i: mark for i, (_, mark) in enumerate(played) if mark is not None}
+        if marked:
+            marks.apply_marks(prepared.assembler, marked)
+        patience = None if call.timeout is None else Patience(call.timeout, not prepared.stream)
+        for each, (reply, _) in zip(rows, played, strict=True):
+            each.reply = _Staged(asked, reply, patience)
 
-    def _stage_vectors(self, call: Call, request: EmbeddingRequest) -> EmbeddingRequest:
+    def _stage_vectors(self, call: Call, prepared: Prepared, works: Sequence[EmbeddingRequest]) -> None:
+        [request] = works
         asked = self._note(call, request.texts)
         asked.texts = [t.document if isinstance(t, Pair) else self.tokenizer.decode(t) for t in request.texts]
         try:
@@ -168,11 +148,10 @@ class Stage(ScriptedEngine):
         if trouble is not None and trouble.kind != "hang":
             asked.errors.append(self._failure(trouble, call))
             raise asked.errors[-1]
-        staged = _StagedEmbedding(request, rows)
-        staged.dimensions = max(_dimensions(asked.model), asked.body.get("dimensions") or 0)
-        staged.reply = Reply("", hang=trouble is not None)
-        staged.patience = None if call.timeout is None else Patience(call.timeout, True)
-        return staged
+        patience = None if call.timeout is None else Patience(call.timeout, True)
+        dimensions = max(_dimensions(asked.model), asked.body.get("dimensions") or 0)
+        end = NO_TOKENS if trouble is None else replace(NO_TOKENS, hang=True)
+        request.reply = _Staged(asked, None, patience, rows, dimensions, end)
 
     def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
         asked = Request(
@@ -261,23 +240,27 @@ class Stage(ScriptedEngine):
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 
     def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
-        if not isinstance(request, _StagedRequest) or request.reply is None or request.asked is None:
-            raise UnexpectedRequest("a scripted client's engine answers its clients only")
-        row = PlayedRow(request, sink, index, ticket, request.reply, self.model, False, self.clock, request.patience)
-        request.asked.choices.append(row)
+        staged = _staged(request.reply)
+        assert staged.reply is not None
+        row = PlayedRow(request, sink, index, ticket, staged.reply, self.model, False, self.clock, staged.patience)
+        staged.asked.choices.append(row)
         return row
 
-    def _play(self, rows: list[PlayedRow]) -> None:
-        if not all(row.takes_no_time(MAX_INLINE_TOKENS) for row in rows):
-            super()._play(rows)
-            return
-        events: list[tuple[PlayedRow, Event]] = []
-        left = rows
-        while left:
-            step = [(row, row.next()) for row in left]
-            events += step
-            left = [row for row, event in step if not is_last(event)]
-        deliver_events(events, ())
+    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        staged = _staged(work.reply)
+        self._give_vectors(work, staged.vectors, staged.dimensions)
+        return self._end(sink, index, ticket, staged.end, self.clock, staged.patience)
+
+
+def _staged(reply: object) -> _Staged:
+    """The reply that was chosen for a piece of work.
+
+    Raises:
+        UnexpectedRequest: none was.
+    """
+    if not isinstance(reply, _Staged):
+        raise UnexpectedRequest("a scripted client's engine answers its clients only")
+    return reply
 
 
 def _dimensions(model: str) -> int:

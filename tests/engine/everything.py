@@ -40,7 +40,7 @@ class Texts:
 
     def __init__(self, engine: Engine[Any], texts: Sequence[Sequence[int]]) -> None:
         self.request, self.sink = EmbeddingRequest(texts), SyncSink()
-        engine.embed(self.request, self.sink)
+        engine.submit([self.request], self.sink)
 
     def finish(self) -> list[list[float]]:
         """Wait for the vectors. Raises what it failed with."""

@@ -115,7 +115,7 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
 def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
     engine.wait()
-    batch, scheduler = engine._loop._batch, engine._loop._scheduler
+    batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
     assert batch is not None and scheduler is not None
     make_room, steps, drafted = scheduler.make_room, itertools.count(1), []
 

@@ -182,7 +182,7 @@ def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: 
     monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
     monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
     engine.wait()
-    memory = engine._loop._memory
+    memory = engine._loop._setup.memory
     assert memory is not None
     monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
     monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from localai_shim.backends.memory import DeviceMemory
-from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine import loop
 from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.verify import Verifying
@@ -22,8 +22,10 @@ from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.loop import Loop
+from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan import scheduler
+from localai_shim.engine.plan.rows import Rows
 from localai_shim.engine.plan.scheduler import Scheduler
 from localai_shim.engine.plan.waiting import Waiting
 from localai_shim.engine.prefix.cache import PrefixCache
@@ -32,9 +34,10 @@ from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
+from localai_shim.engine.setup import Parts
 from localai_shim.engine.texts.lane import EmbeddingLane
 from localai_shim.engine.tickets import Tickets
-from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.guessing import Failing, speculate
 from tests.engine.harness import GREEDY, Running, eventually
@@ -77,6 +80,10 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Prefiller, "run_together"),
         (Prefiller, "estimate"),
         (Prefiller, "depends"),
+        (Prefiller, "note_first_pass"),
+        (Prefiller, "chunk_limit"),
+        (Prefiller, "is_short"),
+        (Prefiller, "together"),
         (Scheduler, "add"),
         (Scheduler, "drop"),
         (Scheduler, "_place"),
@@ -87,6 +94,17 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Scheduler, "_release"),
         (Scheduler, "_finish"),
         (Scheduler, "_join"),
+        (Scheduler, "_prefill"),
+        (Scheduler, "_make_way"),
+        (Scheduler, "_fits"),
+        (Scheduler, "_shrink_prefixes"),
+        (Scheduler, "priority"),
+        (Memory, "batch"),
+        (Memory, "row"),
+        (Tickets, "enter"),
+        (Parts, "runner"),
+        (Rows, "enter"),
+        (Rows, "add"),
         (Waiting, "add"),
         (Waiting, "first"),
         (Waiting, "discard"),
@@ -101,7 +119,13 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Everything, "row_state"),
         (Everything, "prefill"),
         (Everything, "new_cache"),
+        (Batch, "join"),
+        (Meter, "stalled"),
+        (EmbeddingLane, "enter"),
         (EmbeddingLane, "add"),
+        (EmbeddingLane, "pause"),
+        (EmbeddingLane, "_read_on"),
+        (EmbeddingLane, "_note_turn"),
         (EmbeddingLane, "is_due"),
         (EmbeddingLane, "_run"),
         (EmbeddingLane, "_choose"),
@@ -123,8 +147,17 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Batch, "_keep_only"),
         (Verifying, "launch"),
         (Tickets, "forget"),
+        (Tickets, "find"),
+        (Rows, "drop"),
+        (Rows, "decode"),
+        (Loop, "_take_inbox"),
+        (Loop, "_flush"),
+        (Loop, "_drop"),
+        (loop, "deliver_events"),
+        (Parts, "by_runner"),
+        (Parts, "run_beside"),
         (Meter, "stepped"),
-        (Loop, "_texts_are_due"),
+        (Parts, "_texts_are_due"),
     ],
 }
 
@@ -206,7 +239,8 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
     undisturbed: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    thread, original, raised = engine._work.thread, getattr(owner, name), threading.Event()
+    thread, found, raised = engine._work.thread, getattr(owner, name), threading.Event()
+    original = found.fget if isinstance(found, property) else found
 
     def failing(*given: Any, **more: Any) -> Any:
         if threading.current_thread() is thread and not raised.is_set():
@@ -214,7 +248,8 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
             raise Fault(name)
         return original(*given, **more)
 
-    asked = ask(engine, lambda: monkeypatch.setattr(owner, name, failing))
+    fails = property(failing) if isinstance(found, property) else failing
+    asked = ask(engine, lambda: monkeypatch.setattr(owner, name, fails))
     outcomes = asked.finish()
     assert raised.wait(20), "it was never called"
     monkeypatch.undo()
@@ -229,8 +264,54 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
         assert not failed.keys() & asked.running.keys()
     assert not engine._work.wait(0) and thread.is_alive()
     assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
-    assert not engine._loop._tickets and engine._loop._speculation is not None
-    engine._loop._speculation._failed = False  # for the next error
-    engine._loop._features.clear()
+    assert not engine._loop.tickets and engine._loop._setup.speculation is not None
+    engine._loop._setup.speculation._failed = False  # for the next error
+    engine._loop._setup.features.clear()
     following = Running(engine, GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True))
     assert Texts(engine, TEXTS).finish() == undisturbed["texts"] and following.finish() == undisturbed["short"]
+
+
+def test_an_engine_that_cannot_start_afresh_fails_requests_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = everything(EngineOptions(prefix_cache_bytes=0))
+    make, lacking = Batch.__init__, threading.Event()
+
+    def making(*given: Any, **more: Any) -> None:
+        if lacking.is_set():
+            raise Fault("no memory for a batch")
+        make(*given, **more)
+
+    def step() -> GenerationRequest:
+        return GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True)
+
+    try:
+        expected = Running(engine, step()).finish()
+        monkeypatch.setattr(Batch, "__init__", making)
+        lacking.set()
+        with monkeypatch.context() as patch:
+            patch.setattr(Meter, "stepped", lambda *_: 1 / 0)
+            with pytest.raises(RowError, match="the engine failed"):
+                Running(engine, step()).finish()
+        for asked in (Running(engine, step()), Texts(engine, TEXTS)):
+            with pytest.raises(RowError, match=r"could not be admitted: .*no memory for a batch"):
+                asked.finish()
+        assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
+        lacking.clear()
+        assert Running(engine, step()).finish() == expected and Texts(engine, TEXTS[:1]).finish() == [[5.0, 3.0]]
+    finally:
+        engine.close()
+
+
+def test_a_panic_while_a_model_is_tried_is_why_it_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """Those of programs in Rust are no `Exception`."""
+
+    def set_up(*_: object) -> None:
+        raise Panic("index out of bounds")
+
+    monkeypatch.setattr(loop, "set_up", set_up)
+    engine = everything()
+    try:
+        with pytest.raises(ModelLoadError, match="cannot be run: index out of bounds"):
+            _ = engine.model
+    finally:
+        engine.close()

@@ -78,7 +78,7 @@ def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
 def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
     with closing(engine_for(kind, EngineOptions(prefix_cache_bytes=0))) as engine:
         engine.wait()
-        memory = engine._loop._memory
+        memory = engine._loop._setup.memory
         assert memory is not None
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
         most = memory.batch([len(p) + 48 for p in prompts])

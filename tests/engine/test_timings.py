@@ -88,7 +88,7 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
     engine = engine_for("qwen3")
     try:
         engine.wait()
-        batch, scheduler = engine._loop._batch, engine._loop._scheduler
+        batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
         assert batch is not None and scheduler is not None
         make_room, seen = scheduler.make_room, list[list[float | None]]()
 

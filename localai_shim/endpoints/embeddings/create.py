@@ -53,7 +53,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     tokens = [fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
     skip = 0 if embedding.pools_prompt or not before else prompt_tokens(before, model)
     request = EmbeddingRequest(tokens, priority=priority, skip=skip)
-    return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), embedding=request)
+    return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), [request])
 
 
 def _read_texts(given: object) -> dict[str, Text]:

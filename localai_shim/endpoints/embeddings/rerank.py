@@ -51,7 +51,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields.finish()
     make = _make_pairs if _ranks(model) else _make_texts
     request = make(Ranking(query, texts, instruction, most_each=most_each), model, priority, cut=cut)
-    return Prepared(RerankAssembler(model.name, request, top_n, returned), embedding=request)
+    return Prepared(RerankAssembler(model.name, request, top_n, returned), [request])
 
 
 def _ranks(model: ServedModel) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...types import EngineClosedError, EngineLike, Event, GenerationRequest, Ticket, Token
+from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work
 from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
 
@@ -167,7 +167,7 @@ class Background:
             _began(pid),
         )  # else another process has got the id
 
-    def start(self, run: BackgroundRun, engine: EngineLike, requests: Sequence[GenerationRequest]) -> None:
+    def start(self, run: BackgroundRun, engine: EngineLike, works: Sequence[Work]) -> None:
         """Store a response as queued and let it run.
 
         Raises:
@@ -185,7 +185,7 @@ class Background:
         try:
             save_response(self._store, run.context, run.response(), owner=self.owner)
             with run.lock:  # no token is taken before there is a ticket to cancel with
-                run.row = engine, engine.submit(requests, _Inflow(self._inbox, run))
+                run.row = engine, engine.submit(works, _Inflow(self._inbox, run))
                 if run.ended:  # the client was closed meanwhile
                     run.cancel_row()
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 
 import mlx.core as mx
@@ -58,13 +58,13 @@ class EmbeddingJob:
     Args:
         request: what is asked for.
         sink: takes its one event.
-        arrival: smaller for those that came earlier.
+        index: its place in its submission.
     """
 
-    index = 0
-
-    def __init__(self, request: EmbeddingRequest, sink: Sink, arrival: int) -> None:
-        self.request, self.sink, self.arrival = request, sink, arrival
+    def __init__(self, request: EmbeddingRequest, sink: Sink, index: int) -> None:
+        self.request, self.sink, self.index = request, sink, index
+        self.arrival = 0
+        """Smaller for those that came earlier."""
         self.vectors: Vectors | None = None
         self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
         """(length, place) of the texts that no pass has, the shortest first."""
@@ -131,28 +131,31 @@ class EmbeddingLane:
         """Requests that wait."""
         return len(self._jobs)
 
-    def add(self, request: EmbeddingRequest, sink: Sink) -> EmbeddingJob:
-        """Queue a request.
+    def enter(self, work: EmbeddingRequest, sink: Sink, index: int) -> EmbeddingJob:
+        """Make the job of a request.
 
         Raises:
-            ValueError: this model embeds no texts, or one has no token.
+            ValueError: it has no text, or one without a token.
         """
-        if ("rerank" if request.ranks else "embed") not in self._model.tasks:
-            raise ValueError(
-                f"the model '{self._model.name}' {'ranks no documents' if request.ranks else 'embeds no texts'}"
-            )
-        if not request.texts or not all(request.texts):
+        if not work.texts or not all(work.texts):
             raise ValueError("there is no text, or one that has no token")
-        self._arrivals += 1
-        job = EmbeddingJob(request, sink, self._arrivals)
-        self._jobs[job] = None
-        waiting.add(self._engine)
-        return job
+        return EmbeddingJob(work, sink, index)
 
-    def drop(self, gone: Iterable[EmbeddingJob]) -> None:
-        """Drop requests, which may be gone; no event is sent."""
-        for job in gone:
-            self._finish(job)
+    def add(self, entries: Sequence[EmbeddingJob]) -> None:
+        """Queue requests."""
+        for job in entries:
+            self._arrivals += 1
+            job.arrival = self._arrivals
+            self._jobs[job] = None
+            waiting.add(self._engine)
+
+    def drop(self, gone: Collection[EmbeddingJob]) -> None:
+        """Drop requests, which may be gone; no event is sent. Where that fails, all others fail."""
+        try:
+            for job in gone:
+                self._finish(job)
+        except BaseException as error:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """End every request with an error."""
@@ -195,6 +198,10 @@ class EmbeddingLane:
         """Rows of other engines run."""
         return len(decoding) > (self._engine in decoding)
 
+    def note_rows(self, running: bool) -> None:
+        """Have other engines know if rows of this one run."""
+        (decoding.add if running else decoding.discard)(self._engine)
+
     def close(self) -> None:
         """The engine has neither rows nor texts any more."""
         decoding.discard(self._engine)
@@ -206,13 +213,19 @@ class EmbeddingLane:
         Args:
             beside: rows are running.
         """
-        self._wait_for_step()
-        start = time.monotonic()
         try:
-            self._run(start, beside=beside)
+            self._wait_for_step()
+            start = time.monotonic()
+            try:
+                self._run(start, beside=beside)
+            finally:
+                self._note_turn(start, beside=beside)
         except BaseException as error:
             log.exception("choosing texts failed; those that wait fail, the engine goes on")
             self.fail(error)
+
+    def _note_turn(self, start: float, *, beside: bool) -> None:
+        """Have rows get their share of the time, after a pass that began at `start`."""
         seconds = (now := time.monotonic()) - start
         owed = seconds * (1 / SHARE - 1)
         # Two may have begun at once: then rows get what both have taken.

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...types import GenerationRequest, Json
+from ...types import EmbeddingRequest, GenerationRequest, Json, Sink, Ticket, Work
 from .. import marks
 from ..answers import Mark
 from ..model.engine import ScriptedEngine
-from ..model.replies import LIKELY_LOGPROB, Logprob, Reply
+from ..model.replies import LIKELY_LOGPROB, Logprob, PlayedRow, Reply
 from ..model.tokenizer import Piece, ScriptedTokenizer
-from ..model.vectors import PlayedEmbedding
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .normalizing import Normalize
@@ -72,10 +71,11 @@ def play_cassette(
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordedRequest(GenerationRequest):
-    """A row, with the reply that was recorded for it."""
+class _Recorded:
+    """Answer that was recorded for a piece of work, which is one choice of it, or its vectors."""
 
-    reply: Reply | None = None
+    answer: Interaction
+    choice: int
 
 
 class CassetteEngine(ScriptedEngine):
@@ -91,7 +91,7 @@ class CassetteEngine(ScriptedEngine):
 
     def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
         """Put what was recorded into the place of what a model would say. Runs where the request was prepared."""
-        if not prepared.requests and prepared.embedding is None:
+        if not prepared.works:
             return prepared
         api = _APIS.get(call.path, call.path.strip("/").replace("/", "."))
         try:
@@ -99,14 +99,10 @@ class CassetteEngine(ScriptedEngine):
         except RecursionError:
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
-        if prepared.embedding is not None:
-            prepared.embedding = PlayedEmbedding(prepared.embedding, played.vectors())
-        prepared.requests = [
-            _RecordedRequest(each.prompt, each.sampling, _ENDLESS, reply=_reply(played, index, self.tokenizer))
-            for index, each in enumerate(prepared.requests)
-        ]
-        chosen = enumerate(prepared.requests)
-        marked: dict[int, Mark] = {index: mark for index, _ in chosen if (mark := _mark(played, index)) is not None}
+        for index, work in enumerate(prepared.works):
+            work.reply = _Recorded(played, index)
+        chosen = range(len(prepared.works))
+        marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
         marks.apply_marks(prepared.assembler, marked)
         _present(prepared.assembler, played)
         if prepared.run is not None:  # it has been queued
@@ -114,9 +110,25 @@ class CassetteEngine(ScriptedEngine):
                 _sign(queued, played)
         return prepared
 
+    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        """The row of a recorded answer, which ends where that ended, whatever else was asked for."""
+        played = _recorded(request)
+        reply = _reply(played.answer, played.choice, self.tokenizer)
+        row = GenerationRequest(request.prompt, request.sampling, _ENDLESS, timings=request.timings, reply=reply)
+        return super()._row(row, sink, index, ticket)
+
+    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        self._give_vectors(work, _recorded(work).answer.vectors())
+        return self._end(sink, index, ticket)
+
+
+def _recorded(work: Work) -> _Recorded:
+    assert isinstance(work.reply, _Recorded)
+    return work.reply
+
 
 def _reply_of(request: GenerationRequest, prompt: str, before: int) -> Reply:
-    assert isinstance(request, _RecordedRequest) and request.reply is not None
+    assert isinstance(request.reply, Reply)
     return request.reply
 
 

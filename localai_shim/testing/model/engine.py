@@ -12,9 +12,9 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from typing import Any
 
 from ...media import modalities
 from ...stats import EngineStats
@@ -24,15 +24,22 @@ from ...types import (
     Event,
     Failure,
     GenerationRequest,
+    Prompt,
     RowError,
+    SamplingParams,
     Sink,
+    Task,
     Ticket,
-    Token,
+    Work,
     deliver_events,
 )
-from .replies import Decide, PlayedRow, ReplyLike, Script, ScriptedModel
+from .clock import REAL, Clock
+from .replies import Decide, Patience, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
 from .tokenizer import ScriptedTokenizer
-from .vectors import Pair, PlayedEmbedding, make_up_relevance, make_up_vectors
+from .vectors import give_vectors
+
+NO_TOKENS = Reply("")
+"""Ends a request that is answered otherwise."""
 
 
 class ScriptedEngine:
@@ -69,6 +76,8 @@ class ScriptedEngine:
 
     is_scripted = True
     """Preparing a request takes no time: it is done on its caller's thread, and the timeout counts from there on."""
+    max_inline_tokens = 0
+    """Answers that take no time, and have no more tokens than these, are played on their caller's thread."""
 
     def __init__(
         self,
@@ -136,8 +145,8 @@ class ScriptedEngine:
     def is_ready(self) -> bool:
         return True
 
-    def submit(self, requests: Sequence[GenerationRequest], sink: Sink) -> Ticket:
-        """Play a reply to each request; its events go to the sink under its place in the sequence.
+    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+        """Play a reply to each row, and make up vectors and scores; events go to the sink under the place in `works`.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
@@ -145,38 +154,14 @@ class ScriptedEngine:
         """
         self._check_open()
         ticket = Ticket()
-        self._play([self._row(request, sink, index, ticket) for index, request in enumerate(requests)])
+        play: Mapping[Task, Callable[[Any, Sink, int, Ticket], PlayedRow]]
+        play = {"generate": self._row, "embed": self._vectors, "rerank": self._vectors}
+        self._play([play[work.task](work, sink, index, ticket) for index, work in enumerate(works)])
         return ticket
 
-    def embed(self, request: EmbeddingRequest, sink: Sink) -> Ticket:
-        """Make up a vector for each text, or a score for each document, on the caller's thread.
-
-        Raises:
-            EngineClosedError: the engine was closed, or this process was forked from the one that made it.
-        """
-        self._check_open()
-        self.embedded.append(self._give_vectors(request))
-        deliver_events([(_Reader(sink), Token(0, finish_reason="stop"))], ())
-        return Ticket()
-
-    def _give_vectors(self, request: EmbeddingRequest, dimensions: int | None = None) -> EmbeddingRequest:
-        """Give a request the vectors that are there for it, or made-up ones; returns who got them."""
-        if isinstance(request, PlayedEmbedding):
-            if request.play():
-                return request.asked
-            request = request.asked
-        pairs = [text for text in request.texts if isinstance(text, Pair)]
-        if pairs:
-            request.vectors = make_up_relevance(pairs)
-            return request
-        assert self._model.embedding is not None
-        texts = [self.tokenizer.decode(tokens) for tokens in request.texts]
-        request.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
-        return request
-
-    def cancel(self, ticket: Ticket) -> None:
-        """Remove a submission's rows, without another event. Never blocks."""
-        self._player.inbox.put(ticket)
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
+        self._player.inbox.put((ticket, index))
 
     def stats(self) -> EngineStats:
         """A snapshot; rows that wait for their next token are running."""
@@ -210,8 +195,41 @@ class ScriptedEngine:
     def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
         return PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
 
+    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+        """Give a request its vectors; returns what ends it."""
+        self._give_vectors(work)
+        return self._end(sink, index, ticket)
+
+    def _give_vectors(
+        self, work: EmbeddingRequest, rows: Sequence[Sequence[float]] | None = None, dimensions: int | None = None
+    ) -> None:
+        assert self._model.embedding is not None
+        give_vectors(work, rows, self.tokenizer.decode, dimensions or self._model.embedding.dimensions)
+        self.embedded.append(work)
+
+    def _end(
+        self,
+        sink: Sink,
+        index: int,
+        ticket: Ticket,
+        reply: Reply = NO_TOKENS,
+        clock: Clock = REAL,
+        patience: Patience | None = None,
+    ) -> PlayedRow:
+        once, script = GenerationRequest(Prompt([]), SamplingParams(), 1), Script(reply, self.tokenizer)
+        return PlayedRow(once, sink, index, ticket, script, self._model, False, clock, patience)
+
     def _play(self, rows: list[PlayedRow]) -> None:
-        self._player.play(rows)
+        if not all(row.takes_no_time(self.max_inline_tokens) for row in rows):
+            self._player.play(rows)
+            return
+        events: list[tuple[PlayedRow, Event]] = []
+        left = rows
+        while left:
+            step = [(row, row.next()) for row in left]
+            events += step
+            left = [row for row, event in step if not is_last(event)]
+        deliver_events(events, ())
 
     def _next_script(self, request: GenerationRequest) -> Script:
         prompt = self.tokenizer.decode(request.prompt.tokens)
@@ -225,14 +243,6 @@ class ScriptedEngine:
         if script is None:
             raise RowError(f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}")
         return script
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reader that waits for vectors."""
-
-    sink: Sink
-    index: int = 0
 
 
 MAX_WAIT_SECONDS = 3600.0  # a queue takes no infinite timeout

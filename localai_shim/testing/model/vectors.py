@@ -6,7 +6,7 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...types import EmbeddingRequest
@@ -30,30 +30,28 @@ def make_up_vectors(texts: Sequence[str], dimensions: int) -> npt.NDArray[np.flo
     return made
 
 
-class PlayedEmbedding(EmbeddingRequest):
-    """An embedding request, with what is played for it.
+def give_vectors(
+    request: EmbeddingRequest,
+    rows: Sequence[Sequence[float]] | None,
+    decode: Callable[[Sequence[int]], str],
+    dimensions: int,
+) -> None:
+    """Give a request the vectors that are there for it, or made-up ones.
 
     Args:
-        asked: gets the vectors.
-        rows: those of each text; None: they are made up.
+        request: gets them.
+        rows: one of each text; None: they are made up.
+        decode: makes a text of token ids.
+        dimensions: of what is made up.
     """
+    import numpy as np
 
-    __slots__ = ("asked", "rows")
-
-    def __init__(
-        self, asked: EmbeddingRequest, rows: Sequence[Sequence[float]] | npt.NDArray[np.float32] | None
-    ) -> None:
-        super().__init__(asked.texts, priority=asked.priority)
-        self.asked, self.rows = asked, rows
-
-    def play(self) -> bool:
-        """Give the request its vectors; False where they are to be made up."""
-        if self.rows is None:
-            return False
-        import numpy as np
-
-        self.asked.vectors = np.array(self.rows, np.float32)
-        return True
+    if rows is not None:
+        request.vectors = np.array(rows, np.float32)
+    elif pairs := [text for text in request.texts if isinstance(text, Pair)]:
+        request.vectors = make_up_relevance(pairs)
+    else:
+        request.vectors = make_up_vectors([decode(tokens) for tokens in request.texts], dimensions)
 
 
 class Pair(list[int]):

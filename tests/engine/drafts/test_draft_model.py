@@ -64,7 +64,7 @@ def engine_of(path: str, draft: str | None = None, kv: Quantised | None = None, 
 
 def drafter(engine: Engine[Any]) -> DraftModel:
     engine.wait()
-    speculation = engine._loop._speculation
+    speculation = engine._loop._setup.speculation
     assert speculation is not None and isinstance(speculation.costly, DraftModel)
     return speculation.costly
 
@@ -231,7 +231,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
     engine.close()
     engine = engine_of(large, small)
     own = drafter(engine)
-    batch, scheduler = engine._loop._batch, engine._loop._scheduler
+    batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
     assert batch is not None and scheduler is not None
     make_room, steps = scheduler.make_room, iter(range(10_000))
 
@@ -378,7 +378,7 @@ def test_its_weights_and_caches_are_part_of_the_plan(pair: tuple[str, str], alwa
     large, small = pair
     alone, both = engine_of(large, memory_limit=2**30), engine_of(large, small, memory_limit=2**30)
     alone.wait()
-    own, plan = drafter(both), both._loop._memory
+    own, plan = drafter(both), both._loop._setup.memory
     assert isinstance(plan, Memory)
     assert plan.weights == alone.model.weight_bytes + own._model.weight_bytes
     assert both.stats().kv_bytes_per_token == alone.stats().kv_bytes_per_token * 5 // 4

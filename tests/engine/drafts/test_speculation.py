@@ -101,13 +101,13 @@ def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
 def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     made = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
     engine = engine_for("qwen3", EngineOptions(speculation="off"))
-    assert engine._loop._speculation is None
+    assert engine._loop._setup.speculation is None
     expected = outputs(engine, made)
     engine.close()
     engine, other = engine_for("qwen3"), engine_for("qwen3")
     same(outputs(engine, made), expected)
     other.wait()
-    mine, its = engine._loop._speculation, other._loop._speculation
+    mine, its = engine._loop._setup.speculation, other._loop._setup.speculation
     assert mine is not None and its is not None
     size = (len(made), 1)
     assert mine.costs.seconds("step", size), "each learns what its own steps take"
@@ -169,7 +169,7 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch, flying = engine._loop, engine._loop._batch, []
+    loop, batch, flying = engine._loop, engine._loop._parts.rows.batch, []
     assert batch is not None
     flush = loop._flush
 
@@ -189,7 +189,7 @@ def test_what_came_of_drafts_is_delivered_before_the_next_step_is_computed(monke
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batch
+    loop, batch = engine._loop, engine._loop._parts.rows.batch
     assert batch is not None and engine.model is not None
     undelivered, forward = [], engine.model.forward
 
@@ -214,7 +214,7 @@ def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkey
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for("qwen3", AUTO)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batch
+    loop, batch = engine._loop, engine._loop._parts.rows.batch
     assert batch is not None
     flush, left = loop._flush, list[Row]()
 
@@ -253,7 +253,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for(kind, AUTO)
     engine.wait()
-    batch = engine._loop._batch
+    batch = engine._loop._parts.rows.batch
     assert batch is not None
     running: list[Running] = []
     step, left = batch.step, []
@@ -378,7 +378,7 @@ def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch
     with steps_counted(engine) as sizes:
         same(outputs(engine, made), expected)
     assert any(tokens > 1 for _, tokens in sizes)
-    counts = engine._loop._speculation
+    counts = engine._loop._setup.speculation
     engine.close()
     assert counts is not None and counts.counts[source].accepted > 0
 

@@ -188,7 +188,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(max_rows=7, prefill_chunk=128))
     try:
         engine.model.weight_bytes = 1
-        engine._loop._batch._cache._spare = 1  # type: ignore[union-attr]
+        engine._loop._parts.rows.batch._cache._spare = 1  # type: ignore[union-attr]
         running = [
             (n, Running(engine, request(tokens(n, n), max_tokens=6 + i))) for i, n in enumerate(LENGTHS + LENGTHS[::2])
         ]

@@ -53,7 +53,7 @@ class Asked:
 
     def __init__(self, engine: Engine[Any], texts: Sequence[Sequence[int]], **more: Any) -> None:
         self.request, self.sink = EmbeddingRequest(texts, **more), SyncSink()
-        self.ticket = engine.embed(self.request, self.sink)
+        self.ticket = engine.submit([self.request], self.sink)
 
     def vectors(self) -> npt.NDArray[np.float32]:
         index, event = self.sink.get(60)
@@ -218,6 +218,6 @@ def test_a_consumer_that_is_gone_holds_nobody_up() -> None:
             raise RuntimeError("nobody is here")
 
     with closing_engine("bert") as engine:
-        engine.embed(EmbeddingRequest(TEXTS), Gone())
+        engine.submit([EmbeddingRequest(TEXTS)], Gone())
         assert Asked(engine, TEXTS).vectors().shape == (len(TEXTS), 32)
         assert eventually(lambda: engine.stats().waiting == 0)

@@ -79,7 +79,10 @@ class Lane:
 
     def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
         """Queue texts of these lengths, whose tokens are the mark."""
-        return self.lane.add(EmbeddingRequest([[mark] * length for length in lengths], **more), SyncSink())
+        texts = [[mark] * length for length in lengths]
+        job = self.lane.enter(EmbeddingRequest(texts, **more), SyncSink(), 0)
+        self.lane.add([job])
+        return job
 
     def run(self) -> None:
         while self.lane:
