@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
@@ -138,9 +138,7 @@ class StopChecker(Protocol):
 
 
 class GrammarConstraint(Protocol):
-    """Constraint on the tokens that may follow one row's output. Stateful: one per row; called on the engine thread
-    only.
-    """
+    """Constraint on the tokens that may follow one row's output; one per row, called on the engine thread only."""
 
     @property
     def idle(self) -> bool:
@@ -213,8 +211,8 @@ class GenerationRequest(Work):
     """Tokens that end the row, whether or not `ignore_eos`."""
     stop: StopChecker | None = None
     constraint: GrammarConstraint | None = None
-    prediction: Sequence[int] = ()
-    """Token ids that the output may have, in part or as a whole: they make it faster. Many are a `Prediction`."""
+    prediction: Callable[[], Callable[[Sequence[int], int], Sequence[int]]] | None = None
+    """Begins to follow the caller's prediction of the output: (output so far, most) -> tokens that may come next."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
 

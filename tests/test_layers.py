@@ -111,8 +111,8 @@ MAY = {
 NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
-    "backends": "mlx mlx_lm numpy",
-    "backends.cuda": "mlx mlx_lm",
+    "backends": "mlx numpy",
+    "backends.cuda": "mlx",
     "backends.x86": "mlx mlx_lm numpy",
     "cli": "mlx openai rich",
     "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",

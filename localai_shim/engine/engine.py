@@ -122,9 +122,9 @@ class Engine(Generic[ModelT]):
             self._inbox.put(Submit(ticket, works, sink))
         return ticket
 
-    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
-        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
-        self._inbox.put(Cancel(ticket, index))
+    def cancel(self, ticket: Ticket) -> None:
+        """Remove a submission's rows, without another event. Never blocks."""
+        self._inbox.put(Cancel(ticket))
 
     def stats(self) -> EngineStats:
         """A snapshot, without waiting for the engine."""

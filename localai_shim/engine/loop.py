@@ -189,7 +189,7 @@ class Loop(Generic[ModelT]):
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel work; `wait` blocks until there is a message."""
-        cancelled: set[tuple[Ticket, int | None]] = set()
+        cancelled: set[Ticket] = set()
         try:
             while True:
                 message = self._wait_for_message() if wait else self._inbox.get(block=False)
@@ -202,7 +202,7 @@ class Loop(Generic[ModelT]):
                     return
         except queue.Empty:
             pass
-        gone = {entry for ticket, index in cancelled for entry in self.tickets.find(ticket, index)}
+        gone = {entry for ticket in cancelled for entry in self.tickets.find(ticket)}
         if gone:
             self._drop(gone)
 

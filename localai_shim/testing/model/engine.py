@@ -159,9 +159,9 @@ class ScriptedEngine:
         self._play([play[work.task](work, sink, index, ticket) for index, work in enumerate(works)])
         return ticket
 
-    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
-        """Remove a submission's rows, or the one with this index, without another event. Never blocks."""
-        self._player.inbox.put((ticket, index))
+    def cancel(self, ticket: Ticket) -> None:
+        """Remove a submission's rows, without another event. Never blocks."""
+        self._player.inbox.put(ticket)
 
     def stats(self) -> EngineStats:
         """A snapshot; rows that wait for their next token are running."""

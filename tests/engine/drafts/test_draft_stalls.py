@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
+from localai_shim.engine.decode import step_times
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.drafts import controller as speculation_module
 from localai_shim.engine.drafts import draft_model
