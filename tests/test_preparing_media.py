@@ -26,7 +26,7 @@ from tests.endpoints.pictures import image_url, input_image, png, user, user_ite
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
 from tests.preparing import BACKENDS, SOON, TIMEOUT, TOOL, WAYS, Gate, nobody_prepares, times_out, times_out_async
-from tests.prompt.media.test_remote import Net, Rerouted
+from tests.prompt.media.net import Net, Rerouted
 
 
 @pytest.fixture

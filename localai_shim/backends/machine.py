@@ -59,7 +59,7 @@ def late_blas() -> str | None:
 
 
 def describe_backend() -> str:
-    """What MLX computes with: 'gpu', or 'cpu' and the BLAS that takes the place of the one in MLX's wheel."""
+    """Device that MLX computes with: 'gpu', or 'cpu' and the BLAS that takes the place of the one in MLX's wheel."""
     import mlx.core as mx
 
     if mx.default_device() == mx.Device(mx.gpu):
@@ -81,14 +81,14 @@ def gpu_memory() -> int | None:
 
 
 def on_cuda() -> bool:
-    """Whether MLX computes on a CUDA GPU."""
+    """True if MLX computes on a CUDA GPU."""
     import mlx.core as mx
 
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
 
 
 def has_gpu() -> bool:
-    """Whether MLX computes on a GPU."""
+    """True if MLX computes on a GPU."""
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
@@ -125,7 +125,7 @@ def _container_memory() -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is for lack of memory, which may be there later.
+    """True if an error is for lack of memory, which may be there later.
 
     MLX has no exception class for it. A single array that is too large for the device is another matter.
     """
@@ -133,7 +133,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def multiplies_packed() -> bool:
-    """Whether attention can read quantised keys and values as they are.
+    """True if attention can read quantised keys and values as they are.
 
     MLX's CUDA back end (0.32.4) has no quantised products of the shapes of attention.
     """

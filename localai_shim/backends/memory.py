@@ -23,7 +23,7 @@ WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 
 
 class Mlx(Protocol):
-    """What is needed of `mlx.core`."""
+    """The part of `mlx.core` that is needed."""
 
     def device_info(self) -> Mapping[str, str | int]: ...
 
@@ -145,4 +145,4 @@ class DeviceMemory:
 
 
 process = DeviceMemory(mx)
-"""That of this process."""
+"""Memory of this process."""

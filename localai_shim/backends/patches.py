@@ -26,7 +26,7 @@ Array = mx.array
 Mask = mx.array | str | None
 Function = Callable[..., mx.array]
 Replaced = tuple[tuple[object, object], ...]
-"""What upstream's code finds, and what it is to find."""
+"""A name that upstream's code finds, and its replacement."""
 
 _NOT_MODELS = ("mlx.", "localai_shim.", "builtins")
 """Modules whose classes have no code of models; a checkpoint may bring a module of its own."""
@@ -74,7 +74,7 @@ def attention_patches(make: Callable[[Function], Function]) -> tuple[Patch, ...]
 
 
 def replaced(patches: Iterable[Patch]) -> Replaced:
-    """What patches replace, by what."""
+    """Names that patches replace, with their replacements."""
     return tuple(pair for patch in patches for pair in patch.replaced())
 
 
@@ -141,7 +141,7 @@ def rebound(function: FunctionType, scope: dict[str, object]) -> FunctionType:
 
 
 def _identity(value: object) -> int:
-    """That of upstream's function, for one that was rebound."""
+    """Name of upstream's function, for one that was rebound."""
     return id(getattr(value, "upstream", value) if isinstance(value, FunctionType) else value)
 
 

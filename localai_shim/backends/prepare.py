@@ -12,7 +12,7 @@ from .machine import has_gpu, on_cuda
 from .tower_windows import use_windows
 
 Applied = dict[str, int]
-"""What was applied, and to how many layers or blocks."""
+"""Forms that were applied, and to how many layers or blocks."""
 
 
 def prepare(model: nn.Module, memory_limit: int | None = None) -> Applied:

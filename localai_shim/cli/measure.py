@@ -1,4 +1,4 @@
-"""How fast a model is here: concurrent greedy streams through the client."""
+"""Measure a model's speed here: concurrent greedy streams through the client."""
 
 from __future__ import annotations
 

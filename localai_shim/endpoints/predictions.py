@@ -82,5 +82,5 @@ class PredictionCounts:
 
 
 def counted(prediction: Prediction | None, choices: int) -> PredictionCounts | None:
-    """What counts a prediction; None where there is none."""
+    """Counter of a prediction; None where there is none."""
     return PredictionCounts(prediction, choices) if prediction is not None else None

@@ -45,7 +45,7 @@ class ServedModel:
     is_quick: bool = False
     """Making a short prompt takes some tenths of a millisecond."""
     field_cache: FieldCache = field(default_factory=FieldCache)
-    """What was read of the last requests, for all clients."""
+    """Fields of the last requests as they were read, for all clients."""
 
     def prepare(self) -> None:
         """Find out what the first request would wait for.

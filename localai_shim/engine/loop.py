@@ -1,4 +1,4 @@
-"""What runs on an engine's thread: it takes requests, runs steps and emits tokens."""
+"""The loop of an engine's thread: it takes requests, runs steps and emits tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_QUEUE_ROWS = 16_384
 
 
 class Loop(Generic[ModelT]):
-    """What runs on the thread. It holds no reference to the `Engine`, so that an abandoned engine can be collected."""
+    """The loop of the thread. It holds no reference to the `Engine`, so that an abandoned engine can be collected."""
 
     def __init__(self, options: EngineOptions, inbox: Inbox) -> None:
         self._options, self._inbox = options, inbox

@@ -197,7 +197,7 @@ class Parts:
         return 0 if self.rows is None else len(self.rows.batch)
 
     def runner(self, task: Task) -> Runner[Any, Any]:
-        """Who runs a kind of work.
+        """Runner of a kind of work.
 
         Raises:
             ValueError: nobody does.

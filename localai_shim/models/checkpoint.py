@@ -34,7 +34,7 @@ class Loadable(Protocol):
     """Model that a checkpoint is loaded as; `TextModel` has the docs of each method."""
 
     applied: Mapping[str, int]
-    """What `backends.prepare` made of it, and in how many layers."""
+    """Forms that `backends.prepare` applied, each with its number of layers."""
 
     def __init__(self, checkpoint: Checkpoint) -> None: ...
 

@@ -161,9 +161,9 @@ class TextModel:
     """
 
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
-    """What computes."""
+    """The model that computes."""
     applied: Mapping[str, int] = {}
-    """What `backends.prepare` made of it, and in how many layers."""
+    """Forms that `backends.prepare` applied, each with its number of layers."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 

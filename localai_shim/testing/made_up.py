@@ -173,7 +173,7 @@ class _Instance:
 
 
 def _weight(schema: object) -> int:
-    """How deep an instance may become."""
+    """Deepest nesting of an instance."""
     if not isinstance(schema, Mapping):
         return len(_TYPES)
     if "const" in schema or "enum" in schema:

@@ -43,7 +43,7 @@ class _Staged:
     dimensions: int = 0
     """Of vectors that are made up."""
     end: Reply = NO_TOKENS
-    """What follows the vectors."""
+    """The event that follows the vectors."""
 
 
 MAX_DIMENSIONS = 3072

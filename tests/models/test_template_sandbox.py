@@ -31,7 +31,7 @@ def test_a_limited_template_makes_the_same_text(end: str) -> None:
     assert render(its, MESSAGES, {}, None, False) == plain
 
 
-def test_others_get_what_transformers_makes_of_the_same_template() -> None:
+def test_transformers_makes_the_same_of_a_template_for_everybody_else() -> None:
     its = tokenizer(LOOP + "{% set made = [] %}{{ made.append(1) }}")
     assert render(its, MESSAGES, {}, None, False).startswith("hi\nho\n"), "ours may append to lists"
     kept = chat_template_utils._compile_jinja_template(its._tokenizer.chat_template)

@@ -72,7 +72,7 @@ def forget(cache: Sequence[Any], padding: int) -> None:
 
 
 def _forgets(layer: Any, tokens: int) -> bool:
-    """Whether so many more tokens can be taken back from a layer's cache as if they had not been there."""
+    """True if so many more tokens can be taken back from a layer's cache as if they had not been there."""
     kind = type(layer)
     if kind.__module__ not in UPSTREAMS:
         return False
@@ -190,7 +190,7 @@ def _around(first: int, tokens: int) -> tuple[int, int]:
 
 
 def _grain(tokens: int) -> int:
-    """What lengths beyond LENGTHS are multiples of: 256 up to 4,096 tokens, then a sixteenth of a power of two."""
+    """Factor of lengths beyond LENGTHS: 256 up to 4,096 tokens, then a sixteenth of a power of two."""
     return max(256, 1 << (tokens - 1).bit_length() - 4)
 
 

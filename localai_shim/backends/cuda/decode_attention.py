@@ -47,7 +47,7 @@ _TYPES = (mx.bfloat16, mx.float16)
 
 
 def fits(queries: mx.array, keys: mx.array, values: mx.array) -> bool:
-    """Whether the kernel knows these shapes and types.
+    """True if the kernel knows these shapes and types.
 
     Args:
         queries: `[rows, heads, tokens, dim]`.

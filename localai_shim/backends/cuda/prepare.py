@@ -1,4 +1,4 @@
-"""What a model needs on a CUDA GPU; `docs/backends.md` says why, and when each goes."""
+"""Forms that a model needs on a CUDA GPU; `docs/backends.md` says why, and when each goes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Form(NamedTuple):
         return self.stages and 1_024 + self.stages * (self.deep * self.rows * 128 + groups * 512 * bits) + scales
 
     def takes(self, inputs: int, outputs: int, group_size: int) -> bool:
-        """Whether weights of this shape leave no remainder."""
+        """True if weights of this shape leave no remainder."""
         return outputs % self.outputs == inputs % (self.deep * group_size) == 0
 
 
@@ -145,7 +145,7 @@ class Kernel:
                 mx.eval(self.multiply(layer, mx.zeros((rows, self._inputs), self._dtype)))
 
     def form_of(self, rows: int) -> Form:
-        """How so many rows are multiplied: by one block of each output, or by several of the last form."""
+        """Form in which so many rows are multiplied: by one block of each output, or by several of the last form."""
         if self._bits == 16:
             return next(form for form in DENSE_FORMS if form.rows >= rows)
         wide = self._outputs >= WIDE
@@ -195,7 +195,7 @@ def kernel_of(layer: nn.Module) -> Kernel | None:
 
 
 def fits(layer: nn.Module) -> bool:
-    """Whether the kernels know a layer's shape and types."""
+    """True if the kernels know a layer's shape and types."""
     weight = layer["weight"]
     if weight.ndim != 2 or weight.shape[0] % _OUTPUTS_MULTIPLE:
         return False

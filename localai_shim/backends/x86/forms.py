@@ -117,7 +117,7 @@ def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
 def attention(
     queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
 ) -> mx.array:
-    """As `mx.fast.scaled_dot_product_attention`."""
+    """Attention with the signature of `mx.fast.scaled_dot_product_attention`."""
     if more:
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, **more)
     return attending(_mlx_s)(queries, keys, values, None, scale, mask)
@@ -159,7 +159,7 @@ gelu_fast_approx = _by_sigmoid(lambda x: 1.702 * x, nn.gelu_fast_approx)
 
 
 def gelu(x: mx.array) -> mx.array:
-    """As `nn.gelu`."""
+    """GELU with the signature of `nn.gelu`."""
     return gelu_on_cpu(x) if x.dtype == mx.float32 else nn.gelu(x)
 
 
@@ -178,7 +178,7 @@ def _computes_at_once() -> bool:
 
 
 def _computed(*arrays: mx.array) -> bool:
-    """Whether these are to be computed at once; then they have been."""
+    """True if these are to be computed at once; then they have been."""
     if not _computes_at_once():
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a model needs on a CPU, where float32 alone is multiplied by a BLAS; and on x86 more than that."""
+"""Forms that a model needs on a CPU, where float32 alone is multiplied by a BLAS; and on x86 more than that."""
 
 from __future__ import annotations
 

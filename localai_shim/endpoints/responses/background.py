@@ -152,7 +152,7 @@ class Background:
 
     @staticmethod
     def is_alive(owner: str) -> bool:
-        """Whether there is still somebody who works on the responses of an owner."""
+        """True if somebody still works on the responses of an owner."""
         id, _, began = f"{owner}::".split(":")[:3]
         if (pid := int(id)) == os.getpid():
             return owner in _owners

@@ -1,1 +1,1 @@
-"""What passes and steps take, as measured: the estimates that decide what runs."""
+"""Measured times of passes and steps: the estimates that decide what runs."""

@@ -65,7 +65,7 @@ class CostModel:
         average.chosen = self._choices
 
     def seconds(self, kind: Kind, size: Size) -> float | None:
-        """What work of a size takes; None: smaller sizes are to be measured first.
+        """Seconds that work of a size takes; None: smaller sizes are to be measured first.
 
         What nobody has measured is taken from a line between the nearest sizes that were. Beyond these more tokens are
         taken to cost little, so that they are tried.

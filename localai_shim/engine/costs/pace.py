@@ -1,4 +1,4 @@
-"""How long prefill takes on this machine, and so how many tokens fit into a given time."""
+"""Time that prefill takes on this machine, and so how many tokens fit into a given time."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ class Pace:
         return int(self._fixed / self._per_token)
 
     def is_enough(self, left: float) -> bool:
-        """Whether what is left of a stall, in seconds, is worth another pass."""
+        """True if what is left of a stall, in seconds, is worth another pass."""
         return left > max(self._stall / 4, 2 * self._fixed)

@@ -230,7 +230,7 @@ class Batch:
         return forward(self._model, self._cache, self._places, self.rows, tokens)
 
     def _expects_drafts(self) -> bool:
-        """Whether the step behind the one in flight is to have drafts: then it is not built ahead."""
+        """True if the step behind the one in flight is to have drafts: then it is not built ahead."""
         flight = self.in_flight
         if self._speculation is None or not isinstance(flight, Queued | AwaitingHost):
             return False

@@ -54,7 +54,7 @@ class Built:
     tokens: npt.NDArray[np.int32]
     """A view of its input, `[rows when it was built]`."""
     places: list[int]
-    """Where the tokens of the present rows go."""
+    """Places where the tokens of the present rows go."""
     logits: mx.array
     """`[rows, vocabulary]`, not computed yet."""
 

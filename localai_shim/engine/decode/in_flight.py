@@ -1,4 +1,4 @@
-"""What a batch has in flight between two steps, as one value.
+"""A batch's work in flight between two steps, as one value.
 
 `Idle` -> `Queued` | `AwaitingHost` | `Verifying` when a step is launched. To finish one gives what it sampled, and what
 is in flight then: the step that was built behind it, or `Idle`. A value is of the batch's present rows, in their order.

@@ -1,4 +1,4 @@
-"""How long a batch's steps take, for what chooses drafts."""
+"""Times of a batch's steps, for the choice of drafts."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 @dataclass(slots=True)
 class Verified:
-    """What came of a step's drafts."""
+    """Outcome of a step's drafts."""
 
     emitted: list[int]
     """Tokens that each row emitted; 0 for one that failed at once, or has left."""
@@ -84,7 +84,7 @@ class Verifying:
     repeats: bool = False
     """The step before it was of as many tokens of each row, and the one behind it probably is."""
     next: Built | None = None
-    """That one, built while this one runs."""
+    """The next such step, built while this one runs."""
 
     @property
     def sizes(self) -> list[int]:
@@ -206,7 +206,7 @@ def _joined(parts: list[mx.array]) -> mx.array:
 def _states(
     rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep
 ) -> Sequence[object | None] | None:
-    """What the model keeps of each slot's row; freed ones run on some row's."""
+    """State that the model keeps of each slot's row; freed ones run on some row's."""
     return states_of([rows[at.get((name, slot), at[name, step.slots[0]])] for slot in range(step.width)])
 
 

@@ -50,7 +50,7 @@ class _Guess:
     """Another source's, in the place of which it is planned."""
 
     def expected(self, cap: int, flying: int) -> float:
-        """How many of so many tokens are probably right, behind so many guessed ones that are in flight."""
+        """Expected number of right tokens among so many, behind so many guessed ones that are in flight."""
         rate, drafts = min(self.acceptance, 0.99), min(cap, self.count(flying))
         return rate ** (0 if self.planned else flying) * rate * (1 - rate**drafts) / (1 - rate)
 

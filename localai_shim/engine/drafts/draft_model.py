@@ -123,7 +123,7 @@ class DraftModel:
             raise
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
-        """As `Drafter.draft`; rows that are not caught up are brought nearer to that, and have none."""
+        """Draft as `Drafter.draft` says; rows that are not caught up are brought nearer to that, and have none."""
         try:
             deadline = time.monotonic() + self._stall
             self._settle()
@@ -281,7 +281,7 @@ class DraftModel:
 
 
 def speculation_for(model: Model, draft: Model | None, options: EngineOptions, max_stall: float) -> Speculation | None:
-    """What chooses the drafts of a model's rows; None: it has none.
+    """Chooser of the drafts of a model's rows; None: it has none.
 
     Args:
         model: the one that rows run on.

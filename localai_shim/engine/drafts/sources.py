@@ -1,4 +1,4 @@
-"""Where drafts come from: guesses of the tokens that follow a row's last one, which a step of several verifies."""
+"""Sources of drafts: guesses of the tokens that follow a row's last one, which a step of several verifies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Drafter(Protocol):
         ...
 
     def takes(self, row: Row) -> bool:
-        """Whether it may have drafts for a row, sooner or later; asked once."""
+        """True if it may have drafts for a row, sooner or later; asked once."""
         ...
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -57,7 +57,7 @@ class CostlyDrafter(Drafter, Protocol):
         ...
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
-        """What so many drafts for each of so many rows take, where a step of one token takes `plain` seconds."""
+        """Cost of so many drafts for each of so many rows, where a step of one token takes `plain` seconds."""
         ...
 
     def keep(self, rows: Sequence[Row]) -> None:
@@ -66,7 +66,7 @@ class CostlyDrafter(Drafter, Protocol):
 
 
 class ForcedTokens:
-    """What a row's grammar leaves no choice about."""
+    """Tokens that a row's grammar leaves no choice about."""
 
     source, trust = "grammar", 0.95
 
@@ -100,7 +100,7 @@ class PredictedText:
 
 
 class PromptLookup:
-    """What followed the row's last tokens where they stood before, in its prompt or its output."""
+    """Continuation of the previous occurrence of the row's last tokens, in its prompt or its output."""
 
     source, trust = "lookup", 0.25
 
@@ -127,7 +127,7 @@ class _Seen:
         """Behind what stood before: the output has gone on as that did, up to here."""
 
     def after(self, output: Sequence[int], most: int) -> Sequence[int]:
-        """What stood behind the present end when that came before, at most so many."""
+        """Continuation of the previous occurrence of the current suffix, at most so many."""
         came = output[self._output :]
         self._append(came)
         self._output = len(output)

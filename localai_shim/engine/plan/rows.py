@@ -1,4 +1,4 @@
-"""Who runs rows: the scheduler, which prefills their prompts, and the batch, which decodes them."""
+"""The parts that run rows: the scheduler, which prefills their prompts, and the batch, which decodes them."""
 
 from __future__ import annotations
 

@@ -89,12 +89,12 @@ class Scheduler:
         self._steps_planned = 0
 
     def __len__(self) -> int:
-        """How many rows do not run yet."""
+        """Number of rows that do not run yet."""
         return len(self._jobs)
 
     @property
     def will_prefill(self) -> bool:
-        """Whether `prefill` probably has something to do: there are prompts, and one could be run the last time."""
+        """True if `prefill` probably has something to do: there are prompts, and one could be run the last time."""
         return bool(self._jobs) and not self._blocked
 
     @property
@@ -285,7 +285,7 @@ class Scheduler:
         self._begun.append(job)
 
     def _has_room(self, job: PrefillJob) -> bool:
-        """Whether a job's rows may begin. One that could not begin even if alone leaves some of its rows for later."""
+        """True if a job's rows may begin. One that could not begin even if alone leaves some of its rows for later."""
         others = [row for other in (*self._begun, *self._joining) for row in other.rows]
         taken = len(self._batch) + len(others)
         while not self._fits(job, taken, others):
@@ -387,7 +387,7 @@ class Scheduler:
                 self._fail(other, error, f"running this prompt's {item.media.kind} through the model failed")
 
     def _needs(self, job: PrefillJob, digest: int) -> bool:
-        """Whether a job still needs the features of an item."""
+        """True if a job still needs the features of an item."""
         if digest in job.features or all(span.media.digest != digest for span in job.prompt.media):
             return False
         self._prefiller.estimate(job)

@@ -40,7 +40,7 @@ def sample_filtered(scaled: mx.array, top_k: mx.array, top_p: mx.array, min_p: m
 def penalise(
     logits: mx.array, counts: mx.array, seen: mx.array, repetition: Floats, presence: Floats, frequency: Floats
 ) -> mx.array:
-    """As `host.penalise`."""
+    """Device form of `host.penalise`."""
     factor = mx.array(repetition)
     scaled = mx.where(logits > 0, logits / factor, logits * factor)
     logits = mx.where(seen | (counts > 0), scaled, logits)
@@ -48,7 +48,7 @@ def penalise(
 
 
 def mask(logits: mx.array, raw: mx.array, masks: Masks, likeliest: mx.array) -> mx.array:
-    """As `host.mask`."""
+    """Device form of `host.mask`."""
     rows, vocabulary = mx.array(masks.rows), logits.shape[-1]
     allowed = _unpacked(masks.packed, vocabulary)
     out = mx.where(allowed, mx.maximum(raw[rows], LOGIT_FLOOR), -mx.inf)
@@ -64,17 +64,17 @@ def mask(logits: mx.array, raw: mx.array, masks: Masks, likeliest: mx.array) -> 
 
 
 def keep_only(logits: mx.array, packed: npt.NDArray[np.uint8]) -> mx.array:
-    """As `host.keep_only`."""
+    """Device form of `host.keep_only`."""
     return mx.where(_unpacked(packed, logits.shape[-1]), logits, -mx.inf)
 
 
 def ranks(raw: mx.array, tokens: mx.array) -> mx.array:
-    """As `host.ranks`."""
+    """Device form of `host.ranks`."""
     return mx.sum(raw > mx.take_along_axis(raw, tokens[:, None], axis=-1), axis=-1) + 1
 
 
 def logprobs(raw: mx.array, tokens: mx.array, top_n: int) -> tuple[mx.array, mx.array | None, mx.array | None]:
-    """As `host.logprobs`."""
+    """Device form of `host.logprobs`."""
     normalised = raw - mx.logsumexp(raw, axis=-1, keepdims=True)
     chosen = mx.take_along_axis(normalised, tokens[:, None], axis=-1)[:, 0]
     if not top_n:

@@ -37,7 +37,7 @@ waiting: set[object] = set()
 
 
 class _Turns:
-    """What engines of a process that has rows leave to these: the time of the next pass, whoever runs it."""
+    """Time that engines of a process with rows leave to texts: the time of the next pass, whoever runs it."""
 
     resumes = 0.0
     """When the next pass may come; in the time of `time.monotonic`."""
@@ -169,7 +169,7 @@ class EmbeddingLane:
         self._owed = max(0.0, self._owed - seconds)
 
     def is_due(self, beside: bool, prompts: int | None) -> bool:
-        """Whether a pass comes next.
+        """True if a pass comes next.
 
         Args:
             beside: rows are running.

@@ -201,7 +201,7 @@ def test_the_form_is_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_one_position(model._model) == 0, "once"
 
 
-def test_others_of_the_architecture_run_upstream_s_code(turned: Starts) -> None:
+def test_foreign_models_of_the_architecture_run_upstream_s_code(turned: Starts) -> None:
     ours, theirs = _load("qwen2_vl"), load("qwen2_vl")
     tokens = mx.array([[5, 6, 7]])
     theirs.forward(StepInput(tokens, theirs.new_cache()))

@@ -81,7 +81,7 @@ def test_four_and_eight_bits_in_half_precision_have_a_kernel(bits: int, group_si
     ],
     ids=["float32", "six bits", "outputs that leave a remainder", "inputs that leave a remainder", "mxfp4"],
 )
-def test_other_layers_keep_mlxs_product(layer: nn.QuantizedLinear) -> None:
+def test_layers_of_unknown_shape_keep_mlxs_product(layer: nn.QuantizedLinear) -> None:
     assert not fits(layer)
     assert kernel_of(layer) is None
 

@@ -179,7 +179,7 @@ def test_weights_are_unpacked_for_many_rows(rows: int, unpacked: bool, monkeypat
 
 @pytest.mark.parametrize("mode", ["mxfp4", "mxfp8"])
 @pytest.mark.parametrize("rows", [1, 32, 130])
-def test_other_modes_of_quantising_are_left_to_mlx(mode: str, rows: int) -> None:
+def test_modes_of_quantising_that_are_not_affine_are_left_to_mlx(mode: str, rows: int) -> None:
     layer = nn.QuantizedLinear(LONG, 8, bias=False, mode=mode)
     x = mx.random.normal((rows, 1, LONG)).astype(mx.bfloat16)
     expected = layer(x)

@@ -71,7 +71,7 @@ def test_quantised_blocks_stay_as_they_are() -> None:
     assert widths(its) == [46] * LAYERS
 
 
-def test_others_of_the_architecture_stay_as_they_are() -> None:
+def test_foreign_models_of_the_architecture_stay_as_they_are() -> None:
     ours, theirs = odd(), odd()
     module: Any = sys.modules[type(theirs).__module__]
     before = dict(vars(module)), dict(vars(module.MLP))

@@ -160,7 +160,7 @@ def test_each_format_has_its_own_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (type(ours.plain), type(ours.biased), ours.biased.unpack_from) == (nn.Linear, UnpackedLinear, 9)
 
 
-def test_other_models_of_the_process_keep_their_layers(trial: Any) -> None:
+def test_foreign_models_of_the_process_keep_their_layers(trial: Any) -> None:
     ours, theirs = layers(FORMATS[7]), layers(FORMATS[7])
     trial(UNPACKED)
     use_float32(ours, ROOM)

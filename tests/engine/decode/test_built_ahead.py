@@ -173,14 +173,14 @@ def test_a_model_that_computes_while_it_is_built_is_found() -> None:
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_so_is_one_that_asks_which_experts_a_token_goes_to(on_device: bool) -> None:
+def test_a_step_that_asks_which_experts_a_token_goes_to_is_not_built_ahead(on_device: bool) -> None:
     """dbrx's does, in each layer."""
     model = text_model("dbrx")
     model.samples_on_device = on_device
     assert not runs_built(model)
 
 
-def test_its_sampled_rows_are_those_that_the_host_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_rows_are_those_that_the_host_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU, where the host writes the tokens that it sampled into a graph which is there."""
     made = [request([5, 6, 7 + i], SamplingParams(seed=i), 24) for i in range(3)]
     found = []
@@ -194,7 +194,7 @@ def test_its_sampled_rows_are_those_that_the_host_waits_for(monkeypatch: pytest.
     assert found[0] == found[1]
 
 
-def test_its_steps_are_built_when_they_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_cannot_be_built_ahead_are_built_when_they_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(model: TextModel) -> None:
         model.fingerprint += "-reading"
         reads_its_positions(model)

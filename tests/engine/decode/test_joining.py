@@ -59,7 +59,7 @@ def alone(joining: Joining, tokens: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("running", [0, 1, 2])
-def test_one_whose_cache_is_torn_fails_and_the_others_join(joining: Joining, running: int) -> None:
+def test_a_row_whose_cache_is_torn_fails_and_the_others_join(joining: Joining, running: int) -> None:
     prompts = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [14, 15, 16]]
     expected = [alone(joining, tokens) for tokens in prompts]
     jobs = [joining.job(tokens) for tokens in prompts]

@@ -68,7 +68,7 @@ def preempted(engine: Engine[Any], request: GenerationRequest) -> list[int]:
 
 
 @pytest.mark.parametrize("prefix_cache", [0, 2**30], ids=["prefilled again", "from the prefix cache"])
-def test_its_sampling_goes_on_where_it_was(prefix_cache: int, expected: dict[str, list[int]]) -> None:
+def test_sampling_of_a_preempted_row_goes_on_where_it_was(prefix_cache: int, expected: dict[str, list[int]]) -> None:
     engine = engine_for("qwen3", EngineOptions(max_rows=1, prefix_cache_bytes=prefix_cache))
     try:
         assert {name: preempted(engine, made(name)) for name in ROWS} == expected
@@ -77,7 +77,7 @@ def test_its_sampling_goes_on_where_it_was(prefix_cache: int, expected: dict[str
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=3), SamplingParams(seed=4, presence_penalty=0.9)])
-def test_its_grammar_constraint_goes_on_where_it_was(sampling: SamplingParams) -> None:
+def test_the_grammar_constraint_of_a_preempted_row_goes_on_where_it_was(sampling: SamplingParams) -> None:
     engine = engine_for("qwen3", ONE_ROW)
     try:
         [undisturbed] = Running(engine, constrained(sampling)).finish()

@@ -351,7 +351,7 @@ def test_a_source_that_takes_time_is_asked_for_as_many_as_pay(trust: float, shar
     assert costly.asked == (drafts > 0)
 
 
-def test_it_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more() -> None:
+def test_a_costly_source_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more() -> None:
     rows = [row([5, 6], [8]), row([5, 6], [8], prediction=Prediction((1,)).follow), row([5, 6], [8], speculation=False)]
     costs = measured(3, CHEAP_STEPS)
     assert Speculation([], costs=costs, costly=Costly(0.9, 0.1)).drafts(rows) == [[7] * 4, [], []]
@@ -362,7 +362,7 @@ def test_it_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more()
         assert costly.asked == (3 if source is unsure else 0)
 
 
-def test_its_own_time_is_no_part_of_what_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_costly_source_is_no_part_of_what_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 12.5])
     monkeypatch.setattr("localai_shim.engine.drafts.controller.time.perf_counter", lambda: next(clock))
     speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=Costly(0.9, 0.1))

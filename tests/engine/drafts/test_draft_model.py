@@ -210,7 +210,7 @@ def test_rows_of_all_kinds_emit_what_they_emit_without(kind: str, always: None) 
 
 
 @pytest.mark.parametrize("share", only(["first layers"], ["itself", "first layers", "another"]))
-def test_it_does_not_matter_how_many_drafts_are_right(share: str, pair: tuple[str, str], always: None) -> None:
+def test_tokens_do_not_depend_on_how_many_drafts_are_right(share: str, pair: tuple[str, str], always: None) -> None:
     large, small = pair
     other = path_of("llama", seed=9)
     engine = engine_of(large)
@@ -358,7 +358,7 @@ def test_an_engine_that_is_to_have_one_and_gets_none_is_refused() -> None:
         Engine(lambda: text_model("qwen3"), EngineOptions(draft_model="some/id"))
 
 
-def test_its_passes_are_measured_by_rows_and_priced_by_its_share_of_the_weights_before() -> None:
+def test_passes_of_a_draft_model_are_measured_by_rows_and_priced_by_its_share_of_the_weights_before() -> None:
     model, costs = text_model("qwen3"), CostModel()
     own = DraftModel(model, DRAFTS, model, 60.0, costs)
     rows = [row_of([5 + i] * 3, model) for i in range(3)]
@@ -374,7 +374,7 @@ def test_its_passes_are_measured_by_rows_and_priced_by_its_share_of_the_weights_
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def test_its_weights_and_caches_are_part_of_the_plan(pair: tuple[str, str], always: None) -> None:
+def test_weights_and_caches_of_a_draft_model_are_part_of_the_plan(pair: tuple[str, str], always: None) -> None:
     large, small = pair
     alone, both = engine_of(large, memory_limit=2**30), engine_of(large, small, memory_limit=2**30)
     alone.wait()

@@ -161,7 +161,7 @@ def test_nobody_goes_past_the_oldest_for_which_there_is_no_room(world: MakeWorld
     assert set(w.begun()) >= {1, 2, 3, 4, 5, 6, 900} and all(map(w.is_done, w.events))
 
 
-def test_those_that_fit_beside_what_runs_do_not_wait(world: MakeWorld) -> None:
+def test_prompts_that_fit_beside_what_runs_do_not_wait(world: MakeWorld) -> None:
     w = blocked_by_memory(world)
     w.cancel(*[row for row in w.events if not w.events[row] and len(row.prompt_tokens) > 1000])
     [small] = w.ask(ones(1, 20))

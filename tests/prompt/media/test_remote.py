@@ -20,13 +20,13 @@ from localai_shim.prompt.media import remote, sources
 from localai_shim.prompt.media.remote import fetch, is_public
 from localai_shim.threads.deadline import Deadline, Overdue, until
 from tests.prompt.media.files import DATA
+from tests.prompt.media.net import PATH, Net
 
 if TYPE_CHECKING:
     import httpx2 as httpx
 else:
     httpx = remote.httpx
 
-PATH = "messages[0].content[0].image_url.url"
 PUBLIC = "93.184.216.34"
 
 
@@ -108,46 +108,6 @@ def port() -> Iterator[int]:
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-class Rerouted(httpx.AsyncHTTPTransport):
-    """Connections of a made-up internet, all of which lead to a server here."""
-
-    def __init__(self, net: Net) -> None:
-        super().__init__(verify=remote._tls(), trust_env=False)
-        self._net = net
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self._net.connect(request.url.host)
-        request.url = request.url.copy_with(host="127.0.0.1", port=self._net.port)
-        return await super().handle_async_request(request)
-
-
-class Net:
-    """A made-up internet: names and their addresses, all of which lead to the server."""
-
-    def __init__(self, port: int, **names: list[str]) -> None:
-        self.port = port
-        self.names = names
-        self.connected: list[str] = []
-
-    def resolve(self, host: str, _port: int) -> list[str]:
-        return self.names.get(host.partition(".")[0], [host])
-
-    def connect(self, address: str) -> None:
-        self.connected.append(address)
-
-    def transport(self) -> Rerouted:
-        return Rerouted(self)
-
-    def get(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> bytes:
-        return fetch(url, PATH, limit, seconds=seconds, resolve=self.resolve, transport=self.transport)
-
-    def refusal(self, url: str, limit: int = 1 << 20, seconds: float = 20.0) -> str:
-        with pytest.raises(BadRequest) as caught:
-            self.get(url, limit, seconds)
-        assert caught.value.param == PATH
-        return caught.value.message
 
 
 @pytest.fixture
