@@ -37,7 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     speculate(monkeypatch)
-    monkeypatch.setattr(DraftModel, "cost", lambda self, rows, drafts, step: 0.0)
+    monkeypatch.setattr(DraftModel, "seconds", lambda self, rows, drafts, plain: 0.0)
 
 
 def said(made: Any) -> list[Any]:

@@ -67,13 +67,13 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     from localai_shim.engine.engine import Engine
 
     seen: list[object] = []
-    put = Engine._put
+    put = Engine.submit
 
     def noting(self: Any, requests: Any, sink: Any) -> Any:
         seen.extend(requests)
         return put(self, requests, sink)
 
-    monkeypatch.setattr(Engine, "_put", noting)
+    monkeypatch.setattr(Engine, "submit", noting)
     return seen
 
 

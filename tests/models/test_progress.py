@@ -6,8 +6,10 @@ import importlib
 import inspect
 import io
 import logging
+import shutil
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import huggingface_hub
@@ -174,21 +176,23 @@ def test_the_hub_names_its_bars_as_they_are_told_apart_here() -> None:
 
 
 def test_a_bar_that_is_wanted_shows_where_there_is_no_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    path = shutil.copytree(tiny("qwen3"), tmp_path / "model")  # which no other test has loaded
     plain = io.StringIO()
     monkeypatch.setattr(sys, "stderr", plain)
     monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 0)
-    with LocalOpenAI(tiny("qwen3"), progress=True, keep_alive=0) as client:
+    with LocalOpenAI(path, progress=True, keep_alive=0) as client:
         assert client._runtime.engine_of("").model
     assert "Loading " in plain.getvalue() and not caplog.records
 
 
 def test_a_bar_that_is_not_wanted_does_not_show_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    path = shutil.copytree(tiny("qwen3"), tmp_path / "model")
     terminal = attach_terminal(monkeypatch)
-    with LocalOpenAI(tiny("qwen3"), progress=False, keep_alive=0) as client:
+    with LocalOpenAI(path, progress=False, keep_alive=0) as client:
         assert client._runtime.engine_of("").model
     assert terminal.getvalue() == "" and [record.message for record in caplog.records if "loading" in record.message]
 

@@ -139,7 +139,12 @@ TEXT: list[Row] = [
     (_format(shema={}), "text.format.shema", "unknown_parameter", "'text.format.shema'"),
     (_format(schema=None), "text.format.schema", "missing_required_parameter", "'text.format.schema'"),
     (_format(schema="object"), "text.format.schema", "invalid_type", "'text.format.schema': expected an object"),
-    (_format(schema={"type": "thing"}), "text.format.schema", "invalid_json_schema", "'answer': Invalid type: thing"),
+    (
+        _format(schema={"type": "thing"}),
+        "text.format.schema",
+        "invalid_json_schema",
+        "'answer': at /type: expected",
+    ),
     (_format() | {"extra_body": {"guided_regex": "a"}}, "guided_regex", None, "'text.format' and 'guided_regex'"),
 ]
 
@@ -200,7 +205,7 @@ TOOLS: list[Row] = [
         {"tools": [_custom(), _function(parameters=BAD_SCHEMA)], "tool_choice": "required"},
         "tools[1].parameters",
         "invalid_function_parameters",
-        "Invalid type: thing",
+        "at /properties/a/type: expected one or several of",
     ),
     (_tool(_custom(name=None)), "tools[0].name", "missing_required_parameter", "'tools[0].name'"),
     (_tool(_custom(strict=True)), "tools[0].strict", "unknown_parameter", "'tools[0].strict'"),

@@ -101,8 +101,8 @@ def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
 def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     made = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
     engine = engine_for("qwen3", EngineOptions(speculation="off"))
-    assert engine._loop._setup.speculation is None
     expected = outputs(engine, made)
+    assert engine._loop._setup.speculation is None
     engine.close()
     engine, other = engine_for("qwen3"), engine_for("qwen3")
     same(outputs(engine, made), expected)
