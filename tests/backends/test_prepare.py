@@ -76,7 +76,7 @@ KINDS = {
 
 
 def names_of_upstream() -> dict[tuple[str, ...], object]:
-    """What each name of upstream's modules and classes means."""
+    """The object behind each name of upstream's modules and classes."""
     found = dict[tuple[str, ...], object]()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in UPSTREAM and module is not None:

@@ -33,7 +33,7 @@ def _turns(family: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def not_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is for CUDA alone is turned on where it is tested."""
+    """Forms for CUDA alone are turned on where they are tested."""
     monkeypatch.setattr(tower_windows, "on_cuda", lambda: False)
 
 

@@ -1,4 +1,4 @@
-"""What is found out about a chat template by trial costs little, however long the template takes.
+"""Trials of a chat template cost little, however long the template takes.
 
 Costs are in CPU time of the thread: these tests do not need a quiet machine.
 """

@@ -19,7 +19,7 @@ UNHURRIED: dict[str, Any] = {"messages": QUESTION, "temperature": 0, "max_tokens
 
 @pytest.fixture(scope="module")
 def free(builtin: LocalOpenAI) -> Any:
-    """What is answered without a budget."""
+    """The answer without a budget."""
     return ask(builtin, **UNHURRIED, **body(**THINKS))
 
 

@@ -1,4 +1,4 @@
-"""What tests of reasoning ask and with which templates."""
+"""Questions of the tests of reasoning, and their templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What work takes, told by what was measured: averages, lines between them, and guesses beyond that are tried."""
+"""Times of work, told by what was measured: averages, lines between them, and guesses beyond that are tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch has in flight between two steps: nothing, a queued sample, logits for the host, or drafts to verify."""
+"""A batch's work in flight between two steps: nothing, a queued sample, logits for the host, or drafts to verify."""
 
 from __future__ import annotations
 

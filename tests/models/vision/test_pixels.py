@@ -38,7 +38,7 @@ SIZES = [(300, 420), (1024, 1024), (701, 333), (56, 84), (40, 61)]
 
 @pytest.fixture(autouse=True)
 def floats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a tower reads is made here also where a GPU would make it."""
+    """Floats for a tower are made here also where a GPU would make them."""
     monkeypatch.setattr(pixels, "has_gpu", lambda: False)
 
 
