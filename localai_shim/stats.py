@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -69,14 +70,28 @@ class RowTimings:
     _steps: tuple[int, int] | None = None
     """The engine's steps, and rows times steps, when it joined."""
 
-    def join(self, now: float, steps: tuple[int, int]) -> None:
-        """Note when the row joins the batch; only the first time counts for a preempted row."""
-        if self.prefilled is None:
-            self.prefilled, self._steps = now, steps
+    def queue(self) -> None:
+        """Note that the row is submitted."""
+        self.queued = time.monotonic()
 
-    def finish(self, now: float, steps: tuple[int, int]) -> None:
-        """Take note that the row leaves the engine."""
-        self.finished = now
+    def begin(self) -> None:
+        """Note that its prompt begins; of this, of joining, and of tokens the first time counts."""
+        if self.begun is None:
+            self.begun = time.monotonic()
+
+    def join(self, steps: tuple[int, int]) -> None:
+        """Note that the row joins the batch."""
+        if self.prefilled is None:
+            self.prefilled, self._steps = time.monotonic(), steps
+
+    def sample(self) -> None:
+        """Note that a token is sampled."""
+        if self.first_token is None:
+            self.first_token = time.monotonic()
+
+    def finish(self, steps: tuple[int, int]) -> None:
+        """Note that the row leaves the engine."""
+        self.finished = time.monotonic()
         if self._steps is not None and steps[0] > self._steps[0]:
             self.batch_rows = (steps[1] - self._steps[1]) / (steps[0] - self._steps[0])
 

@@ -8,7 +8,6 @@ import ctypes
 import os
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -112,9 +111,9 @@ class Engine(Generic[ModelT]):
             TooManyRowsError: this work alone is too much.
         """
         self.check_process()
-        ticket, now = Ticket(), time.monotonic()
+        ticket = Ticket()
         for work in works:
-            work.timings.queued = now
+            work.timings.queue()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
                 raise EngineClosedError("the engine was closed")

@@ -6,7 +6,6 @@ import gc
 import logging
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
@@ -80,21 +79,14 @@ class Loop(Generic[ModelT]):
                 ran(self)
 
     def step(self) -> None:
-        """Take the inbox, decode one token for all rows, emit, prefill or embed while the rows can wait, emit."""
+        """Take the inbox, run what the planner says, and deliver what came of it."""
         self._take_inbox(wait=not self._parts)
         parts = self._parts
         if self.closing or parts is None:
             return
         self._flush()
-        if parts.rows is not None and (running := parts.running):
-            start = time.perf_counter()
-            parts.rows.decode()
-            self._flush()
-            self._meter.stepped(seconds := time.perf_counter() - start, running)
-            parts.lane.stepped(seconds)
-        parts.run_beside()
+        parts.step()
         self._flush()
-        parts.lane.note_rows(bool(parts.running))
         self._steps += 1
 
     def stats(self) -> EngineStats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -40,6 +39,7 @@ class Row:
         "index",
         "key",
         "max_tokens",
+        "number",
         "output_tokens",
         "recent",
         "replay",
@@ -59,6 +59,8 @@ class Row:
         """The request's place in its submission."""
         self.arrival = 0
         """Smaller for rows that came earlier."""
+        self.number = 0
+        """Its name in plans, from 1; set when it is queued."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
         self.sampling = request.sampling
@@ -112,8 +114,8 @@ class Row:
         self.generated += 1
         self.output_tokens.append(token_id)
         request = self.request
-        if self.generated == 1 and request.timings.first_token is None:
-            request.timings.first_token = time.monotonic()
+        if self.generated == 1:
+            request.timings.sample()
         is_eos = token_id in eos
         if (is_eos and not request.ignore_eos) or token_id in request.stop_token_ids:
             return "stop", is_eos

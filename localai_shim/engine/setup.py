@@ -10,18 +10,21 @@ from typing import Any
 
 from ..options import EngineOptions
 from ..types import Event, Task
+from .costs.cost_model import CostModel
 from .decode.batch import Batch
 from .drafts.controller import Speculation
 from .drafts.draft_model import speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
 from .meter import Meter
+from .plan.planner import Planner
+from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows
-from .plan.scheduler import Scheduler
 from .ports import Model
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
 from .prompts.features import FeatureCache
+from .step_plan import Texts
 from .texts.lane import PASS_TOKENS, EmbeddingLane
 from .tickets import Entry, EntryT, Runner
 
@@ -55,6 +58,7 @@ class Setup:
     prefixes: PrefixCache | None = None
     features: FeatureCache = field(default_factory=lambda: FeatureCache(0))
     speculation: Speculation | None = None
+    costs: CostModel = field(default_factory=CostModel)
 
     def forget(self) -> None:
         """Drop what was kept of rows that have all failed."""
@@ -99,9 +103,10 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
             prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
-    speculation = speculation_for(model, draft, options, max_stall(options))
+    costs = CostModel()
+    speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = runs_built(model)
-    return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation)
+    return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
@@ -155,10 +160,11 @@ class Parts:
         deliver: Callable[[], None],
     ) -> None:
         self.rows: Rows | None = None
-        stall, wait = max_stall(options), _no_step
+        stall, wait, costs = max_stall(options), _no_step, setup.costs
+        batch = prompts = None
         if "generate" in model.tasks:
             batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
-            scheduler = Scheduler(
+            prompts = PromptRunner(
                 model,
                 batch,
                 emit,
@@ -167,25 +173,24 @@ class Parts:
                 ends_prompts=setup.ends_prompts,
                 prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
                 meter=meter,
+                costs=costs,
                 prefixes=setup.prefixes,
                 memory=setup.memory if isinstance(setup.memory, Memory) else None,
                 features=setup.features,
             )
-            self.rows, wait = Rows(model, batch, scheduler), batch.wait
+            wait = batch.wait
+        most = options.get("prefill_chunk", PASS_TOKENS)
         self.lane = EmbeddingLane(
-            model,
-            emit,
-            wait,
-            engine=engine,
-            most_tokens=options.get("prefill_chunk", PASS_TOKENS),
-            max_stall=stall,
-            meter=meter,
+            model, emit, wait, engine=engine, most_tokens=most, max_stall=stall, meter=meter, costs=costs
         )
+        self.planner = Planner(batch, prompts, self.lane, setup.speculation, costs)
+        if batch is not None and prompts is not None:
+            self.rows = Rows(model, batch, prompts, self.planner)
         # The key says what a runner takes.
         self._runners: Mapping[Task, Runner[Any, Any]] = {
             task: self.rows if task == "generate" and self.rows is not None else self.lane for task in model.tasks
         }
-        self._name = model.name
+        self._name, self._meter, self._costs, self._deliver = model.name, meter, costs, deliver
 
     def __len__(self) -> int:
         """Entries that run and wait."""
@@ -214,20 +219,23 @@ class Parts:
             groups.setdefault(self._runners[entry.request.task], []).append(entry)
         return groups
 
-    def run_beside(self) -> None:
-        """Run texts or prompts, for as long as running rows may wait."""
-        if self._texts_are_due():
-            self.lane.run(beside=bool(self.running))
-        elif self.rows is not None and self.rows.scheduler:
-            self.rows.scheduler.prefill()
-        elif not self.running:
+    def step(self) -> None:
+        """Decode one token for all rows, and deliver it; prefill or embed while the rows can wait."""
+        if self.rows is not None and (running := self.running):
+            watch = self._costs.start()
+            self.rows.decode()
+            self._deliver()
+            seconds = watch.seconds
+            self._meter.stepped(seconds, running)
+            self.lane.stepped(seconds)
+        idle = not self.running
+        for piece in self.planner.beside():
+            idle = False
+            if isinstance(piece, Texts):
+                self.lane.run(piece)
+            elif self.rows is not None:
+                self.rows.prompts.run(piece)
+        self.planner.end()
+        self.lane.note_rows(bool(self.running))
+        if idle:
             time.sleep(self.lane.pause)
-
-    def _texts_are_due(self) -> bool:
-        if not self.lane:
-            return False
-        try:
-            return self.lane.is_due(bool(self.running), None if self.rows is None else self.rows.priority)
-        except BaseException as error:
-            self.lane.fail(error)
-            return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
@@ -108,7 +107,7 @@ class Tickets:
         entries.discard(entry)
         if not entries:
             del self._entries[ticket]
-        entry.request.timings.finish(time.monotonic(), self._meter.steps)
+        entry.request.timings.finish(self._meter.steps)
 
     def clear(self) -> list[Entry]:
         """Remove and return all; their places are freed, but not those of requests in the inbox."""

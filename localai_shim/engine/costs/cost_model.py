@@ -1,18 +1,25 @@
-"""Seconds that pieces of work take: an average of each size, and estimates of those between and beyond."""
+"""Seconds that pieces of work take: an average of each size, and estimates of those between and beyond.
+
+Nothing else in an engine reads a clock that decides anything.
+"""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from ..row import MAX_STEP_TOKENS
+from .pace import Pace
 
 Kind = Literal["step", "draft"]
 """A step of the batch, or a pass of a model that drafts."""
 Size = tuple[int, int]
 """Rows, and tokens of each."""
+PaceKind = Literal["prompts", "scores", "texts", "texts alone", "draft model"]
+"""Prompts, those that are scored, texts for vectors beside rows and without, and prompts of a model that drafts."""
 
 STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured; others count as the next larger one
 AVERAGE_WEIGHT = 0.25  # of the latest measurement
@@ -34,17 +41,43 @@ class _Average:
     """Choices that had been made when it was measured last."""
 
 
+class Stopwatch:
+    """Seconds since it was made, by a clock."""
+
+    __slots__ = ("_clock", "_start")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._start = clock, clock()
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._start
+
+
 class CostModel:
     """Averages of measured work, which get stale: the machine may have been slow, or fast, when they were measured.
 
     Steps of one token get stale late, as measuring them again means to run no drafts. Others do soon: sizes that did
     not seem to pay are tried again, the smallest first.
+
+    Args:
+        clock: seconds, from any start; engines of a process compare theirs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.now = clock
+        self._paces: dict[PaceKind, Pace] = {}
         self._averages: dict[tuple[Kind, int], dict[int, _Average]] = {}
         """By kind and tokens: by rows."""
         self._choices = 0
+
+    def start(self) -> Stopwatch:
+        """Begin to measure."""
+        return Stopwatch(self.now)
+
+    def pace(self, kind: PaceKind, stall: float) -> Pace:
+        """Time of a kind's passes, which should take so many seconds beside running rows; the same object each time."""
+        return self._paces.setdefault(kind, Pace(stall))
 
     def choose(self) -> None:
         """Take note that one of several sizes was chosen: what is not measured meanwhile gets stale."""

@@ -23,10 +23,10 @@ from ..ports import Model
 from ..prefix.cache import PrefixCache
 from ..row import MAX_STEP_TOKENS, Emit, Row, emit_all, row_error
 from ..sampling.sampler import Sampler
+from ..step_plan import Decode, Draft
 from . import verify
 from .forward import Built, forward
 from .in_flight import AwaitingHost, Idle, InFlight, Queued, sampled
-from .step_times import StepTimes
 from .verify import Verifying
 
 log = logging.getLogger("localai_shim")
@@ -64,7 +64,6 @@ class Batch:
         self._cache = self._new_cache()
         self._places: list[Place] = []
         self._sampler: Sampler | None = None  # None: after steps of several tokens, which make their own
-        self._times = StepTimes(speculation)
         self._to_insert: list[Row] = []  # rows whose prompts go into the prefix cache after their first tokens
 
     def __len__(self) -> int:
@@ -95,46 +94,43 @@ class Batch:
         self.rows = self.rows + rows
         with self._failing_rows():
             self._places = self._places + self._cache.join(caches, chosen)
-            self.in_flight = AwaitingHost(mx.concatenate(list(logits)), noted_as=None) if logits else Idle(joined=True)
+            self.in_flight = AwaitingHost(mx.concatenate(list(logits))) if logits else Idle(joined=True)
             self._in_order_of_places()
             self._to_insert += to_insert
 
-    def step(self, *, ahead: bool = True) -> None:
+    def step(self, plan: Callable[[], Decode] = Decode) -> None:
         """Give every running row its next token.
 
-        Args:
-            ahead: build the step after the next one, too. Rows that join have to wait until it has run.
+        What is in flight is finished, and what was built behind it runs then; `plan` is asked for what comes next, if
+        rows are left; that is launched if nothing runs yet, and the step behind it is built, if it is to be.
         """
         with self._failing_rows():
-            self._step(ahead)
+            if not isinstance(self.in_flight, Idle):
+                self._collect()
+            if isinstance(self.in_flight, Idle) and self._cache.wants_compaction:
+                self._compact()
+                self.in_flight.built = None
+            if self.rows:
+                self._run(plan())
 
-    def _step(self, ahead: bool) -> None:
-        """Finish the step in flight, launch the next one if that was not built behind it, and build one behind that.
+    def _collect(self) -> None:
+        """Finish the step in flight."""
+        drafted = isinstance(self.in_flight, Verifying)
+        self._finish()
+        if isinstance(self.in_flight, Idle) and not drafted:
+            self._deliver()  # launching a step that was not built before may take as long as it does
+        self.insert_prompts()
 
-        Drafts are asked for once: for a step that is to be launched, or else for the one to be built behind it.
-        """
-        rows, before, noted_as = self.rows, type(self.in_flight), self.in_flight.noted_as
-        self._times.begin(rows)
-        if before is not Idle:
-            self._finish()
-            if before is Verifying:
-                self._times.verified(self.rows, noted_as)
-            elif isinstance(self.in_flight, Idle):
-                self._deliver()  # launching a step that was not built before may take as long as it does
-            self.insert_prompts()
-            if not self.rows:
-                return
-        idle = self.in_flight if isinstance(self.in_flight, Idle) else None
-        if idle is not None:
-            self._launch(idle, ahead)
+    def _run(self, plan: Decode) -> None:
+        ahead = plan.ahead
+        if isinstance(self.in_flight, Idle):
+            ahead = ahead and not self.in_flight.joined
+            self._launch(self.in_flight, plan.drafts)
         self._prepare()
-        if not ahead or (idle is not None and idle.joined):
-            if isinstance(self.in_flight, Verifying):
-                self._finish()  # those that join, or have, wait for it
-        elif idle is not None or not self._expects_drafts():
+        if ahead:
             self._build()
-        if ahead and before is not Verifying and not isinstance(self.in_flight, Verifying):
-            self._times.ordinary(rows, noted_as)
+        elif isinstance(self.in_flight, Verifying):
+            self._finish()  # those that join, or have, wait for it
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop running rows; no event is sent. Rows that do not run are ignored."""
@@ -189,16 +185,8 @@ class Batch:
             self.rows = [row for row in self.rows if row not in but]
             self.fail(failure)
 
-    def _launch(self, idle: Idle, ahead: bool) -> None:
+    def _launch(self, idle: Idle, drafts: Sequence[Draft] | None) -> None:
         """Launch the next step: rows' last tokens, and the drafts that there are behind them."""
-        if self._cache.wants_compaction:
-            self._compact()
-            idle.built = None
-        drafts = None
-        if self._speculation is not None:
-            self._times.choose(self.rows)
-            # What joins has its first tokens soon.
-            drafts = self._speculation.drafts(self.rows, wanted=not idle.joined, beside_prompts=not ahead)
         if drafts is not None:
             self._launch_several(idle, drafts)
             return
@@ -209,7 +197,7 @@ class Batch:
         self.in_flight = flight = sampled(self._forward(tokens), self._sampler)
         flight.launch()
 
-    def _launch_several(self, idle: Idle, drafts: Sequence[Sequence[int]]) -> None:
+    def _launch_several(self, idle: Idle, drafts: Sequence[Draft]) -> None:
         """Launch a step of several tokens; what came before it is delivered meanwhile where that costs no time."""
         if not idle.joined:
             self.insert_prompts()
@@ -228,16 +216,6 @@ class Batch:
     def _forward(self, tokens: mx.array) -> mx.array:
         """See `forward`."""
         return forward(self._model, self._cache, self._places, self.rows, tokens)
-
-    def _expects_drafts(self) -> bool:
-        """True if the step behind the one in flight is to have drafts: then it is not built ahead."""
-        flight = self.in_flight
-        if self._speculation is None or not isinstance(flight, Queued | AwaitingHost):
-            return False
-        expected = self._speculation.expects(self.rows)
-        if expected:
-            flight.noted_as = 0
-        return expected
 
     def _build(self) -> None:
         """While a step runs, build the next one's graph, in Python."""
@@ -365,7 +343,6 @@ class Batch:
 
     def _reset(self) -> None:
         self._cache, self._places, self._to_insert, self.in_flight = self._new_cache(), [], [], Idle()
-        self._times = StepTimes(self._speculation)
         self._retire_sampler()
         if self._speculation is not None:
             self._speculation.keep(self.rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import mlx.core as mx
 
@@ -30,7 +30,6 @@ class Idle:
     """Tokens of each row in the step that has just ended, by bucket, if it was one of several."""
     built: verify.Built | None = None
     """A step of as many tokens again."""
-    noted_as: ClassVar[None] = None
 
     def launch(self) -> None:
         """Queue nothing."""
@@ -50,8 +49,6 @@ class Queued:
     sample: Sample
     next: Sample | None = None
     """The sample after that one, built and not queued yet."""
-    noted_as: int | None = 1
-    """See `StepTimes.ordinary`."""
 
     def launch(self) -> None:
         _async_eval(*self.sample.arrays())
@@ -76,7 +73,6 @@ class AwaitingHost:
     logits: mx.array
     built: Built | None = None
     """The step after these logits."""
-    noted_as: int | None = 1
 
     def launch(self) -> None:
         _async_eval(self.logits)

@@ -21,6 +21,7 @@ from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
 from ..row import Emit, Row, emit_next
 from ..sampling.sampler import Sampler, has_history
+from ..step_plan import Draft
 from .forward import states_of
 
 Details = tuple[float, Sequence[tuple[int, float]]]
@@ -73,7 +74,7 @@ class Verifying:
     rows: list[Row]
     """The batch's when it was begun: some may have left since."""
     places: Sequence[Place]
-    drafts: Sequence[Sequence[int]]
+    drafts: Sequence[Draft]
     blocks: Sequence[Sequence[int]]
     """Of each row what it runs once more, its last token, and its drafts."""
     steps: Sequence[BucketStep]
@@ -90,11 +91,6 @@ class Verifying:
     def sizes(self) -> list[int]:
         """Tokens of each row, by bucket."""
         return [step.tokens for step in self.steps]
-
-    @property
-    def noted_as(self) -> int:
-        """The most tokens that it runs of a row."""
-        return max(self.sizes)
 
     def launch(self, model: Model) -> None:
         """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
@@ -114,7 +110,7 @@ class Verifying:
                 built.tokens[number][...] = tokens
             for slot in step.slots:
                 i = at[name, slot]
-                first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i]) - 1
+                first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i].tokens) - 1
             start += step.width * step.tokens
         self.positions = Positions(_joined(parts) if built is None else built.logits, first)
         _async_eval(self.positions.logits)
@@ -160,9 +156,9 @@ class Verifying:
         done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
         settle(cache, places, left, [done.emitted[i] for i in which])
-        for row, drafts, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
-            if drafts:
-                row.request.timings.drafts = row.request.timings.drafts.plus(len(drafts), accepted)
+        for row, draft, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
+            if draft.tokens:
+                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft.tokens), accepted)
         return done
 
 
@@ -170,7 +166,7 @@ def begin(
     cache: Buckets,
     places: Sequence[Place],
     rows: list[Row],
-    drafts: Sequence[Sequence[int]],
+    drafts: Sequence[Draft],
     built: Built | None = None,
     after: Sequence[int] = (),
 ) -> Verifying:
@@ -180,13 +176,21 @@ def begin(
         built: the graph of such a step, which may be for other rows. Nobody else should hold it.
         after: `sizes` of the step before; none, if it was an ordinary one.
     """
-    blocks = [[*row.replay, row.last_token, *some] for row, some in zip(rows, drafts, strict=True)]
+    blocks = [[*row.replay, row.last_token, *draft.tokens] for row, draft in zip(rows, drafts, strict=True)]
     counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
     steps = None if built is None else cache.begin_built(built.cache, counts)
     if steps is None:
         built, steps = None, cache.advance_several(counts)
     sizes = [step.tokens for step in steps]
-    return Verifying(rows, places, drafts, blocks, steps, built, repeats=any(drafts) and sizes == list(after))
+    return Verifying(
+        rows,
+        places,
+        drafts,
+        blocks,
+        steps,
+        built,
+        repeats=any(draft.tokens for draft in drafts) and sizes == list(after),
+    )
 
 
 def _names(places: Sequence[Place]) -> list[int]:
@@ -233,7 +237,7 @@ class Verifier:
     def __init__(
         self,
         rows: Sequence[Row],
-        drafts: Sequence[Sequence[int]],
+        drafts: Sequence[Draft],
         positions: Positions,
         model: Model,
         emit: Emit,
@@ -255,7 +259,7 @@ class Verifier:
         return self._out
 
     def _sample_at_once(self, which: Sequence[int]) -> None:
-        pairs = [(i, t) for i in which for t in range(1 + len(self._drafts[i]))]
+        pairs = [(i, t) for i in which for t in range(1 + len(self._drafts[i].tokens))]
         rows, ahead = [self._rows[i] for i, _ in pairs], [t for _, t in pairs]
         sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
         first = self._positions.first
@@ -291,7 +295,7 @@ class Verifier:
 
     def _take(self, i: int, t: int, token_id: int, details: Details | None) -> bool:
         """Emit a row's token at this position; whether what was sampled behind it counts, too."""
-        row, drafts = self._rows[i], self._drafts[i]
+        row, drafts = self._rows[i], self._drafts[i].tokens
         ended = emit_next(row, token_id, details, self._model.eos_token_ids, self._emit)
         if isinstance(ended, RowError):
             self._out.failed.append(row)

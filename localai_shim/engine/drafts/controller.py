@@ -8,7 +8,6 @@ that were not run: what the row emits tells it.
 from __future__ import annotations
 
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from math import inf
 from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import STEP_TOKENS, CostModel
 from ..row import MAX_STEP_TOKENS, Row
+from ..step_plan import Draft
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")
@@ -116,7 +116,6 @@ class Speculation:
     spent: float = 0.0
     _failed: bool = False
     """Choosing drafts has raised: none are run any more."""
-    _run: list[_Guess | None] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -140,7 +139,7 @@ class Speculation:
 
     def drafts(
         self, rows: Sequence[Row], *, wanted: bool = True, beside_prompts: bool = False
-    ) -> list[list[int]] | None:
+    ) -> tuple[Draft, ...] | None:
         """The drafts to run, per row; None: an ordinary step.
 
         Args:
@@ -148,34 +147,28 @@ class Speculation:
             wanted: False: none are, but there may be tokens to be run once more.
             beside_prompts: prompts are run after this step, for which rows wait as well.
         """
-        self._run, most, self.spent = [None] * len(rows), 0, 0.0
-        if wanted and not self._failed:
-            with self._giving_up():
-                longest = STALL_SHARE * self.max_stall if beside_prompts else inf
-                guesses, most = self._decide(rows, longest=longest)
-                if any(guess is not None and guess.planned for guess in guesses):
-                    guesses, most = self._ask_costly(rows, guesses, most, longest)
-                if most and self.few_sizes:
-                    most = min(most, max(len(guess.tokens) for guess in guesses if guess is not None))
-                    most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, most) - 1]
-                self._run = guesses
+        guesses: list[_Guess | None] = [None] * len(rows)
+        most, self.spent = 0, 0.0
+        with self._giving_up():
+            if wanted and not self._failed:
+                guesses, most = self._chosen(rows, STALL_SHARE * self.max_stall if beside_prompts else inf)
         if not most and not any(row.replay for row in rows):
             return None
-        return [[] if guess is None else list(guess.tokens[:most]) for guess in self._run]
+        return tuple(
+            Draft(tuple(guess.tokens[:most]), guess.source.source) if guess is not None and most else Draft()
+            for guess in guesses
+        )
 
-    def verified(self, drafts: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
+    def verified(self, drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
         """Count drafts that were run, of which so many of each row were right."""
-        with self._giving_up():
-            for guess, some, right in zip(self._run, drafts, accepted, strict=True):
-                if guess is not None and some:
-                    name = guess.source.source
-                    self.counts[name] = self.counts.get(name, NO_DRAFTS).plus(len(some), right)
+        for draft, right in zip(drafts, accepted, strict=True):
+            if draft.tokens:
+                self.counts[draft.source] = self.counts.get(draft.source, NO_DRAFTS).plus(len(draft.tokens), right)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Measured: a step of so many tokens per row; 0: of one that was not built ahead, which tells nothing."""
-        if tokens:
-            with self._giving_up():
-                self.costs.note("step", (rows, tokens), seconds)
+        """Measured: a step of so many tokens per row."""
+        with self._giving_up():
+            self.costs.note("step", (rows, tokens), seconds)
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Have the costly source drop what it keeps of rows that have left."""
@@ -193,6 +186,16 @@ class Speculation:
         except BaseException:
             log.exception("drafts failed; rows go on without")
             self._failed = True
+
+    def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[_Guess | None], int]:
+        """The guesses to be run, with those of the costly source, and the most tokens of one."""
+        guesses, most = self._decide(rows, longest=longest)
+        if any(guess is not None and guess.planned for guess in guesses):
+            guesses, most = self._ask_costly(rows, guesses, most, longest)
+        if most and self.few_sizes:
+            most = min(most, max(len(guess.tokens) for guess in guesses if guess is not None))
+            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, most) - 1]
+        return guesses, most
 
     def _decide(self, rows: Sequence[Row], flying: int = 0, longest: float = inf) -> tuple[list[_Guess | None], int]:
         """The guesses of each row, and the most tokens of one to be run; 0: none are.
@@ -281,7 +284,7 @@ class Speculation:
     ) -> tuple[list[_Guess | None], int]:
         """Have the drafts that were planned; what is run follows from those that there are."""
         assert self.costly is not None
-        start, out = time.perf_counter(), list(planned)
+        watch, out = self.costs.start(), list(planned)
         which = [(i, guess) for i, guess in enumerate(planned) if guess is not None and guess.planned]
         found = self._ask(self.costly, [rows[i] for i, _ in which], [min(most, guess.planned) for _, guess in which])
         for (i, guess), tokens in zip(which, found, strict=True):
@@ -290,7 +293,7 @@ class Speculation:
                 record = self._record(rows[i])
                 out[i] = record.guess = _Guess(self.costly, guess.acceptance, tokens)
                 record.since = rows[i].generated
-        self.spent = time.perf_counter() - start
+        self.spent = watch.seconds
         return out, self._best(rows, out, longest=longest)[1]
 
     def _record(self, row: Row) -> _Record:

@@ -6,7 +6,6 @@ cache has all its tokens but the last ones. What drafts were wrong is taken out 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +14,7 @@ import numpy as np
 
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ..cache_contents import KeyValues
-from ..costs.cost_model import CostModel
-from ..costs.pace import Pace
+from ..costs.cost_model import CostModel, Stopwatch
 from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
 from ..ports import Model, StepInput
@@ -87,7 +85,7 @@ class DraftModel:
         self._eos = sorted(verifier.eos_token_ids)
         self._last_id = takes_several(model) - 1
         self._stall = STALL_SHARE * max_stall
-        self._pace = Pace(self._stall)
+        self._pace = costs.pace("draft model", self._stall)
         self._forget()
 
     def _forget(self) -> None:
@@ -125,10 +123,10 @@ class DraftModel:
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """Draft as `Drafter.draft` says; rows that are not caught up are brought nearer to that, and have none."""
         try:
-            deadline = time.monotonic() + self._stall
+            watch = self._costs.start()
             self._settle()
-            self._fill([row for row in rows if row not in self._seats], deadline)
-            self._catch_up([row for row in rows if row in self._seats], deadline)
+            self._fill([row for row in rows if row not in self._seats], watch)
+            self._catch_up([row for row in rows if row in self._seats], watch)
             ready = [row for row in rows if row in self._seats and self._behind(row) <= LAST_TOKENS]
             found = dict(zip(ready, self._run(ready, min(self.most, max(most))), strict=True)) if ready else {}
         except Exception:
@@ -160,7 +158,7 @@ class DraftModel:
             for seat in self._seats.values():
                 seat.place = moves.get(seat.place, seat.place)
 
-    def _fill(self, rows: Sequence[Row], deadline: float) -> None:
+    def _fill(self, rows: Sequence[Row], watch: Stopwatch) -> None:
         """Run chunks of rows' prompts, the nearest to its end first, and have those join that are done."""
         for row in rows:
             if row not in self._filling:
@@ -169,8 +167,8 @@ class DraftModel:
         done = [fill for fill in fills if not fill.done and fill.left < SHORT_TOKENS]
         ran = False
         for fill in sorted((fill for fill in fills if fill not in done), key=lambda fill: fill.left):
-            while fill.left > 0 and not (ran and not self._pace.is_enough(deadline - time.monotonic())):
-                self._run_chunk(fill, deadline - time.monotonic())
+            while fill.left > 0 and not (ran and not self._pace.is_enough(self._stall - watch.seconds)):
+                self._run_chunk(fill, self._stall - watch.seconds)
                 ran = True
             if fill.left > 0:
                 break
@@ -192,20 +190,20 @@ class DraftModel:
         self._filling[row] = fill
 
     def _run_chunk(self, fill: _Fill, left: float) -> None:
-        start = time.monotonic()
+        watch = self._costs.start()
         size = min(fill.left, MAX_CHUNK_TOKENS, max(MIN_CHUNK_TOKENS, self._pace.chunk(left)))
         tokens = self._inputs([_tokens(fill.rows[0], fill.done, fill.done + size)])
         self._model.prefill(StepInput(tokens, fill.cache))
         fill.done += size
-        self._pace.note(size, time.monotonic() - start, fill.done)
+        self._pace.note(size, watch.seconds, fill.done)
 
-    def _catch_up(self, rows: Sequence[Row], deadline: float) -> None:
+    def _catch_up(self, rows: Sequence[Row], watch: Stopwatch) -> None:
         """Run what rows have emitted since they were drafted for, or their short prompts, all at once."""
         while behind := [row for row in rows if self._behind(row) > LAST_TOKENS]:
-            start = time.monotonic()
+            before = watch.seconds
             blocks = {row: self._next(row, min(MAX_STEP_TOKENS, self._behind(row) - 1)) for row in behind}
             mx.eval([layer.state for step, _ in self._advance(blocks) for layer in step.layers])
-            if 2 * time.monotonic() - start > deadline:
+            if 2 * watch.seconds - before > self._stall:
                 return
 
     def _next(self, row: Row, count: int) -> Sequence[int]:
@@ -218,7 +216,7 @@ class DraftModel:
 
     def _run(self, rows: Sequence[Row], count: int) -> list[list[int]]:
         """So many drafts of each row: a pass for the first one of all, and one for each that follows."""
-        start = time.perf_counter()
+        watch = self._costs.start()
         picks = _Picks(rows, self._eos, self._model.samples_on_device)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
         tokens = [picks.pick(self._ends(rows, blocks, self._advance(blocks)))]
@@ -228,7 +226,7 @@ class DraftModel:
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
-        self._costs.note("draft", (len(rows), 1), (time.perf_counter() - start) / count)
+        self._costs.note("draft", (len(rows), 1), watch.seconds / count)
         return drafts
 
     def _advance(
@@ -280,7 +278,9 @@ class DraftModel:
         return mx.array(np.minimum(tokens, self._last_id))
 
 
-def speculation_for(model: Model, draft: Model | None, options: EngineOptions, max_stall: float) -> Speculation | None:
+def speculation_for(
+    model: Model, draft: Model | None, options: EngineOptions, max_stall: float, costs: CostModel
+) -> Speculation | None:
     """Chooser of the drafts of a model's rows; None: it has none.
 
     Args:
@@ -288,6 +288,7 @@ def speculation_for(model: Model, draft: Model | None, options: EngineOptions, m
         draft: drafts for it, if there is one.
         options: the engine's.
         max_stall: as in these, or its default.
+        costs: the engine's.
 
     Raises:
         ValueError: `draft` cannot draft for it; says why.
@@ -299,7 +300,6 @@ def speculation_for(model: Model, draft: Model | None, options: EngineOptions, m
     if not vocabulary:
         return None
     most = options.get("draft_tokens") or DRAFT_TOKENS
-    costs = CostModel()
     return Speculation(
         speculation.own_drafters(),
         few_sizes=model.samples_on_device,

@@ -1,4 +1,4 @@
-"""The parts that run rows: the scheduler, which prefills their prompts, and the batch, which decodes them."""
+"""The parts that run rows: their prompts, and the batch, which decodes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ...types import GenerationRequest, Sink
 from ..decode.batch import Batch
 from ..ports import Model
 from ..row import Row
-from .scheduler import Scheduler
+from .planner import Planner
+from .prompt_runner import PromptRunner
 
 
 class Rows:
@@ -17,24 +18,16 @@ class Rows:
     Args:
         model: what they run on.
         batch: decodes them.
-        scheduler: prefills their prompts, and has them join that batch.
+        prompts: prefills their prompts, and has them join that batch.
+        planner: says what each step does.
     """
 
-    def __init__(self, model: Model, batch: Batch, scheduler: Scheduler) -> None:
-        self._model, self.batch, self.scheduler = model, batch, scheduler
+    def __init__(self, model: Model, batch: Batch, prompts: PromptRunner, planner: Planner) -> None:
+        self._model, self.batch, self.prompts, self._planner = model, batch, prompts, planner
 
     def __len__(self) -> int:
         """Rows that run and wait."""
-        return len(self.batch) + len(self.scheduler)
-
-    @property
-    def priority(self) -> int | None:
-        """Of the most urgent prompts that wait; None: there are none."""
-        try:
-            return self.scheduler.priority if self.scheduler else None
-        except BaseException as error:
-            self.scheduler.fail(error)
-            return None
+        return len(self.batch) + len(self.prompts)
 
     def enter(self, work: GenerationRequest, sink: Sink, index: int) -> Row:
         """Make the row of a request."""
@@ -42,17 +35,20 @@ class Rows:
 
     def add(self, entries: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
-        self.scheduler.add(entries)
+        self.prompts.add(entries)
+        self._planner.entered(entries)
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop rows, which may be waiting, running or gone; no event is sent. Where that fails, all that wait fail."""
+        self._planner.left(gone)
         self.batch.drop(gone)
         try:
-            self.scheduler.drop(gone)
+            self.prompts.drop(gone)
         except BaseException as error:
-            self.scheduler.fail(error)
+            self.prompts.fail(error)
 
     def decode(self) -> None:
         """Give every running row its next token."""
-        self.scheduler.make_room()
-        self.batch.step(ahead=not self.scheduler.will_prefill)
+        for piece in self._planner.before():
+            self.prompts.run(piece)
+        self.batch.step(self._planner.decode)

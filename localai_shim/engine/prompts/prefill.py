@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -18,6 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import Prompt, TokenScore, common_length
+from ..costs.cost_model import CostModel
 from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
 from ..meter import Meter
@@ -98,6 +98,11 @@ class PrefillJob:
         """By digest; while they are here they are pinned."""
 
     @property
+    def number(self) -> int:
+        """Its name in plans: that of its first row."""
+        return self.rows[0].number
+
+    @property
     def left(self) -> int:
         """Tokens to prefill; the prompt's last one runs with the decode batch, or beside the last of them."""
         return max(0, len(self.tokens) - 1 - self.done)
@@ -145,6 +150,7 @@ class Prefiller:
         prefixes: the prefix cache; None: there is none.
         wait_for_step: returns when the decode step in flight has run.
         ends_prompts: the model gives the right logits of prompts' last tokens.
+        costs: measures passes.
     """
 
     def __init__(
@@ -154,10 +160,11 @@ class Prefiller:
         prefixes: PrefixCache | None,
         wait_for_step: Callable[[], None],
         ends_prompts: bool,
+        costs: CostModel,
     ) -> None:
         self._end_tokens = model.end_tokens if ends_prompts else 0
         self._model, self._meter, self._prefixes = model, meter, prefixes
-        self._wait_for_step = wait_for_step
+        self._wait_for_step, self._costs = wait_for_step, costs
         self._scorer = Scorer(model)
         self._padding: int | None = None
 
@@ -173,8 +180,7 @@ class Prefiller:
             return
         job.begun = True
         for row in job.rows:
-            if row.request.timings.begun is None:
-                row.request.timings.begun = time.monotonic()
+            row.request.timings.begin()
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
@@ -271,11 +277,11 @@ class Prefiller:
         top = max(job.prompt.top_logprobs or 0 for job in jobs)
         launched: list[Scoring] = []
         seconds = self._timed(lambda: launched.append(self._scorer.launch(step, following, top)), step.layers)
-        start = time.monotonic()
+        reading = self._costs.start()
         for job, scores in zip(jobs, launched[0].read(), strict=True):
             assert job.scores is not None
             job.scores += scores
-        return seconds + time.monotonic() - start
+        return seconds + reading.seconds
 
     def _set_scores(self, job: PrefillJob) -> None:
         if job.scores is not None and not job.left:
@@ -285,14 +291,14 @@ class Prefiller:
         """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
         if not self._model.samples_on_device:  # on a CPU parts of a pass may run while it is built
             self._wait_for_step()
-        start = time.monotonic()
+        watch = self._costs.start()
         logits = launch()
-        launched = time.monotonic()
+        waiting = self._costs.start()
         self._wait_for_step()
-        if time.monotonic() - launched > MIN_STEP_WAIT:
-            start = time.monotonic()
+        if waiting.seconds > MIN_STEP_WAIT:
+            watch = self._costs.start()
         mx.eval(cache[-1].state, logits)  # all other layers come before
-        return time.monotonic() - start
+        return watch.seconds
 
     def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
         """True if a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""

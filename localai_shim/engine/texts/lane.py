@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import bisect
 import logging
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 
 import mlx.core as mx
@@ -13,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import EmbeddingRequest, Event, Failure, Sink, Token
-from ..costs.pace import Pace
+from ..costs.cost_model import CostModel, Stopwatch
 from ..meter import Meter
 from ..ports import Encoder, Reading
 from ..row import row_error
+from ..step_plan import Texts
 
 log = logging.getLogger("localai_shim")
 
@@ -40,7 +40,7 @@ class _Turns:
     """Time that engines of a process with rows leave to texts: the time of the next pass, whoever runs it."""
 
     resumes = 0.0
-    """When the next pass may come; in the time of `time.monotonic`."""
+    """When the next pass may come; in the time of `CostModel.now`."""
     last: object = None
     """The engine that ran the last one: another one that has texts goes first."""
 
@@ -63,8 +63,8 @@ class EmbeddingJob:
 
     def __init__(self, request: EmbeddingRequest, sink: Sink, index: int) -> None:
         self.request, self.sink, self.index = request, sink, index
-        self.arrival = 0
-        """Smaller for those that came earlier."""
+        self.number = 0
+        """Its name in plans, from 1: smaller for those that came earlier."""
         self.vectors: Vectors | None = None
         self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
         """(length, place) of the texts that no pass has, the shortest first."""
@@ -104,6 +104,7 @@ class EmbeddingLane:
         most_tokens: most tokens of a pass of several texts, padding included.
         max_stall: seconds that a pass may take beside running rows.
         meter: what counts.
+        costs: what passes take.
     """
 
     def __init__(
@@ -116,11 +117,14 @@ class EmbeddingLane:
         most_tokens: int,
         max_stall: float,
         meter: Meter,
+        costs: CostModel,
     ) -> None:
         self._model, self._emit, self._wait_for_step, self._meter = model, emit, wait_for_step, meter
-        self._engine, self._most_tokens, self._max_stall = engine, most_tokens, max_stall
-        self._pace, self._idle_pace = Pace(max_stall), Pace(IDLE_STALLS * max_stall)
-        self._jobs: dict[EmbeddingJob, None] = {}
+        self._engine, self._most_tokens, self._max_stall, self._costs = engine, most_tokens, max_stall, costs
+        self._pace = costs.pace("texts", max_stall)
+        self._idle_pace = costs.pace("texts alone", IDLE_STALLS * max_stall)
+        self._jobs: dict[int, EmbeddingJob] = {}
+        """By number."""
         self._alone: list[Text] = []
         """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
         self._arrivals = self._turn = self._choices = 0
@@ -145,8 +149,8 @@ class EmbeddingLane:
         """Queue requests."""
         for job in entries:
             self._arrivals += 1
-            job.arrival = self._arrivals
-            self._jobs[job] = None
+            job.number = self._arrivals
+            self._jobs[job.number] = job
             waiting.add(self._engine)
 
     def drop(self, gone: Collection[EmbeddingJob]) -> None:
@@ -160,7 +164,7 @@ class EmbeddingLane:
     def fail(self, error: BaseException) -> None:
         """End every request with an error."""
         failure = Failure(row_error("choosing texts failed", error))
-        for job in [*self._jobs]:
+        for job in [*self._jobs.values()]:
             self._finish(job)
             self._emit(job, failure)
 
@@ -178,7 +182,7 @@ class EmbeddingLane:
         if not self._jobs or (beside and self._owed > 0) or self.pause:
             return False
         self._turn += 1
-        own = min(job.request.priority for job in self._jobs)
+        own = min(job.request.priority for job in self._jobs.values())
         if prompts is None or own == prompts:
             return prompts is None or self._turn % 2 == 0
         return (own < prompts) == (self._turn % OLDEST_EVERY != 0)
@@ -191,7 +195,7 @@ class EmbeddingLane:
         if not (self._has_neighbours or (others and decoding)):
             return 0.0
         resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
-        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - time.monotonic()))
+        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - self._costs.now()))
 
     @property
     def _has_neighbours(self) -> bool:
@@ -207,27 +211,35 @@ class EmbeddingLane:
         decoding.discard(self._engine)
         waiting.discard(self._engine)
 
-    def run(self, *, beside: bool) -> None:
-        """Run one pass, and emit what is done.
+    def pieces(self, *, beside: bool) -> Iterator[Texts]:
+        """Choose the next pass, sized for what a pass may take.
 
         Args:
             beside: rows are running.
         """
+        short = beside or self._has_neighbours
+        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
+        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
+        texts = self._choose(most, fitting=short)
+        yield Texts(tuple((job.number, place) for job, place in texts), most, beside)
+
+    def run(self, piece: Texts) -> None:
+        """Run a pass, and emit what is done. What fails with more than its texts fails all."""
         try:
+            texts = [(self._jobs[number], place) for number, place in piece.texts]
             self._wait_for_step()
-            start = time.monotonic()
+            watch = self._costs.start()
             try:
-                self._run(start, beside=beside)
+                self._run(texts, piece.most, watch)
             finally:
-                self._note_turn(start, beside=beside)
+                self._note_turn(watch.seconds, beside=piece.beside)
         except BaseException as error:
-            log.exception("choosing texts failed; those that wait fail, the engine goes on")
+            log.exception("running texts failed; those that wait fail, the engine goes on")
             self.fail(error)
 
-    def _note_turn(self, start: float, *, beside: bool) -> None:
-        """Have rows get their share of the time, after a pass that began at `start`."""
-        seconds = (now := time.monotonic()) - start
-        owed = seconds * (1 / SHARE - 1)
+    def _note_turn(self, seconds: float, *, beside: bool) -> None:
+        """Have rows get their share of the time, after a pass that took so long."""
+        now, owed = self._costs.now(), seconds * (1 / SHARE - 1)
         # Two may have begun at once: then rows get what both have taken.
         _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
         if beside:
@@ -236,15 +248,11 @@ class EmbeddingLane:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _run(self, start: float, *, beside: bool) -> None:
-        short = beside or self._has_neighbours
-        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
-        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
-        texts = self._choose(most, fitting=short)
+    def _run(self, texts: Sequence[Text], most: int, watch: Stopwatch) -> None:
         try:
             vectors, tokens, end = self._read_on(texts, most) or self._embed(texts)
             for each in (self._pace, self._idle_pace):
-                each.note(tokens, time.monotonic() - start, end)
+                each.note(tokens, watch.seconds, end)
             if vectors is not None:
                 self._store(texts, vectors)
         except BaseException as error:
@@ -255,7 +263,7 @@ class EmbeddingLane:
     @property
     def _long(self) -> EmbeddingJob | None:
         """The request of which a text is read in pieces."""
-        return next((job for job in self._jobs if job.reading is not None), None)
+        return next((job for job in self._jobs.values() if job.reading is not None), None)
 
     def _choose(self, most: int, *, fitting: bool) -> list[Text]:
         """The texts of the next pass: at least one, and beyond it as many as fit into so many tokens.
@@ -276,7 +284,7 @@ class EmbeddingLane:
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, most // length)
         spare = self._pace.pass_tokens if _on_gpu() else 0  # padding that costs less than one more pass
-        for job in (first, *(job for job in self._jobs if job is not first and job.kind == first.kind)):
+        for job in (first, *(job for job in self._jobs.values() if job is not first and job.kind == first.kind)):
             if len(texts) >= rows:
                 break
             start = end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
@@ -293,14 +301,14 @@ class EmbeddingLane:
         """The request whose longest text is run next. Beside a text that is read in pieces, none begins that is longer
         than a pass."""
         self._choices += 1
-        jobs = [job for job in self._jobs if job.waiting]
+        jobs = [job for job in self._jobs.values() if job.waiting]
         if (long := self._long) is not None:
             jobs = [long, *(job for job in jobs if job.waiting[0][0] <= most and job is not long)]
         if self._choices % OLDEST_EVERY == 0:
-            return min(jobs, key=lambda job: job.arrival)
+            return min(jobs, key=lambda job: job.number)
         if self._choices % 2:
-            return min(jobs, key=lambda job: (job.request.priority, job.arrival))
-        return min(jobs, key=lambda job: (job.request.priority, job.tokens, job.arrival))
+            return min(jobs, key=lambda job: (job.request.priority, job.number))
+        return min(jobs, key=lambda job: (job.request.priority, job.tokens, job.number))
 
     def _read_on(self, texts: Sequence[Text], most: int) -> tuple[Vectors | None, int, int] | None:
         """Read a piece of a text that is longer than a pass: its vector, where it ends, and the piece's tokens and end.
@@ -336,10 +344,8 @@ class EmbeddingLane:
         return np.array(made), len(tokens) * max(map(len, tokens)), 0
 
     def _note_begun(self, texts: Sequence[Text]) -> None:
-        now = time.monotonic()
         for job, _ in texts:
-            if job.request.timings.begun is None:
-                job.request.timings.begun = now
+            job.request.timings.begin()
 
     def _store(self, texts: Sequence[Text], vectors: Vectors) -> None:
         for (job, i), vector in zip(texts, vectors, strict=True):
@@ -368,7 +374,7 @@ class EmbeddingLane:
         self._emit(job, Failure(row_error(f"{what} {i} failed", error)))
 
     def _finish(self, job: EmbeddingJob) -> None:
-        self._jobs.pop(job, None)
+        self._jobs.pop(job.number, None)
         if not self._jobs:
             waiting.discard(self._engine)
         job.reading = None
