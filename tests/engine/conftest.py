@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -27,6 +26,6 @@ def warnings() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+def world() -> MakeWorld:
     """Makes a `World`."""
-    return partial(World, monkeypatch)
+    return World

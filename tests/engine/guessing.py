@@ -15,8 +15,8 @@ from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
+from localai_shim.engine.step_plan import Preempt
 from localai_shim.types import GenerationRequest
 from tests.tiny import VOCABULARY
 
@@ -115,23 +115,23 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
 def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
     engine.wait()
-    batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
-    assert batch is not None and scheduler is not None
-    make_room, steps, drafted = scheduler.make_room, itertools.count(1), []
+    rows, steps, drafted = engine._loop._parts.rows, itertools.count(1), []
+    scheduler = rows.prompts.scheduler
+    preempted = scheduler.preempted
 
-    def instead() -> None:
-        make_room()
-        if next(steps) % every == 0 and len(batch) > 1:
-            victim = batch.rows[-1]
-            if batch.take(victim):
+    def instead() -> Iterator[Preempt]:
+        yield from preempted()
+        if next(steps) % every == 0 and len(rows.batch) > 1:
+            victim, before = rows.batch.rows[-1], len(rows.prompts)
+            yield Preempt(victim.number)
+            if len(rows.prompts) > before:
                 drafted.append(victim.request.timings.drafts.drafted)
-                scheduler._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
 
-    scheduler.make_room = instead  # type: ignore[method-assign]
+    scheduler.preempted = instead  # type: ignore[method-assign]
     try:
         yield drafted
     finally:
-        scheduler.make_room = make_room  # type: ignore[method-assign]
+        scheduler.preempted = preempted  # type: ignore[method-assign]
 
 
 @contextmanager

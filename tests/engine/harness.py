@@ -13,7 +13,7 @@ import pytest
 
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.plan import scheduler
+from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.text import LoadOptions, TextModel, load_text_model
@@ -179,8 +179,8 @@ class Gate:
 
 def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: pytest.MonkeyPatch) -> None:
     """For these, 16 tokens behind each, and half a token's for the tower: then the youngest row has to go."""
-    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 8)
-    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 8)
+    monkeypatch.setattr(room, "RESERVED_TOKENS", 8)
+    monkeypatch.setattr(room, "FURTHER_TOKENS", 8)
     engine.wait()
     memory = engine._loop._setup.memory
     assert memory is not None

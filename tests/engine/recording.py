@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import mlx.core as mx
-import pytest
 from mlx_lm.models.cache import KVCache
 
+from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.plan import scheduler as scheduler_module
-from localai_shim.engine.plan.scheduler import Scheduler
+from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
-from localai_shim.engine.prompts import prefill as prefill_module
 from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
@@ -32,15 +31,13 @@ PER_TOKEN = 8
 
 
 class Clock:
-    """Takes the place of `time` in the scheduler."""
+    """Takes the place of the cost model's."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
-
-    perf_counter = monotonic
 
 
 def refusing(token: int) -> Callable[[list[list[int]]], None]:
@@ -121,7 +118,6 @@ class World:
 
     def __init__(
         self,
-        patch: pytest.MonkeyPatch,
         *,
         max_rows: int = 64,
         chunk: int = 2048,
@@ -133,8 +129,7 @@ class World:
         ends_prompts: bool = False,
     ) -> None:
         self.clock, self.meter = Clock(), Meter()
-        for module in (scheduler_module, prefill_module):
-            patch.setattr(module, "time", self.clock)
+        self.costs = CostModel(self.clock)
         self.model = Recording(self.clock, seconds_per_token)
         self.events: dict[Row, list[Event]] = {}
         self.order: list[Row] = []
@@ -147,7 +142,7 @@ class World:
         self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
         self.features = FeatureCache(features)
         self.batch = Batch(self.model, self._emit, self.prefixes)
-        self.scheduler = Scheduler(
+        self.prompts = PromptRunner(
             self.model,
             self.batch,
             self._emit,
@@ -155,11 +150,13 @@ class World:
             max_stall=max_stall,
             prefill_chunk=chunk,
             meter=self.meter,
+            costs=self.costs,
             prefixes=self.prefixes,
             memory=known,
             features=self.features,
             ends_prompts=ends_prompts,
         )
+        self.planner = Planner(self.batch, self.prompts, None, None, self.costs)
 
     def ask(
         self,
@@ -177,28 +174,24 @@ class World:
         one = GenerationRequest(prompt, sampling, max_tokens, priority=priority)
         rows = [Row(one, SyncSink(), i, self.model) for i in range(n)]
         self.events.update((row, []) for row in rows)
-        self.scheduler.add(rows)
+        self.prompts.add(rows)
         return rows
 
     def step(self) -> None:
         """What the engine does between two looks at its inbox."""
-        if len(self.batch):
-            self.scheduler.make_room()
-            self.batch.step()
-        if len(self.scheduler):
-            self.scheduler.prefill()
+        play_step(self.planner, self.batch, self.prompts)
 
     def run(self, most: int = 100_000) -> int:
         """Step until everything is served; returns how many steps that took."""
         for steps in range(most):
-            if not len(self.batch) and not len(self.scheduler):
+            if not len(self.batch) and not len(self.prompts):
                 return steps
             self.step()
         raise AssertionError(f"not served after {most} steps")
 
     def cancel(self, *rows: Row) -> None:
         self.batch.drop(rows)
-        self.scheduler.drop(rows)
+        self.prompts.drop(rows)
 
     def is_done(self, row: Row) -> bool:
         return bool(self.events[row]) and is_last(self.events[row][-1])
@@ -222,6 +215,22 @@ class World:
         if not self.events[row]:
             self.order.append(row)
         self.events[row].append(event)
+
+
+def play_step(planner: Planner, batch: Batch, prompts: PromptRunner) -> None:
+    """Run one step of an engine without texts."""
+    if len(batch):
+        for piece in planner.before():
+            prompts.run(piece)
+        batch.step(planner.decode)
+    play_prompts(planner, prompts)
+    planner.end()
+
+
+def play_prompts(planner: Planner, prompts: PromptRunner) -> None:
+    """Run prompts for as long as rows may wait."""
+    for piece in planner.beside():
+        prompts.run(piece)
 
 
 MakeWorld = Callable[..., World]

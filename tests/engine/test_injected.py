@@ -25,7 +25,11 @@ from localai_shim.engine.kv import Buckets
 from localai_shim.engine.loop import Loop
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.plan import scheduler
+from localai_shim.engine.plan import room
+from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.plan.prompt_runner import PromptRunner
+from localai_shim.engine.plan.queue import PromptQueue
+from localai_shim.engine.plan.room import Room
 from localai_shim.engine.plan.rows import Rows
 from localai_shim.engine.plan.scheduler import Scheduler
 from localai_shim.engine.plan.waiting import Waiting
@@ -67,7 +71,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Speculation, "_plan"),
         (CostModel, "note"),
         (CostModel, "seconds"),
-        (scheduler, "_length"),
+        (room, "_length"),
         (DeviceMemory, "rest"),
         (DeviceMemory, "work"),
         (DeviceMemory, "_settle"),
@@ -85,20 +89,27 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Prefiller, "chunk_limit"),
         (Prefiller, "is_short"),
         (Prefiller, "together"),
-        (Scheduler, "add"),
-        (Scheduler, "drop"),
-        (Scheduler, "_place"),
+        (PromptQueue, "add"),
+        (PromptQueue, "drop"),
+        (PromptQueue, "_place"),
+        (PromptQueue, "job"),
+        (PromptQueue, "joined"),
+        (PromptQueue, "release"),
+        (PromptQueue, "_finish"),
+        (PromptRunner, "add"),
+        (PromptRunner, "drop"),
+        (PromptRunner, "_run"),
+        (PromptRunner, "_run_chunk"),
+        (PromptRunner, "_run_item"),
+        (PromptRunner, "_join"),
+        (Scheduler, "pieces"),
         (Scheduler, "_choose"),
-        (Scheduler, "_has_room"),
         (Scheduler, "_gather"),
         (Scheduler, "_advance"),
-        (Scheduler, "_release"),
-        (Scheduler, "_finish"),
-        (Scheduler, "_join"),
-        (Scheduler, "_prefill"),
         (Scheduler, "_make_way"),
-        (Scheduler, "_fits"),
-        (Scheduler, "_shrink_prefixes"),
+        (Room, "has_room"),
+        (Room, "_fits"),
+        (Room, "_shrink_caches"),
         (Scheduler, "priority"),
         (Memory, "batch"),
         (Memory, "row"),
@@ -156,9 +167,12 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Loop, "_drop"),
         (loop, "deliver_events"),
         (Parts, "by_runner"),
-        (Parts, "run_beside"),
+        (Parts, "step"),
+        (Planner, "beside"),
+        (Planner, "before"),
+        (Planner, "end"),
         (Meter, "stepped"),
-        (Parts, "_texts_are_due"),
+        (Planner, "_texts_are_due"),
     ],
 }
 

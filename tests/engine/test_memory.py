@@ -12,7 +12,7 @@ import pytest
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.plan import scheduler
+from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.text import LoadOptions, load_text_model
 from localai_shim.stats import EngineStats
@@ -144,8 +144,8 @@ def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
 @pytest.fixture
 def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows begin with room for a little of their answers; one of a batch takes twice as much from 205 tokens on."""
-    monkeypatch.setattr(scheduler, "RESERVED_TOKENS", 16)
-    monkeypatch.setattr(scheduler, "FURTHER_TOKENS", 16)
+    monkeypatch.setattr(room, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(room, "FURTHER_TOKENS", 16)
 
 
 @pytest.mark.usefixtures("little_reserved")

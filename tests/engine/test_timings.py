@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.prompts.prefill import PrefillJob
+from localai_shim.engine.step_plan import Preempt
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.telemetry.timings import measure
@@ -88,18 +89,16 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
     engine = engine_for("qwen3")
     try:
         engine.wait()
-        batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
-        assert batch is not None and scheduler is not None
-        make_room, seen = scheduler.make_room, list[list[float | None]]()
+        rows, seen = engine._loop._parts.rows, list[list[float | None]]()
 
-        def preempting() -> None:
-            make_room()
-            [row] = batch.rows
-            if row.generated == 4 * (len(seen) + 1) and batch.take(row):
-                seen.append(times(row.request.timings))
-                scheduler._queue(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
+        def preempted() -> Iterator[Preempt]:
+            [row] = rows.batch.rows
+            if row.generated == 4 * (len(seen) + 1):
+                yield Preempt(row.number)
+                if not len(rows.batch):
+                    seen.append(times(row.request.timings))
 
-        scheduler.make_room = preempting  # type: ignore[method-assign]
+        rows.prompts.scheduler.preempted = preempted  # type: ignore[method-assign]
         made = request(tokens(20), max_tokens=14)
         [said] = generate(engine, made)
         assert seen and all(each == [*times(made.timings)[:-1], None] for each in seen)

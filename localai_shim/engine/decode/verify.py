@@ -182,15 +182,8 @@ def begin(
     if steps is None:
         built, steps = None, cache.advance_several(counts)
     sizes = [step.tokens for step in steps]
-    return Verifying(
-        rows,
-        places,
-        drafts,
-        blocks,
-        steps,
-        built,
-        repeats=any(draft.tokens for draft in drafts) and sizes == list(after),
-    )
+    repeats = sizes == list(after) and any(draft.tokens for draft in drafts)
+    return Verifying(rows, places, drafts, blocks, steps, built, repeats=repeats)
 
 
 def _names(places: Sequence[Place]) -> list[int]:

@@ -38,7 +38,7 @@ class Planner:
 
     Args:
         batch: the rows that run.
-        prompts: those that wait; None: a model without text.
+        prompts: those that wait; None: there never are.
         lane: texts that wait for their vectors.
         speculation: has drafts.
         costs: measures the batch's steps.
@@ -81,10 +81,11 @@ class Planner:
 
     def decode(self) -> Decode:
         """The batch's step, once what was in flight is finished. Drafts are asked about once."""
-        assert self._batch is not None and self._prompts is not None
+        assert self._batch is not None
         rows, flight, last = self._batch.rows, self._batch.in_flight, self._measured()
         self._timed = timed = _Timed(rows, self._costs.start())
-        ahead, joined, drafts = not self._prompts.scheduler.will_prefill, False, None
+        ahead = self._prompts is None or not self._prompts.scheduler.will_prefill
+        joined, drafts = False, None
         if isinstance(flight, Idle):
             joined = flight.joined
             if self._speculation is not None:  # what joins has its tokens soon

@@ -10,7 +10,9 @@ import pytest
 from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.controller import Speculation
+from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.row import Row
+from localai_shim.engine.step_plan import Decode, Draft
 from localai_shim.models.text import load_text_model
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
@@ -32,11 +34,14 @@ class Drafting(Stepped):
             self.batch.step()
         self.asked: list[str] = []
         self.measured: list[tuple[int, int]] = []
-        self.batch = type(self.batch)(
-            self.model,
-            lambda row, event: self.events[row].append(event),
-            speculation=_Noting(self, [Ahead(self.tokens(row), drafts)] if drafts else []),
-        )
+        speculation = _Noting(self, [Ahead(self.tokens(row), drafts)] if drafts else [])
+        emit = self.batch._emit
+        self.batch = type(self.batch)(self.model, emit, speculation=speculation)
+        self.planner = Planner(self.batch, None, None, speculation, speculation.costs)
+
+    def step(self) -> None:
+        self.batch.step(self.planner.decode)
+        self.planner.end()
 
 
 class _Noting(Speculation):
@@ -48,7 +53,7 @@ class _Noting(Speculation):
         self._of.asked.append("expects")
         return super().expects(rows)
 
-    def drafts(self, rows: list[Row], **more: bool) -> list[list[int]] | None:  # type: ignore[override]
+    def drafts(self, rows: list[Row], **more: bool) -> tuple[Draft, ...] | None:  # type: ignore[override]
         self._of.asked.append("drafts")
         return super().drafts(rows, **more)
 
@@ -98,7 +103,7 @@ def test_rows_that_the_host_samples_have_the_next_graph_built_behind_their_logit
 def test_nothing_is_built_behind_a_step_that_rows_wait_for(stepped: Stepped, sampling: SamplingParams) -> None:
     joined(stepped, sampling)
     stepped.batch.step()
-    stepped.batch.step(ahead=False)
+    stepped.batch.step(lambda: Decode(ahead=False))
     flight = stepped.batch.in_flight
     assert (flight.next if isinstance(flight, Queued) else getattr(flight, "built", flight)) is None
 
@@ -161,7 +166,7 @@ def test_each_step_asks_once_about_drafts(drafts: int, monkeypatch: pytest.Monke
     drafting.join(request(PROMPTS[0], max_tokens=40))
     while drafting.batch.rows:
         drafting.asked.clear()
-        drafting.batch.step()
+        drafting.step()
         seen.add(type(drafting.batch.in_flight))
         assert len(drafting.asked) <= 1
     assert (Verifying in seen) is bool(drafts)
@@ -171,7 +176,7 @@ def test_steps_of_rows_that_stay_are_measured_and_the_first_and_last_are_not() -
     drafting = Drafting(0)
     [row] = drafting.join(request(PROMPTS[0], max_tokens=10))
     while drafting.batch.rows:
-        drafting.batch.step()
+        drafting.step()
     assert row.generated == 10 and set(drafting.measured) == {(1, 1)}
     assert len(drafting.measured) == 9, "the tenth ends the row"
 
@@ -181,7 +186,7 @@ def test_steps_with_drafts_are_measured_by_their_tokens(monkeypatch: pytest.Monk
     drafting = Drafting(4)
     drafting.join(request(PROMPTS[0], max_tokens=40))
     while drafting.batch.rows:
-        drafting.batch.step()
+        drafting.step()
     assert (1, 5) in drafting.measured
 
 

@@ -20,6 +20,7 @@ from localai_shim.engine.drafts.controller import MAX_SURE_WAIT_TOKENS, MAX_WAIT
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.step_plan import Draft
 from localai_shim.output.prediction import Prediction
 from localai_shim.types import SamplingParams
 from tests.architectures import text_model
@@ -32,6 +33,11 @@ def row(tokens: Sequence[int], output: Sequence[int] = (), max_tokens: int = 100
     for token in output:
         made.advance(token, frozenset())
     return made
+
+
+def tokens(drafts: Sequence[Draft] | None) -> list[list[int]] | None:
+    """Those of each row's draft."""
+    return None if drafts is None else [list(draft.tokens) for draft in drafts]
 
 
 def measured(rows: int, costs: dict[int, float]) -> CostModel:
@@ -62,10 +68,10 @@ class Says:
 
 def test_nothing_is_run_before_ordinary_steps_were_measured() -> None:
     speculation, rows = Speculation([Says(0.99)]), [row([5, 6])]
-    assert speculation.drafts(rows) is None and not speculation.expects(rows)
+    assert tokens(speculation.drafts(rows)) is None and not speculation.expects(rows)
     for _ in range(MIN_PLAIN_STEPS + 1):
         speculation.note(1, 1, 0.01)
-    assert speculation.expects(rows) and speculation.drafts(rows)
+    assert speculation.expects(rows) and tokens(speculation.drafts(rows))
 
 
 @pytest.mark.parametrize(
@@ -79,15 +85,15 @@ def test_nothing_is_run_before_ordinary_steps_were_measured() -> None:
 )
 def test_as_many_are_run_as_give_most_tokens_per_second(trust: float, costs: dict[int, float], drafts: int) -> None:
     speculation = Speculation([Says(trust)], costs=measured(1, costs))
-    chosen = speculation.drafts([row([5, 6])])
+    chosen = tokens(speculation.drafts([row([5, 6])]))
     assert len(chosen[0] if chosen else []) == drafts
 
 
 def test_rows_without_drafts_do_not_wait_for_long() -> None:
     costs = measured(2, dict.fromkeys((2, 3, 5, 9, 16), 5.0))
     lone, both = Says(0.99), [row([5, 6]), row([5, 6], speculation=False)]
-    assert Speculation([lone], costs=costs).drafts(both) is None
-    assert Speculation([lone], costs=costs).drafts([row([5, 6]), row([8, 9])]) is not None
+    assert tokens(Speculation([lone], costs=costs).drafts(both)) is None
+    assert tokens(Speculation([lone], costs=costs).drafts([row([5, 6]), row([8, 9])])) is not None
 
 
 def test_a_source_that_was_wrong_is_not_run_any_more_until_it_is_right() -> None:
@@ -151,7 +157,7 @@ def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
     others, one = Others(0.9), row([5, 6])
     speculation = Speculation([others], costs=measured(1, {2: 1.1}))
     for _ in range(9):
-        assert not speculation.expects([one]) and speculation.drafts([one]) is None
+        assert not speculation.expects([one]) and tokens(speculation.drafts([one])) is None
         one.advance(7, frozenset())
     assert not others.asked
 
@@ -159,7 +165,7 @@ def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
 def test_a_guess_that_may_well_be_wrong_does_not_keep_a_step_from_being_built_ahead() -> None:
     says, one = Says(0.3), row([5, 6])
     speculation = Speculation([says], costs=measured(1, dict.fromkeys((2, 3, 5, 9, 16), 1.05)))
-    assert not speculation.expects([one]) and speculation.drafts([one])
+    assert not speculation.expects([one]) and tokens(speculation.drafts([one]))
 
 
 def test_one_draft_that_does_not_pay_does_not_keep_more_from_being_tried() -> None:
@@ -167,7 +173,7 @@ def test_one_draft_that_does_not_pay_does_not_keep_more_from_being_tried() -> No
     speculation, rows = Speculation([Says(0.7)], costs=measured(2, {2: 1.74})), [row([5, 6]), row([5, 6])]
     tried = []
     for _ in range(30):
-        chosen = speculation.drafts(rows)
+        chosen = tokens(speculation.drafts(rows))
         drafts = len(chosen[0]) if chosen else 0
         tried.append(drafts)
         for _ in range(2):
@@ -180,19 +186,19 @@ def test_rows_that_end_one_by_one_go_on_with_drafts() -> None:
     costs = measured(32, dict.fromkeys((2, 3, 5, 9, 16), 1.2))
     says = Says(0.95)
     for count in (32, 31, 26):
-        assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(count)]) is not None
-    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is None, "too far from 32"
+        assert tokens(Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(count)])) is not None
+    assert tokens(Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)])) is None, "too far from 32"
     for _ in range(MIN_PLAIN_STEPS + 1):
         costs.note("step", (16, 1), 0.6)
     assert costs.seconds("step", (20, 1)) == pytest.approx(0.7)
-    assert Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)]) is not None
+    assert tokens(Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)])) is not None
 
 
 def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
     speculation = Speculation([Says(0.9)], costs=measured(1, dict.fromkeys(STEP_TOKENS[1:], 30.0)))
     one, refused = row([5, 6], max_tokens=10**6), []
     while all(refused):
-        refused.append(speculation.drafts([one]) is None)
+        refused.append(tokens(speculation.drafts([one])) is None)
         one.advance(7, frozenset())
     assert len(refused) == DRAFTED_STALE_CHOICES + 2, "the last one is run"
 
@@ -207,11 +213,12 @@ def steps_with_drafts(slow: Callable[[int], float], count: int) -> list[bool]:
     random = Random(1)
     for step in range(count):
         waits = speculation.expects(rows)
-        drafts = speculation.drafts(rows) if waits or not step else None
-        tokens = 1 if drafts is None else 1 + max(map(len, drafts))
-        speculation.note(4, 0 if waits and drafts is None else tokens, STEPS[tokens] * slow(step))
+        drafts = tokens(speculation.drafts(rows)) if waits or not step else None
+        size = 1 if drafts is None else 1 + max(map(len, drafts))
+        if drafts is not None or not waits:
+            speculation.note(4, size, STEPS[size] * slow(step))
         for one in rows:
-            for _ in range(tokens):
+            for _ in range(size):
                 right = random.random() < 0.7
                 one.advance(7 if right else 3, frozenset())
                 if not right:
@@ -245,36 +252,36 @@ def test_plain_steps_are_measured_again_while_drafts_go_on() -> None:
     """The first ones of an engine may have been slow: drafts would seem to pay for ever."""
     speculation, rows = Speculation([Says(0.9, (7,) * 4)], costs=measured(1, {2: 1.0, 3: 1.0, 5: 1.0})), [row([5, 6])]
     drafted = 0
-    while speculation.drafts(rows):
+    while tokens(speculation.drafts(rows)):
         speculation.note(1, 5, 1.0)
         drafted += 1
     assert drafted == PLAIN_STALE_CHOICES + 1
     speculation.note(1, 0, 0.1)  # not built ahead: no measurement
-    assert speculation.drafts(rows) is None
+    assert tokens(speculation.drafts(rows)) is None
     for _ in range(8):
         speculation.note(1, 1, 0.25)
-    chosen = speculation.drafts(rows)
+    chosen = tokens(speculation.drafts(rows))
     assert chosen is None or len(chosen[0]) < 4, "five tokens in four plain steps"
 
 
 def test_drafts_end_where_the_row_does() -> None:
     speculation = Speculation([Says(0.99)], costs=measured(1, {2: 1.0}))
-    assert speculation.drafts([row([5, 6], max_tokens=4)]) == [[7, 7, 7]]
-    assert speculation.drafts([row([5, 6], max_tokens=1)]) is None
+    assert tokens(speculation.drafts([row([5, 6], max_tokens=4)])) == [[7, 7, 7]]
+    assert tokens(speculation.drafts([row([5, 6], max_tokens=1)])) is None
 
 
 def test_few_sizes_are_those_that_were_weighed() -> None:
     speculation = Speculation([Says(0.99, (7,) * 6)], few_sizes=True, costs=measured(1, {16: 1.0}))
-    assert speculation.drafts([row([5, 6])]) == [[7] * 4]
+    assert tokens(speculation.drafts([row([5, 6])])) == [[7] * 4]
 
 
 def test_the_source_that_was_right_most_often_goes_first() -> None:
     sources, one = [Says(0.9, (4, 4)), Says(0.99, ()), Says(0.7, (9, 9))], row([5, 6])
     speculation = Speculation(sources, costs=measured(1, {2: 1.0, 3: 1.0}))
-    assert speculation.drafts([one]) == [[4, 4]]
+    assert tokens(speculation.drafts([one])) == [[4, 4]]
     for _ in range(6):
         one.advance(9, frozenset())
-        chosen = speculation.drafts([one])
+        chosen = tokens(speculation.drafts([one]))
     assert chosen == [[9, 9]]
 
 
@@ -313,7 +320,7 @@ def test_predictions_and_grammars_have_drafts_for_rows_that_have_them() -> None:
 
 def test_tokens_that_the_model_does_not_have_are_no_drafts() -> None:
     speculation = Speculation([Says(0.9, (4, 400)), Says(0.9, (5,))], vocabulary=400, costs=measured(1, {2: 1.0}))
-    assert speculation.drafts([row([5, 6])]) == [[5]]
+    assert tokens(speculation.drafts([row([5, 6])])) == [[5]]
 
 
 class Costly(Says):
@@ -346,7 +353,7 @@ def test_a_source_that_takes_time_is_asked_for_as_many_as_pay(trust: float, shar
     speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
     assert speculation.expects([one]) is (drafts > 0)
     assert costly.asked == 0, "not before they are run"
-    chosen = speculation.drafts([one])
+    chosen = tokens(speculation.drafts([one]))
     assert len(chosen[0] if chosen else []) == drafts
     assert costly.asked == (drafts > 0)
 
@@ -354,19 +361,19 @@ def test_a_source_that_takes_time_is_asked_for_as_many_as_pay(trust: float, shar
 def test_a_costly_source_is_asked_for_rows_that_it_takes_and_where_no_other_is_trusted_more() -> None:
     rows = [row([5, 6], [8]), row([5, 6], [8], prediction=Prediction((1,)).follow), row([5, 6], [8], speculation=False)]
     costs = measured(3, CHEAP_STEPS)
-    assert Speculation([], costs=costs, costly=Costly(0.9, 0.1)).drafts(rows) == [[7] * 4, [], []]
+    assert tokens(Speculation([], costs=costs, costly=Costly(0.9, 0.1)).drafts(rows)) == [[7] * 4, [], []]
     sure, unsure, costly = Says(0.97, (3, 3)), Says(0.3, (3, 3)), Costly(0.9, 0.1)
     for source, drafts in ((sure, [3, 3]), (unsure, [7] * 4)):
         alike = [row([5, 6], [8]) for _ in range(3)]
-        assert Speculation([source], costs=costs, costly=costly).drafts(alike) == [drafts] * 3
+        assert tokens(Speculation([source], costs=costs, costly=costly).drafts(alike)) == [drafts] * 3
         assert costly.asked == (3 if source is unsure else 0)
 
 
-def test_the_time_of_a_costly_source_is_no_part_of_what_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([10.0, 12.5])
-    monkeypatch.setattr("localai_shim.engine.drafts.controller.time.perf_counter", lambda: next(clock))
-    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=Costly(0.9, 0.1))
-    speculation.drafts([row([5, 6], [8])])
+def test_the_time_of_a_costly_source_is_no_part_of_what_steps_cost() -> None:
+    clock, costs = iter([10.0, 12.5]), measured(1, CHEAP_STEPS)
+    costs.now = lambda: next(clock)
+    speculation = Speculation([], costs=costs, costly=Costly(0.9, 0.1))
+    tokens(speculation.drafts([row([5, 6], [8])]))
     assert speculation.spent == 2.5
 
 
@@ -375,7 +382,7 @@ def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
     speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
     asked = []
     for _ in range(600):
-        speculation.drafts([one])
+        tokens(speculation.drafts([one]))
         asked.append(costly.asked)
         one.advance(3, frozenset())
     assert asked[200] - asked[60] < 140 / 20, "hardly, as long as it was wrong"

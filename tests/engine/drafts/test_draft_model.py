@@ -21,9 +21,9 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.probes import takes_several
-from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.step_plan import Preempt
 from localai_shim.models.text import TextModel, load_text_model
 from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
 from tests.architectures import text_model
@@ -231,19 +231,15 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
     engine.close()
     engine = engine_of(large, small)
     own = drafter(engine)
-    batch, scheduler = engine._loop._parts.rows.batch, engine._loop._parts.rows.scheduler
-    assert batch is not None and scheduler is not None
-    make_room, steps = scheduler.make_room, iter(range(10_000))
+    rows, steps = engine._loop._parts.rows, iter(range(10_000))
 
-    def preempting() -> None:
-        make_room()
-        if next(steps) % 6 == 5 and len(batch) > 1:
-            victim = batch.rows[-1]
-            if batch.take(victim):
-                assert victim not in own._seats
-                scheduler._queue(PrefillJob([victim], victim.request.prompt, victim.arrival, victim.output_tokens))
+    def preempted() -> Iterator[Preempt]:
+        if next(steps) % 6 == 5 and len(rows.batch) > 1:
+            victim = rows.batch.rows[-1]
+            yield Preempt(victim.number)
+            assert victim not in own._seats
 
-    scheduler.make_room = preempting  # type: ignore[method-assign]
+    rows.prompts.scheduler.preempted = preempted  # type: ignore[method-assign]
     running, victims = [], []
     for i, each in enumerate(requests(20)):
         running.append(Running(engine, each))

@@ -9,13 +9,13 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
-from localai_shim.engine.decode import step_times
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.drafts import controller as speculation_module
 from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.drafts.draft_model import DraftModel
-from localai_shim.engine.plan.scheduler import Scheduler
+from localai_shim.engine.drafts.sources import Drafter
+from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
@@ -59,17 +59,25 @@ class Right:
 class Stage:
     """A world whose rows have drafts, with a clock that steps move as well."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, step: StepSeconds, speculation: Speculation | None) -> None:
-        self.world = w = World(patch, max_stall=MAX_STALL, prefix_cache=0)
-        for module in (step_times, speculation_module, draft_model):
-            patch.setattr(module, "time", w.clock)
+    def __init__(self, step: StepSeconds, drafters: Sequence[Drafter] | None) -> None:
+        self.world = w = World(max_stall=MAX_STALL, prefix_cache=0)
         self.model = w.model = Timed(w.clock, PREFILL, step)
-        self.speculation = speculation
+        self.speculation = speculation = (
+            None if drafters is None else Speculation(drafters, max_stall=MAX_STALL, costs=w.costs)
+        )
         self.came: dict[Row, list[float]] = {}
         w.batch = Batch(self.model, self._emit, speculation=speculation)
-        w.scheduler = Scheduler(
-            self.model, w.batch, self._emit, max_rows=8, max_stall=MAX_STALL, prefill_chunk=2048, meter=w.meter
+        w.prompts = PromptRunner(
+            self.model,
+            w.batch,
+            self._emit,
+            max_rows=8,
+            max_stall=MAX_STALL,
+            prefill_chunk=2048,
+            meter=w.meter,
+            costs=w.costs,
         )
+        w.planner = Planner(w.batch, w.prompts, None, speculation, w.costs)
 
     def _emit(self, row: Row, event: Event) -> None:
         assert not isinstance(event, Failure)
@@ -78,16 +86,11 @@ class Stage:
     def ask(self, tokens: int, *, drafts: bool = True) -> Row:
         made = request([5] * tokens, max_tokens=100_000, speculation=drafts)
         row = Row(made, SyncSink(), 0, self.model)
-        self.world.scheduler.add([row])
+        self.world.prompts.add([row])
         return row
 
     def step(self) -> None:
-        scheduler, batch = self.world.scheduler, self.world.batch
-        if len(batch):
-            scheduler.make_room()
-            batch.step(ahead=not scheduler.will_prefill)
-        if len(scheduler):
-            scheduler.prefill()
+        self.world.step()
 
     def longest_gap(self, rows: Sequence[Row], since: float) -> float:
         """Between two times at which any of these rows got tokens, seconds."""
@@ -116,15 +119,15 @@ def limit(step: StepSeconds) -> float:
 
 @pytest.mark.parametrize("ordinary", [0.002, 0.012, 0.05, 0.1])
 @pytest.mark.parametrize("more", [0.01, 0.1, 0.2])
-def test_rows_wait_no_longer_than_without_drafts(ordinary: float, more: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_wait_no_longer_than_without_drafts(ordinary: float, more: float) -> None:
     """Each further token of a step costs this share of an ordinary one."""
 
     def seconds(tokens: int) -> float:
         return ordinary * (1 + more * (tokens - 1))
 
-    plain, _ = wait_while_prompts_join(Stage(monkeypatch, seconds, None))
+    plain, _ = wait_while_prompts_join(Stage(seconds, None))
     assert plain <= limit(seconds)
-    drafted = Stage(monkeypatch, seconds, Speculation([Right()], max_stall=MAX_STALL))
+    drafted = Stage(seconds, [Right()])
     longest, sizes = wait_while_prompts_join(drafted)
     assert longest <= limit(seconds)
     assert max(sizes) > 1, "and drafts go on beside the prompt"
@@ -141,7 +144,7 @@ def test_what_a_draft_model_takes_is_part_of_it(ordinary: float, monkeypatch: py
     monkeypatch.setattr(draft_model, "takes_several", lambda model: 16)
     clock = Clock()
     small = Timed(clock, PREFILL / 3, lambda tokens: ordinary / 10)
-    stage = Stage(monkeypatch, seconds, Speculation([], max_stall=MAX_STALL))
+    stage = Stage(seconds, [])
     small._clock = stage.world.clock
     assert stage.speculation is not None
     stage.speculation.costly = own = DraftModel(small, 4, stage.model, MAX_STALL, stage.speculation.costs)
@@ -151,11 +154,11 @@ def test_what_a_draft_model_takes_is_part_of_it(ordinary: float, monkeypatch: py
     own.keep(())
 
 
-def test_a_step_takes_longer_where_nobody_waits_for_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_takes_longer_where_nobody_waits_for_a_prompt() -> None:
     speculation, row = Speculation([Right()], max_stall=MAX_STALL), None
     for tokens in STEP_TOKENS:
         for _ in range(MIN_PLAIN_STEPS + 1):
             speculation.note(1, tokens, 0.1 if tokens == 1 else 0.1 + 0.01 * tokens)
     row = Row(request([5, 6], max_tokens=100), SyncSink(), 0, Recording())
-    assert [len(some) for some in speculation.drafts([row]) or []] == [15]
-    assert [len(some) for some in speculation.drafts([row], beside_prompts=True) or []] == [1]
+    assert [len(some.tokens) for some in speculation.drafts([row]) or []] == [15]
+    assert [len(some.tokens) for some in speculation.drafts([row], beside_prompts=True) or []] == [1]

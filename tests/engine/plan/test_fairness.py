@@ -98,7 +98,7 @@ def test_under_a_flow_of_urgent_ones_every_eighth_that_begins_is_the_oldest(
     patient = [w.ask(ones(900 + i, 100), priority=5)[0] for i in range(3)]
     came = 0
     for _ in range(60 * (max_tokens + chunks)):
-        if len(w.scheduler) < 6:
+        if len(w.prompts) < 6:
             came += 1
             w.ask(ones(came, 1 + 100 * chunks), max_tokens, priority=0)
         w.step()
@@ -122,7 +122,7 @@ def test_equals_are_served_in_the_order_in_which_they_came(world: MakeWorld) -> 
 
 
 def fits(w: World, lengths: list[int]) -> int:
-    memory = w.scheduler._memory
+    memory = w.prompts._room.memory
     assert memory is not None
     return memory.batch(lengths) + sum(memory.row(length) for length in lengths)
 
@@ -141,8 +141,8 @@ def blocked_by_rows(world: MakeWorld) -> World:
 def blocked_by_memory(world: MakeWorld) -> World:
     """A row runs, and there is no memory for the oldest beside it."""
     w = world(memory=10**12)
-    assert w.scheduler._memory is not None
-    w.scheduler._memory.budget = fits(w, [130, 130]) + 100 * PER_TOKEN
+    assert w.prompts._room.memory is not None
+    w.prompts._room.memory.budget = fits(w, [130, 130]) + 100 * PER_TOKEN
     w.ask(ones(800, 2), max_tokens=30)
     w.step()
     assert len(w.batch) == 1
@@ -174,7 +174,7 @@ def test_a_request_with_more_choices_than_places_begins_with_as_many_as_there_ar
     w = world(max_rows=3)
     rows = w.ask(ones(1, 50), n=7, max_tokens=4)
     most = 0
-    while len(w.batch) or len(w.scheduler):
+    while len(w.batch) or len(w.prompts):
         w.step()
         most = max(most, len(w.batch))
     assert most == 3

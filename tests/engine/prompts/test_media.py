@@ -248,7 +248,7 @@ def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
     w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
     while not w.model.items:
         w.step()
-    memory = w.scheduler._memory
+    memory = w.prompts._room.memory
     assert memory is not None
     memory.budget = memory.batch([200] * 3) + 2 * memory.row(200) + 600
     [long] = w.ask(prompt_of(picture(2, patches), QUESTION, picture(3), QUESTION))
@@ -319,7 +319,7 @@ def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld, cuts_any
     running(w)
     for i in range(3):  # alike up to the picture
         w.ask(prompt_of(head, picture(1 + i), QUESTION, boundaries=(50, 90)))
-    assert not any(job.dependents for job in w.scheduler._jobs.values()), "what they share is of no use"
+    assert not any(job.dependents for job in w.prompts.queue), "what they share is of no use"
     for _ in range(12):
         w.step()
     assert w.model.items == [1, 2, 3]

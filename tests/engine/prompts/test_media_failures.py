@@ -56,7 +56,7 @@ def test_a_picture_that_fails_is_tried_once_for_all_prompts_that_wait_for_it(wor
     rows = [w.ask(prompt_of(shared, picture(7), [120 + i, 4]))[0] for i in range(5)]
     w.run()
     assert tries == [7] and all("allocate" in error_of(w, row) for row in rows)
-    assert len(w.scheduler) == 0
+    assert len(w.prompts) == 0
 
 
 def test_a_prompt_that_waits_for_another_s_prefix_fails_once(world: MakeWorld) -> None:

@@ -103,7 +103,7 @@ def test_beside_running_rows_a_pass_is_as_large_as_a_chunk_may_be(world: MakeWor
     for i in range(1, 21):
         w.ask([i] * 11)
     stalls = []
-    while len(w.scheduler):
+    while len(w.prompts):
         before = w.clock.now
         w.step()
         stalls.append(w.clock.now - before)

@@ -8,13 +8,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.meter import Meter
-from localai_shim.engine.plan import scheduler as scheduler_module
-from localai_shim.engine.plan.scheduler import Scheduler
+from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput
-from localai_shim.engine.prompts import prefill as prefill_module
 from localai_shim.engine.prompts import scores
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
@@ -23,7 +23,7 @@ from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from tests.conftest import Oracle
 from tests.engine.harness import GREEDY, Running, engine_for, request
-from tests.engine.recording import Clock, Recording
+from tests.engine.recording import Clock, Recording, play_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -157,16 +157,16 @@ class Scored(Recording):
 
 
 class Stage:
-    """A scheduler on the test's own thread and clock."""
+    """Prompts and a batch on the test's own thread and clock."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, max_stall: float) -> None:
+    def __init__(self, max_stall: float) -> None:
         self.clock, self.events = Clock(), list[tuple[Row, Any]]()
-        for module in (scheduler_module, prefill_module):
-            patch.setattr(module, "time", self.clock)
         self.model = Scored(self.clock, 0.001)
         self.batch = Batch(self.model, self._emit)
+        costs = CostModel(self.clock)
         more: dict[str, Any] = {"max_rows": 8, "max_stall": max_stall, "prefill_chunk": 2048, "meter": Meter()}
-        self.scheduler = Scheduler(self.model, self.batch, self._emit, **more)
+        self.prompts = PromptRunner(self.model, self.batch, self._emit, costs=costs, **more)
+        self.planner = Planner(self.batch, self.prompts, None, None, costs)
 
     def _emit(self, row: Row, event: Any) -> None:
         self.events.append((row, event))
@@ -174,21 +174,25 @@ class Stage:
     def add(self, prompt: Prompt, max_tokens: int) -> Row:
         sampling = SamplingParams(temperature=0.0)
         row = Row(GenerationRequest(prompt, sampling, max_tokens), SyncSink(), 0, self.model)
-        self.scheduler.add([row])
+        self.prompts.add([row])
         return row
+
+    def prefill(self) -> None:
+        """Run prompts for as long as rows may wait."""
+        play_prompts(self.planner, self.prompts)
 
     def step(self) -> float:
         """Seconds that running rows waited for prompts."""
         self.batch.step()
         start = self.clock.now
-        self.scheduler.prefill()
+        self.prefill()
         return self.clock.now - start
 
 
 def test_running_rows_wait_for_scores_no_longer_than_for_other_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch, max_stall=1.0)
+    stage = Stage(max_stall=1.0)
     stage.add(Prompt([1, 2, 3]), 10_000)
-    stage.scheduler.prefill()
+    stage.prefill()
     prompt = Prompt([i % 16 for i in range(900)], top_logprobs=0)
     stage.add(prompt, 1)
     stalls = []
@@ -199,7 +203,7 @@ def test_running_rows_wait_for_scores_no_longer_than_for_other_prompts(monkeypat
 
 
 def test_a_prompt_whose_scores_fail_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch, max_stall=1.0)
+    stage = Stage(max_stall=1.0)
     bad = stage.add(Prompt([5, 6, 7], top_logprobs=0), 2)
     good, plain = Prompt([1, 2, 3], top_logprobs=0), Prompt([2, 3, 4])
     rows = [stage.add(good, 2), stage.add(plain, 2)]
@@ -210,7 +214,7 @@ def test_a_prompt_whose_scores_fail_fails_alone(monkeypatch: pytest.MonkeyPatch)
 
     stage.model.before = fail
     for _ in range(6):
-        stage.scheduler.prefill()
+        stage.prefill()
         if len(stage.batch):
             stage.batch.step()
     ended = dict(stage.events)

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS
 from localai_shim.engine.meter import Meter
 from localai_shim.engine.sinks import SyncSink
@@ -72,7 +73,7 @@ class Lane:
         self.model, self.meter = Passes(), Meter()
         self.events: list[tuple[EmbeddingJob, Event]] = []
         model: Any = self.model
-        how = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, **options}
+        how = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, "costs": CostModel(), **options}
         self.lane = EmbeddingLane(
             model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, **how
         )
@@ -84,9 +85,14 @@ class Lane:
         self.lane.add([job])
         return job
 
+    def pass_(self, *, beside: bool = False) -> None:
+        """Run one pass."""
+        for piece in self.lane.pieces(beside=beside):
+            self.lane.run(piece)
+
     def run(self) -> None:
         while self.lane:
-            self.lane.run(beside=False)
+            self.pass_()
 
     @property
     def marks(self) -> list[int]:
@@ -124,8 +130,7 @@ def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_
     """The cost of a pass is learned from those before it."""
     now, rng = [0.0], random.Random(1)
     monkeypatch.setattr(lane, "_on_gpu", lambda: gpu)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    w = Lane(most_tokens=16_384)
+    w = Lane(most_tokens=16_384, costs=CostModel(lambda: now[0]))
     encode = w.model.encode
 
     def timed(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
@@ -178,7 +183,7 @@ def test_one_long_text_is_read_at_a_time() -> None:
     jobs = [w.ask([3 * MOST, 3 * MOST], 1), w.ask([3 * MOST], 2), w.ask([2 * MOST], 3, priority=-1)]
     open_texts = set()
     while w.lane:
-        w.lane.run(beside=False)
+        w.pass_()
         open_texts.add(sum(job.reading is not None for job in jobs))
     assert open_texts == {0, 1} and sorted(w.model.begun) == [1, 1, 2, 3]
     assert all(job.left == 0 for job in jobs)
@@ -188,7 +193,7 @@ def test_who_is_gone_is_not_read_to_the_end() -> None:
     w = Lane()
     w.model.in_pieces = True
     gone, stays = w.ask([9 * MOST], 1), w.ask([3 * MOST], 2)
-    w.lane.run(beside=False)
+    w.pass_()
     assert gone.reading is not None
     w.lane.drop([gone])
     w.run()
@@ -216,7 +221,7 @@ def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monke
     jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
     open_texts = set()
     while w.lane:
-        w.lane.run(beside=False)
+        w.pass_()
         open_texts.add(sum(job.reading is not None for job in jobs))
     assert open_texts == {0, 1} and w.model.lengths[1] == [200, 200]
     assert [job.request.vectors.tolist() for job in jobs if job.request.vectors is not None] == [
@@ -244,7 +249,7 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
     jobs = [w.ask([8], 1), w.ask([30], 2)]
     with monkeypatch.context() as patch:
         patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
-        w.lane.run(beside=False)
+        w.pass_()
     events = dict(w.events)
     assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not lane.waiting
     later = w.ask([9], 3)
@@ -303,7 +308,7 @@ def test_more_urgent_requests_go_first_but_for_one_choice_in_eight() -> None:
 def test_who_is_gone_is_not_run() -> None:
     w = Lane()
     gone, stays = w.ask([60] * 5, 1), w.ask([40], 2)
-    w.lane.run(beside=False)
+    w.pass_()
     w.lane.drop([gone, gone])
     w.run()
     assert w.marks == [1, 2] and [job for job, _ in w.events] == [stays]
@@ -329,7 +334,7 @@ def test_rows_have_seven_eighths_of_the_time() -> None:
     w = Lane()
     w.ask([60] * 10)
     assert w.lane.is_due(True, None)
-    w.lane.run(beside=True)
+    w.pass_(beside=True)
     owed = w.lane._owed
     [took] = w.meter._stalls
     assert owed == pytest.approx(took * (1 / SHARE - 1))
@@ -343,7 +348,7 @@ def test_rows_have_seven_eighths_of_the_time() -> None:
 def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
     w = Lane(most_tokens=10**6)
     w.ask([FIRST_CHUNK_TOKENS * 4, FIRST_CHUNK_TOKENS, 3])
-    w.lane.run(beside=True)
+    w.pass_(beside=True)
     assert w.model.lengths == [[FIRST_CHUNK_TOKENS]]
 
 
@@ -351,7 +356,7 @@ def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> 
     w, other = Lane(most_tokens=10**6), object()
     w.ask([4] * 100)
     monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {other})
-    w.lane.run(beside=False)
+    w.pass_()
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
     monkeypatch.setattr(lane._turns, "resumes", time.monotonic() + 100)
     assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
@@ -364,12 +369,15 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(lane.time, "monotonic", lambda: self.now)
         for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", lane._Turns())):
             monkeypatch.setattr(lane, name, content)
 
-    def slow(self, w: Lane, seconds: float) -> Lane:
-        """Have each pass of a lane take so long."""
+    def time(self) -> float:
+        return self.now
+
+    def slow(self, seconds: float) -> Lane:
+        """A lane of which each pass takes so long."""
+        w = Lane(costs=CostModel(self.time))
         encode = w.model.encode
 
         def slowly(*given: Any) -> mx.array:
@@ -386,14 +394,17 @@ class Clock:
         while self.now < end:
             due = [w for w in lanes if w.lane.is_due(False, None)]
             for w in due:
-                w.lane.run(beside=False)
+                w.pass_()
             self.now += 0.0 if due else min(w.lane.pause for w in lanes)
         return [len(w.model.texts) - n for w, n in zip(lanes, before, strict=True)]
 
 
 def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
-    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
+    one, other = (
+        clock.slow(0.04),
+        clock.slow(0.04),
+    )
     alone = clock.passes([one], 100)
     assert alone == [pytest.approx(100 * SHARE / 0.04, rel=0.05)]
     made = clock.passes([one, other], 100)
@@ -403,7 +414,10 @@ def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypat
 
 def test_a_slow_embedder_does_not_take_a_fast_one_s_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
-    slow, fast = clock.slow(Lane(), 0.1), clock.slow(Lane(), 0.001)
+    slow, fast = (
+        clock.slow(0.1),
+        clock.slow(0.001),
+    )
     made = clock.passes([slow, fast], 100)
     assert min(made) > 0.4 * sum(made)
     assert 0.1 * made[0] + 0.001 * made[1] == pytest.approx(100 * SHARE, rel=0.1)
@@ -411,14 +425,17 @@ def test_a_slow_embedder_does_not_take_a_fast_one_s_turns(monkeypatch: pytest.Mo
 
 def test_where_nobody_decodes_texts_have_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, set())
-    lanes = [clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)]
+    lanes = [clock.slow(0.04), clock.slow(0.04)]
     assert sum(clock.passes(lanes, 10)) == pytest.approx(250, abs=2)
 
 
 def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
-    one, other = clock.slow(Lane(), 0.04), clock.slow(Lane(), 0.04)
-    other.lane.drop([*other.lane._jobs])
+    one, other = (
+        clock.slow(0.04),
+        clock.slow(0.04),
+    )
+    other.lane.drop([*other.lane._jobs.values()])
     assert lane.waiting == {one}
     one.lane.close()
     assert not lane.waiting
@@ -440,7 +457,7 @@ def test_nothing_is_due_where_nothing_waits() -> None:
 def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
     w = Lane(most_tokens=10**6)
     w.ask([4] * 10_000)
-    w.lane.run(beside=True)
+    w.pass_(beside=True)
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    w.lane.run(beside=False)
+    w.pass_()
     assert len(w.model.texts[0]) < len(w.model.texts[1]) < 9_000, "as much longer as nobody waits, and no more"
