@@ -168,6 +168,8 @@ class EngineStats:
     """Device that computes, and on a CPU the BLAS that was found."""
     modalities: tuple[str, ...] = ()
     """Kinds of input: text, and image, video and audio where the model reads them. Empty until it is loaded."""
+    plans: tuple[Mapping[str, Any], ...] = ()
+    """What the last 64 steps did, in order: see `localai_shim.engine.step_plan`. Empty unless they were asked for."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers and strings, for `json.dumps`; the caller's own."""
@@ -188,7 +190,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, tuple):
-        return value._asdict() if hasattr(value, "_asdict") else list(value)
+        return value._asdict() if hasattr(value, "_asdict") else [_plain(part) for part in value]
     return value
 
 
@@ -199,7 +201,7 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{source}: {counts.accepted} of {counts.drafted} right" for source, counts in value.items())
     if isinstance(value, tuple):
-        return ", ".join(value)
+        return ", ".join(value) if name == "modalities" else f"{len(value):,}"
     if isinstance(value, int) and ("bytes" in name or name.endswith("budget")):
         return show_bytes(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -72,8 +72,12 @@ class _LocalClient:
         self._runtime = http_client.runtime
         return stock_arguments(given, http_client)
 
-    def stats(self, model: str = "") -> EngineStats:
+    def stats(self, model: str = "", *, plans: bool = False) -> EngineStats:
         """A snapshot of the engine that serves a model name; it need not be loaded yet.
+
+        Args:
+            model: as in requests; with one engine any name does.
+            plans: with what its last steps did, for who looks why something was slow.
 
         Raises:
             ValueError: there is no such model.
@@ -87,7 +91,7 @@ class _LocalClient:
             >>> stats.generated_tokens > 0
             True
         """
-        return self._runtime.engine_of(model).stats()
+        return self._runtime.engine_of(model).stats(plans=plans)
 
     def __copy__(self) -> Self:
         """The same attributes, with resources of its own that belong to the copy."""

@@ -125,9 +125,9 @@ class Engine(Generic[ModelT]):
         """Remove a submission's rows, without another event. Never blocks."""
         self._inbox.put(Cancel(ticket))
 
-    def stats(self) -> EngineStats:
-        """A snapshot, without waiting for the engine."""
-        return self._loop.stats()
+    def stats(self, *, plans: bool = False) -> EngineStats:
+        """A snapshot, without waiting for the engine; with the plans of its last steps, if they are wanted."""
+        return self._loop.stats(plans=plans)
 
     @property
     def is_closed(self) -> bool:

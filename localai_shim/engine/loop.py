@@ -89,7 +89,7 @@ class Loop(Generic[ModelT]):
         self._flush()
         self._steps += 1
 
-    def stats(self) -> EngineStats:
+    def stats(self, *, plans: bool) -> EngineStats:
         setup, parts, meter, model = self._setup, self._parts, self._meter, self.model
         batch = None if parts is None or parts.rows is None else parts.rows.batch
         memory, prefixes = (None, None) if setup is None else (setup.memory, setup.prefixes)
@@ -124,6 +124,7 @@ class Loop(Generic[ModelT]):
             drafts={} if speculation is None else speculation.counts.copy(),
             backend=host().machine.describe_backend(),
             modalities=() if model is None else modalities(model.text.media_kinds),
+            plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
 
     # -----------------------------------------------------------------------------------------------------------

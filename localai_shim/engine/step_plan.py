@@ -5,8 +5,8 @@ Rows are named by `Row.number`, prompts by the first of their rows, requests for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Draft(NamedTuple):
@@ -37,10 +37,22 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What is kept for later prompts shrinks to what the rows leave."""
+
+    spare: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """A prompt begins, from the longest prefix that the prefix cache has."""
 
     prompt: int
+    rows: int
+    """So many of its rows, for which there is room; the others follow as a prompt of their own."""
+    spare: int | None
+    """See `Limit`; None: no limit is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ class Texts:
     """Rows run, and wait for it."""
 
 
-Piece: TypeAlias = Preempt | Open | Item | Chunk | Join | Texts
+Piece: TypeAlias = Preempt | Limit | Open | Item | Chunk | Join | Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +114,18 @@ class StepPlan:
     """None: no row runs."""
     beside: tuple[Piece, ...] = ()
     """Prompts or texts, while the rows' step runs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, numbers and strings; a piece has its `kind` beside its fields."""
+        return {
+            "number": self.number,
+            "enter": list(self.enter),
+            "leave": list(self.leave),
+            "before": [_named(piece) for piece in self.before],
+            "decode": None if self.decode is None else asdict(self.decode),
+            "beside": [_named(piece) for piece in self.beside],
+        }
+
+
+def _named(piece: Piece) -> dict[str, Any]:
+    return {"kind": type(piece).__name__.lower(), **asdict(piece)}

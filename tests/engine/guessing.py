@@ -16,7 +16,7 @@ from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
-from localai_shim.engine.step_plan import Preempt
+from localai_shim.engine.step_plan import Piece, Preempt
 from localai_shim.types import GenerationRequest
 from tests.tiny import VOCABULARY
 
@@ -117,9 +117,9 @@ def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     engine.wait()
     rows, steps, drafted = engine._loop._parts.rows, itertools.count(1), []
     scheduler = rows.prompts.scheduler
-    preempted = scheduler.preempted
+    preempted = scheduler.before
 
-    def instead() -> Iterator[Preempt]:
+    def instead() -> Iterator[Piece]:
         yield from preempted()
         if next(steps) % every == 0 and len(rows.batch) > 1:
             victim, before = rows.batch.rows[-1], len(rows.prompts)
@@ -127,11 +127,11 @@ def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
             if len(rows.prompts) > before:
                 drafted.append(victim.request.timings.drafts.drafted)
 
-    scheduler.preempted = instead  # type: ignore[method-assign]
+    scheduler.before = instead  # type: ignore[method-assign]
     try:
         yield drafted
     finally:
-        scheduler.preempted = preempted  # type: ignore[method-assign]
+        scheduler.before = preempted  # type: ignore[method-assign]
 
 
 @contextmanager

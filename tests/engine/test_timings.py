@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.step_plan import Preempt
+from localai_shim.engine.step_plan import Piece, Preempt
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.telemetry.timings import measure
@@ -91,14 +91,14 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
         engine.wait()
         rows, seen = engine._loop._parts.rows, list[list[float | None]]()
 
-        def preempted() -> Iterator[Preempt]:
+        def preempted() -> Iterator[Piece]:
             [row] = rows.batch.rows
             if row.generated == 4 * (len(seen) + 1):
                 yield Preempt(row.number)
                 if not len(rows.batch):
                     seen.append(times(row.request.timings))
 
-        rows.prompts.scheduler.preempted = preempted  # type: ignore[method-assign]
+        rows.prompts.scheduler.before = preempted  # type: ignore[method-assign]
         made = request(tokens(20), max_tokens=14)
         [said] = generate(engine, made)
         assert seen and all(each == [*times(made.timings)[:-1], None] for each in seen)

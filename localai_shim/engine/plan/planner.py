@@ -30,7 +30,7 @@ class _Timed:
     tokens: int | None = None
     """The most of a row; None: this one does not count."""
     plain: bool = False
-    """It is one of one token for each row, with the next one built behind it."""
+    """It is one of one token for each row, and no drafts are expected for the next one."""
 
 
 class Planner:
@@ -77,26 +77,26 @@ class Planner:
     def before(self) -> Iterator[Piece]:
         """Rows to be preempted before the batch's step; each piece is run before the next one is asked for."""
         if self._prompts is not None:
-            yield from _noted(self._prompts.scheduler.preempted(), self._before, self._prompts.fail)
+            yield from _noted(self._prompts.scheduler.before(), self._before, self._prompts.fail)
 
     def decode(self) -> Decode:
         """The batch's step, once what was in flight is finished. Drafts are asked about once."""
         assert self._batch is not None
         rows, flight, last = self._batch.rows, self._batch.in_flight, self._measured()
         self._timed = timed = _Timed(rows, self._costs.start())
-        ahead = self._prompts is None or not self._prompts.scheduler.will_prefill
-        joined, drafts = False, None
+        prompts = self._prompts is not None and self._prompts.scheduler.will_prefill
+        joined, expected, drafts = False, False, None
         if isinstance(flight, Idle):
             joined = flight.joined
             if self._speculation is not None:  # what joins has its tokens soon
-                drafts = self._speculation.drafts(rows, wanted=not joined, beside_prompts=not ahead)
-            ahead = ahead and not joined
-        elif ahead and self._speculation is not None:  # what has drafts is not built ahead
-            ahead = not self._speculation.expects(rows)
-        timed.plain = drafts is None and ahead
+                drafts = self._speculation.drafts(rows, wanted=not joined, beside_prompts=prompts)
+        elif self._speculation is not None and not prompts:
+            expected = self._speculation.expects(rows)
+        ahead = not (prompts or joined or expected)
+        timed.plain = drafts is None and not expected
         if drafts is not None and ahead:
             timed.tokens = 1 + max(len(row.replay) + len(draft.tokens) for row, draft in zip(rows, drafts, strict=True))
-        elif timed.plain and last is not None and last.plain and last.rows is rows:
+        elif drafts is None and not prompts and last is not None and last.plain and last.rows is rows:
             timed.tokens = 1
         self._decode = Decode(tuple(row.number for row in rows), drafts, ahead)
         return self._decode

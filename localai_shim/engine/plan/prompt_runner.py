@@ -15,7 +15,7 @@ from ..prefix.cache import PrefixCache
 from ..prompts.features import FeatureCache, Tower
 from ..prompts.prefill import Prefiller, PrefillJob
 from ..row import Emit, Row
-from ..step_plan import Chunk, Item, Join, Open, Piece, Preempt
+from ..step_plan import Chunk, Item, Join, Limit, Open, Piece, Preempt
 from .queue import PromptQueue
 from .room import Room
 from .scheduler import Scheduler
@@ -58,11 +58,11 @@ class PromptRunner:
         ends_prompts: bool = False,
     ) -> None:
         self._batch, self._emit, self._meter = batch, emit, meter
-        self._max_stall, self._costs = max_stall, costs
+        self._max_stall, self._costs, self._prefixes = max_stall, costs, prefixes
         self._tower = tower = Tower(model, features or FeatureCache(0))
         self._prefiller = prefiller = Prefiller(model, meter, prefixes, batch.wait, ends_prompts, costs)
         self.queue = queue = PromptQueue(prefiller, tower, emit, max_rows)
-        self._room = Room(model, batch, queue, tower, max_rows=max_rows, memory=memory, prefixes=prefixes)
+        self._room = Room(model, batch, queue, tower, max_rows=max_rows, memory=memory)
         self.scheduler = Scheduler(
             batch,
             queue,
@@ -104,19 +104,37 @@ class PromptRunner:
     def _run(self, piece: Piece) -> None:
         if isinstance(piece, Preempt):
             self._preempt(piece)
+        elif isinstance(piece, Limit):
+            self._limit(piece.spare)
         elif isinstance(piece, Join):
             self._join()
         elif isinstance(piece, Open | Item | Chunk):
             job = self.queue.job(piece.prompts[0] if isinstance(piece, Chunk) else piece.prompt)
             try:
-                if isinstance(piece, Open):
-                    self._prefiller.begin(job)
-                elif isinstance(piece, Item):
-                    self._run_item(job, piece.digest)
-                else:
-                    self._run_chunk(job, piece)
+                self._advance(job, piece)
             except BaseException as error:
                 self.queue.fail(job, error)
+            self.queue.release()
+
+    def _advance(self, job: PrefillJob, piece: Open | Item | Chunk) -> None:
+        if isinstance(piece, Open):
+            self.queue.take(job, piece.rows)
+            if piece.spare is not None:
+                self._limit(piece.spare)
+            self._prefiller.begin(job)
+        self._tower.pin(job)
+        if isinstance(piece, Item):
+            self._run_item(job, piece.digest)
+        elif isinstance(piece, Chunk):
+            self._run_chunk(job, piece)
+
+    def _limit(self, spare: int) -> None:
+        features = self._tower.features
+        if features.bytes:
+            self._tower.limit(spare)
+            spare -= features.bytes - features.pinned_bytes
+        if self._prefixes is not None:
+            self._prefixes.limit(spare)
 
     def _preempt(self, piece: Preempt) -> None:
         [row] = (row for row in self._batch.rows if row.number == piece.row)

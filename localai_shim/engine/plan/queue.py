@@ -37,7 +37,8 @@ class PromptQueue:
         self.waiting = Waiting()
         self.begun: list[PrefillJob] = []
         self.joining: list[PrefillJob] = []
-        self._jobs: dict[Row, PrefillJob] = {}
+        self._jobs: dict[int, PrefillJob] = {}
+        """By the numbers of their rows."""
         self._last_alike: dict[OpeningKey, PrefillJob] = {}
 
     def __len__(self) -> int:
@@ -49,8 +50,8 @@ class PromptQueue:
         return iter(dict.fromkeys(self._jobs.values()))
 
     def job(self, number: int) -> PrefillJob:
-        """The one of this number among those that have begun."""
-        return next(job for job in reversed(self.begun) if job.number == number)
+        """The one that has the row of this number."""
+        return self._jobs[number]
 
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
@@ -73,7 +74,7 @@ class PromptQueue:
         """Queue a job, which fails if that does; one that shares a prefix with another becomes a dependent of that."""
         for row in job.rows:
             row.arrival = job.arrival
-            self._jobs[row] = job
+            self._jobs[row.number] = job
         try:
             self._place(job)
         except BaseException as error:
@@ -90,16 +91,14 @@ class PromptQueue:
         self._prefiller.estimate(job)
         self.waiting.add(job)
 
-    def take(self, job: PrefillJob) -> None:
-        """A job that waits begins."""
+    def take(self, job: PrefillJob, rows: int) -> None:
+        """Begin a job with so many of its rows; each of the others gets a job of its own that depends on it."""
+        while len(job.rows) > rows:
+            row = job.rows.pop()
+            other = self._jobs[row.number] = PrefillJob([row], job.prompt, job.arrival)
+            job.dependents.insert(0, (len(job.tokens) - 1, other))
         self.waiting.discard(job)
         self.begun.append(job)
-
-    def split(self, job: PrefillJob) -> None:
-        """Move the last row into a job of its own, a dependent of this one."""
-        row = job.rows.pop()
-        other = self._jobs[row] = PrefillJob([row], job.prompt, job.arrival)
-        job.dependents.insert(0, (len(job.tokens) - 1, other))
 
     def release(self) -> None:
         """Take note of what has been prefilled: rows that are done will join, and dependents are queued."""
@@ -117,13 +116,13 @@ class PromptQueue:
         joining, self.joining = self.joining, []
         for job in joining:
             for row in job.rows:
-                del self._jobs[row]
+                del self._jobs[row.number]
         return joining
 
     def drop(self, gone: Collection[Row]) -> None:
         """Drop rows, which may not be here; no event is sent."""
         for row in gone:
-            if (job := self._jobs.pop(row, None)) is not None:
+            if (job := self._jobs.pop(row.number, None)) is not None:
                 job.rows.remove(row)
                 if not job.rows:
                     self._finish(job)
@@ -132,7 +131,7 @@ class PromptQueue:
         """End a job's rows with an error; its dependents are queued."""
         rows, job.rows = job.rows, []  # nothing is done for a dependent without rows
         for row in rows:
-            self._jobs.pop(row, None)
+            self._jobs.pop(row.number, None)
             self._emit(row, Failure(row_error(what, error)))
         self._finish(job)
 

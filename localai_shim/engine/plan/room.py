@@ -9,10 +9,10 @@ from ..decode.batch import Batch
 from ..kv import can_batch
 from ..memory import Memory
 from ..ports import Model
-from ..prefix.cache import PrefixCache
 from ..prompts.features import Tower
 from ..prompts.prefill import PrefillJob
 from ..row import Row
+from ..step_plan import Limit, Open, Piece, Preempt
 from .queue import PromptQueue
 
 log = logging.getLogger("localai_shim")
@@ -22,16 +22,15 @@ FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown that; a d
 
 
 class Room:
-    """Tells what fits. What is kept for later prompts shrinks to what rows leave.
+    """Tells what fits, and what that leaves for what is kept for later prompts.
 
     Args:
         model: whose caches they are.
         batch: the rows that run.
         queue: the prompts that do not run yet.
+        tower: knows what features take.
         max_rows: most rows that decode together.
         memory: the budget for rows; None: no limit is known.
-        prefixes: the prefix cache.
-        tower: holds features.
     """
 
     def __init__(
@@ -43,24 +42,23 @@ class Room:
         *,
         max_rows: int,
         memory: Memory | None = None,
-        prefixes: PrefixCache | None = None,
     ) -> None:
         self._model, self._batch, self._queue, self._tower = model, batch, queue, tower
-        self._max_rows, self.memory, self._prefixes = max_rows, memory, prefixes
+        self._max_rows, self.memory = max_rows, memory
         self._batches: bool | None = None
         self._steps_planned = 0
         """Steps for which there is memory for the rows that run."""
 
-    def outgrown(self) -> Iterator[Row]:
-        """Before a step, the rows that there will be no memory for, one by one; each has to leave the batch."""
+    def outgrown(self) -> Iterator[Piece]:
+        """Before a step, the rows that there will be no memory for, the least urgent and youngest first."""
         self._steps_planned -= 1
         if self.memory is None or self._steps_planned > 0:
             return
         try:
             while len(self._batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
-                yield self.least_urgent()
+                yield Preempt(self.least_urgent().number)
             self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
-            self._shrink_caches(self._lengths())
+            yield Limit(self.memory.budget - self.memory.batch(self._lengths()))
         except Exception:
             log.exception("planning the memory of running rows failed; they go on")
             self._steps_planned = FURTHER_TOKENS
@@ -73,33 +71,44 @@ class Room:
         """Rows have joined: what was planned for those that ran before does not hold."""
         self._steps_planned = 0
 
-    def has_room(self, job: PrefillJob) -> bool:
-        """True if a job's rows may begin. One that could not begin even if alone leaves some of its rows for later."""
+    def fitting(self, job: PrefillJob) -> int:
+        """How many of a job's rows may begin: all, or none; some only where nothing else runs."""
         others = [row for other in (*self._queue.begun, *self._queue.joining) for row in other.rows]
-        taken = len(self._batch) + len(others)
-        while not self._fits(job, taken, others):
-            if taken or len(job.rows) == 1:
-                return False
-            self._queue.split(job)
-        return True
+        taken, rows = len(self._batch) + len(others), len(job.rows)
+        while not self._fits(job, rows, taken, others):
+            if taken or rows == 1:
+                return 0
+            rows -= 1
+        return rows
 
-    def _fits(self, job: PrefillJob, taken: int, others: Sequence[Row]) -> bool:
-        rows = taken + len(job.rows)
+    def open(self, job: PrefillJob) -> Open:
+        """Begin a job that there is room for."""
+        rows, spare = max(1, self.fitting(job)), None
+        if self.memory is not None:
+            others = [row for other in (*self._queue.begun, *self._queue.joining) for row in other.rows]
+            lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows[:rows])]
+            spare = self.memory.budget - self.memory.batch(lengths) - self._prefilling(job, lengths)
+        return Open(job.number, rows, spare)
+
+    def _fits(self, job: PrefillJob, count: int, taken: int, others: Sequence[Row]) -> bool:
+        rows = taken + count
         if rows > (self._max_rows if self._can_batch() else 1):
             return False
-        if self.memory is None:
+        if self.memory is None or rows == 1:
             return True
-        lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows)]
+        lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows[:count])]
+        return self.memory.batch(lengths) + self._prefilling(job, lengths) <= self.memory.budget
+
+    def _prefilling(self, job: PrefillJob, lengths: Sequence[int]) -> int:
+        """Bytes that prompts take before they join, this one's among them."""
+        assert self.memory is not None
         jobs = (*self._queue.begun, *self._queue.joining, job)
-        prefilling = sum(self.memory.row(len(other.tokens), other.first_pass) for other in jobs)
-        if rows == 1:  # it decodes in the cache that it was prefilled in
-            prefilling = max(0, prefilling - self.memory.batch(lengths))
+        taken = sum(self.memory.row(len(other.tokens), other.first_pass) for other in jobs)
+        if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
+            taken = max(0, taken - self.memory.batch(lengths))
         if any(other.prompt.media for other in jobs):
-            prefilling += self._tower.bytes_for(jobs)
-        if rows > 1 and self.memory.batch(lengths) + prefilling > self.memory.budget:
-            return False
-        self._shrink_caches(lengths, prefilling)
-        return True
+            taken += self._tower.bytes_for(jobs)
+        return taken
 
     def _can_batch(self) -> bool:
         if self._batches is None:
@@ -111,17 +120,6 @@ class Room:
 
     def _lengths(self) -> list[int]:
         return [_reserved(row) for row in self._batch.rows]
-
-    def _shrink_caches(self, lengths: Sequence[int], prefilling: int = 0) -> None:
-        if self.memory is None:
-            return
-        features = self._tower.features
-        spare = self.memory.budget - self.memory.batch(lengths) - prefilling
-        if features.bytes:
-            self._tower.limit(spare)
-            spare -= features.bytes - features.pinned_bytes
-        if self._prefixes is not None:
-            self._prefixes.limit(spare)
 
 
 def _length(row: Row) -> int:

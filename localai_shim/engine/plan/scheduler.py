@@ -9,7 +9,7 @@ from ..decode.batch import Batch
 from ..meter import Meter
 from ..prompts.features import Tower
 from ..prompts.prefill import Prefiller, PrefillJob
-from ..step_plan import Chunk, Item, Join, Open, Piece, Preempt
+from ..step_plan import Chunk, Item, Join, Piece, Preempt
 from .queue import PromptQueue
 from .room import Room
 from .waiting import by_age, by_length, by_urgency
@@ -30,7 +30,7 @@ class Scheduler:
     outgrow this and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
     their output tokens, and go on later with the same result. So are rows that a more urgent prompt needs the place of.
 
-    It touches no array: it says what is to be run, piece by piece, and looks what came of it.
+    It changes nothing: it says what is to be run, piece by piece, and looks what came of it.
 
     Args:
         batch: what prefilled rows join.
@@ -82,10 +82,9 @@ class Scheduler:
         """Prompts have come."""
         self._blocked = False
 
-    def preempted(self) -> Iterator[Preempt]:
-        """Before a step: the rows that there will be no memory for, the least urgent and youngest first."""
-        for row in self._room.outgrown():
-            yield Preempt(row.number)
+    def before(self) -> Iterator[Piece]:
+        """Before a step: rows that there will be no memory for go."""
+        return self._room.outgrown()
 
     def pieces(self) -> Iterator[Piece]:
         """Prefill for as long as the running rows may wait, at least one chunk; rows that are done join.
@@ -105,7 +104,6 @@ class Scheduler:
                 raise
             except BaseException as error:
                 self._queue.fail(job, error)
-            self._queue.release()
             if not pace.is_enough(seconds - watch.seconds):
                 break
         if self._queue.joining:
@@ -121,7 +119,7 @@ class Scheduler:
         yield from self._make_way()
         queue = self._queue
         oldest = queue.waiting.oldest()
-        if oldest is not None and not self._room.has_room(oldest):
+        if oldest is not None and not self._room.fitting(oldest):
             oldest = None
         if oldest is None and len(queue.begun) < 2:  # nothing to choose, and no turn
             return queue.begun[0] if queue.begun else None
@@ -136,12 +134,11 @@ class Scheduler:
         # None overtakes the one that has waited longest while there is no memory for it: it would never begin. Nor do
         # more than a few while there is: its own turns may all come when there is none.
         due = oldest is None or fresh is None or self._overtaken >= OLDEST_EVERY - 1
-        if due or (fresh is not oldest and fresh is not None and not self._room.has_room(fresh)):
+        if due or (fresh is not oldest and fresh is not None and not self._room.fitting(fresh)):
             fresh = oldest
         job = min(queue.begun if fresh is None else [*queue.begun, fresh], key=key)
         if job is fresh:
             self._overtaken = 0 if job is oldest else self._overtaken + 1
-            queue.take(job)
         return job
 
     def _make_way(self) -> Iterator[Preempt]:
@@ -149,7 +146,7 @@ class Scheduler:
         urgent = self._queue.waiting.first()
         while urgent is not None and len(self._batch):
             row = self._room.least_urgent()
-            if row.request.priority <= urgent.priority or self._room.has_room(urgent):
+            if row.request.priority <= urgent.priority or self._room.fitting(urgent):
                 return
             yield Preempt(row.number)
 
@@ -170,10 +167,10 @@ class Scheduler:
             pace = self._costs.pace("prompts" if job.scores is None else "scores", self._max_stall)
             most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
         if not job.begun:
-            yield Open(job.number)
+            yield self._room.open(job)
         if not job.rows:  # it has failed
             return True
-        if job.prompt.media and (item := self._tower.pending(job)) is not None:
+        if job.prompt.media and (item := self._tower.missing(job)) is not None:
             if self._item_ran and left is not None:
                 return False
             self._item_ran = True
@@ -196,12 +193,11 @@ class Scheduler:
                 not (fits or other.left <= 0)
                 or (other.scores is None) != (job.scores is None)
                 or oldest is None
-                or not self._room.has_room(oldest)
-                or not self._room.has_room(other)
+                or not self._room.fitting(oldest)
+                or not self._room.fitting(other)
             ):
                 break
-            self._queue.take(other)
-            yield Open(other.number)
+            yield self._room.open(other)
             if other.rows and other.done == job.done:
                 together.append(other)
         return prefiller.together(job, self._queue.begun, most)

@@ -112,19 +112,20 @@ class Tower:
         self._run_bytes = 0
         """Bytes that a run took, at most, where it took more than the process ever had before."""
 
-    def pending(self, job: PrefillJob) -> MediaSpan | None:
-        """The first item of a job whose features are missing; those that are here are pinned for it."""
-        first = None
+    def missing(self, job: PrefillJob) -> MediaSpan | None:
+        """The first item of a job of which nobody has the features."""
         for span in job.spans():
             digest = span.media.digest
-            if digest in job.features:
-                continue
-            features = self.features.pin((job.prompt.salt, digest))
-            if features is not None:
+            if digest not in job.features and (job.prompt.salt, digest) not in self.features:
+                return span
+        return None
+
+    def pin(self, job: PrefillJob) -> None:
+        """Pin the features that are here for a job."""
+        for span in job.spans() if job.prompt.media else ():
+            digest = span.media.digest
+            if digest not in job.features and (features := self.features.pin((job.prompt.salt, digest))) is not None:
                 job.features[digest] = features
-            elif first is None:
-                first = span
-        return first
 
     def run(self, job: PrefillJob, span: MediaSpan) -> None:
         """Run an item for a job, and wait for it. Raises what the model does."""

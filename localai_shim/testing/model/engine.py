@@ -163,8 +163,8 @@ class ScriptedEngine:
         """Remove a submission's rows, without another event. Never blocks."""
         self._player.inbox.put(ticket)
 
-    def stats(self) -> EngineStats:
-        """A snapshot; rows that wait for their next token are running."""
+    def stats(self, *, plans: bool = False) -> EngineStats:
+        """A snapshot; rows that wait for their next token are running. It has no plans."""
         reads = modalities(self._model.media_kinds)
         return EngineStats(running=len(self._player.rows), waiting=0, steps=self._player.steps, modalities=reads)
 

@@ -23,7 +23,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.engine.probes import takes_several
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.step_plan import Preempt
+from localai_shim.engine.step_plan import Piece, Preempt
 from localai_shim.models.text import TextModel, load_text_model
 from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
 from tests.architectures import text_model
@@ -233,13 +233,13 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
     own = drafter(engine)
     rows, steps = engine._loop._parts.rows, iter(range(10_000))
 
-    def preempted() -> Iterator[Preempt]:
+    def preempted() -> Iterator[Piece]:
         if next(steps) % 6 == 5 and len(rows.batch) > 1:
             victim = rows.batch.rows[-1]
             yield Preempt(victim.number)
             assert victim not in own._seats
 
-    rows.prompts.scheduler.preempted = preempted  # type: ignore[method-assign]
+    rows.prompts.scheduler.before = preempted  # type: ignore[method-assign]
     running, victims = [], []
     for i, each in enumerate(requests(20)):
         running.append(Running(engine, each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -11,6 +12,7 @@ from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
+from localai_shim.engine.step_plan import Decode
 from localai_shim.output.prediction import Prediction
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
@@ -258,8 +260,8 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
     running: list[Running] = []
     step, left = batch.step, []
 
-    def stepping(*, ahead: bool = True) -> None:
-        step(ahead=ahead)
+    def stepping(plan: Callable[[], Decode]) -> None:
+        step(plan)
         due = {12: [0, 2], 24: [4]}
         at = max((row.generated for row in batch.rows), default=0)
         for tokens, which in due.items():

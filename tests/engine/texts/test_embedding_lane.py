@@ -12,8 +12,9 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS
+from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
 from localai_shim.engine.meter import Meter
+from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.texts import lane
 from localai_shim.engine.texts.lane import (
@@ -217,7 +218,7 @@ def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monke
     w.model.in_pieces = True
     w.model.fails_together = True
     sizes = itertools.chain([500, 500], itertools.repeat(125))
-    monkeypatch.setattr(lane.Pace, "chunk", lambda pace, left: next(sizes))
+    monkeypatch.setattr(Pace, "chunk", lambda pace, left: next(sizes))
     jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
     open_texts = set()
     while w.lane:
@@ -249,7 +250,7 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
     jobs = [w.ask([8], 1), w.ask([30], 2)]
     with monkeypatch.context() as patch:
         patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
-        w.pass_()
+        assert not list(Planner(None, None, w.lane, None, CostModel()).beside())
     events = dict(w.events)
     assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not lane.waiting
     later = w.ask([9], 3)

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.texts import lane
@@ -50,7 +51,7 @@ def test_a_pass_that_fails_while_a_long_text_is_read_fails_nobody_and_the_engine
 ) -> None:
     monkeypatch.setattr(lane, "waiting", set())
     sizes = itertools.chain([500, 500], itertools.repeat(125))
-    monkeypatch.setattr(lane.Pace, "chunk", lambda pace, left: next(sizes))
+    monkeypatch.setattr(Pace, "chunk", lambda pace, left: next(sizes))
     model = Encoder()
     engine: Engine[Any] = Engine(lambda: model)
     try:
@@ -83,9 +84,9 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
     waiting, raised = threading.Event(), threading.Event()
     run, evaluate, thread = lane.EmbeddingLane.run, mx.eval, engine._work.thread
 
-    def noting(lane: Any, *, beside: bool) -> None:
+    def noting(lane: Any, piece: Any) -> None:
         waiting.set()
-        run(lane, beside=beside)
+        run(lane, piece)
 
     def failing(*arrays: Any) -> None:
         if threading.current_thread() is thread and waiting.is_set() and not raised.is_set():

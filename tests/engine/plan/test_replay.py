@@ -1,0 +1,186 @@
+"""Plans that were recorded are played again without a clock: the same passes run, and the same tokens come of them."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.meter import Meter
+from localai_shim.engine.plan import room
+from localai_shim.engine.ports import StepInput
+from localai_shim.engine.row import Row
+from localai_shim.engine.setup import Parts, set_up
+from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.step_plan import Chunk, Decode, Join, Limit, Open, Piece, Preempt, StepPlan
+from localai_shim.models.text import load_text_model
+from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from tests.engine.guessing import Oracle, key, speculate
+from tests.engine.harness import GREEDY, is_last
+from tests.tiny import tiny
+
+OPTIONS = EngineOptions(prefill_chunk=64, max_stall=0.001, speculation="auto")
+BEGINNING = [9 + i % 90 for i in range(150)]
+
+
+class Planned:
+    """Takes the place of a planner: it says what a recorded one said."""
+
+    def __init__(self) -> None:
+        self.plan = StepPlan(0)
+
+    def entered(self, rows: Iterable[Row]) -> None:
+        assert {row.number for row in rows} <= {*self.plan.enter}
+
+    def left(self, rows: Collection[Row]) -> None:
+        assert {row.number for row in rows} <= {*self.plan.leave}
+
+    def before(self) -> Iterator[Piece]:
+        return iter(self.plan.before)
+
+    def decode(self) -> Decode:
+        assert self.plan.decode is not None
+        return self.plan.decode
+
+    def beside(self) -> Iterator[Piece]:
+        return iter(self.plan.beside)
+
+    def end(self) -> None:
+        """Nothing is noted."""
+
+
+@dataclass(eq=False)
+class Stage:
+    """An engine's parts on the test's own thread, and every pass of the model, by its tokens."""
+
+    model_type: str
+    costs: CostModel | None = None
+    events: dict[Row, list[Event]] = field(default_factory=dict)
+    passes: list[list[list[int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        model: Any = load_text_model(str(tiny(self.model_type)), {})
+        self.setup = set_up(model, None, OPTIONS)
+        assert self.setup.memory is not None and self.setup.speculation is not None
+        if self.costs is not None:
+            object.__setattr__(self.setup, "costs", self.costs)
+        self.setup.memory.budget = self.setup.memory.batch([700] * 4)
+        self.setup.speculation.few_sizes = False
+        self.parts = Parts(model, self.setup, OPTIONS, Meter(), self, self._emit, lambda: None)
+        assert self.parts.rows is not None
+        self.rows = self.parts.rows
+        for name in ("prefill", "forward"):
+            setattr(model, name, self._noting(getattr(model, name)))
+
+    def _noting(self, run: Any) -> Any:
+        def noting(step: StepInput, **more: Any) -> Any:
+            made = run(step, **more)
+            self.passes.append(list(step.tokens.shape))
+            return made
+
+        return noting
+
+    def _emit(self, row: Any, event: Event) -> None:
+        self.events[row].append(event)
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> list[Row]:
+        rows = [self.rows.enter(each, SyncSink(), i) for i, each in enumerate(requests)]
+        self.events.update((row, []) for row in rows)
+        self.rows.add(rows)
+        return rows
+
+    def tokens(self) -> dict[int, list[int]]:
+        """Those of each row, by its number."""
+        assert not any(isinstance(event, Failure) for events in self.events.values() for event in events)
+        return {
+            row.number: [event.id for event in events if isinstance(event, Token)]
+            for row, events in self.events.items()
+        }
+
+
+def asked() -> list[list[GenerationRequest]]:
+    """Submissions: prompts that share a beginning, choices, sampled and penalised rows, answers of any length."""
+    chance, out = random.Random(5), []
+    for i in range(30):
+        tokens = [
+            *(BEGINNING[: chance.choice((0, 90, 150))]),
+            *chance.choices(range(5, 200), k=chance.choice((3, 4, 5, 60, 120))),
+        ]
+        sampling = (GREEDY, SamplingParams(seed=i), SamplingParams(seed=i, presence_penalty=0.7))[i % 3]
+        prompt, most = Prompt(tokens), chance.randint(1, 150)
+        count = 2 if i % 7 == 3 else 1
+        out.append([GenerationRequest(prompt, sampling, most, priority=-(i % 11 == 10)) for _ in range(count)])
+    return out
+
+
+def record(model_type: str) -> tuple[Stage, list[StepPlan]]:
+    """Submissions come while others run, some leave, and memory runs out."""
+    chance, stage, left = random.Random(7), Stage(model_type), asked()
+    stage.parts.planner.plans = plans = deque[StepPlan]()
+    while len(stage.parts) or left:
+        if left and (chance.random() < 0.3 or not len(stage.parts)):
+            for _ in range(min(len(left), chance.choice((1, 3)))):
+                stage.submit(left.pop())
+        if chance.random() < 0.03 and (going := [row for row, its in stage.events.items() if not _is_done(its)]):
+            stage.rows.drop([gone := chance.choice(going)])
+            stage.events[gone].append(Token(0, finish_reason="stop"))
+        stage.parts.step()
+    return stage, list(plans)
+
+
+def _is_done(events: Sequence[Event]) -> bool:
+    return bool(events) and is_last(events[-1])
+
+
+def replay(model_type: str, plans: Sequence[StepPlan]) -> Stage:
+    """Play plans: nothing is decided, and time stands still."""
+    stage, left, planned = Stage(model_type, CostModel(lambda: 0.0)), asked(), Planned()
+    stage.parts.planner = stage.rows._planner = planned  # type: ignore[assignment]
+    for planned.plan in plans:
+        entered = 0
+        while entered < len(planned.plan.enter):
+            entered += len(stage.submit(left.pop()))
+        gone = [row for row in stage.events if row.number in planned.plan.leave]
+        stage.rows.drop(gone)
+        for row in gone:
+            stage.events[row].append(Token(0, finish_reason="stop"))
+        stage.parts.step()
+    return stage
+
+
+@pytest.mark.parametrize("model_type", ["qwen3", "gemma3_text"])
+def test_a_recorded_run_is_played_again_without_a_clock(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RESERVED_TOKENS", "FURTHER_TOKENS"):
+        monkeypatch.setattr(room, name, 16)
+    plain, _ = record(model_type)
+    known = {key(row.request): [e.id for e in its if isinstance(e, Token)] for row, its in plain.events.items()}
+    speculate(monkeypatch, Oracle(0.8, known))
+    recorded, plans = record(model_type)
+    kinds = {type(piece) for plan in plans for piece in (*plan.before, *plan.beside)}
+    assert kinds == {Limit, Open, Chunk, Join, Preempt}
+    shared = [p for plan in plans for p in plan.beside if isinstance(p, Chunk) and len(p.prompts) > 1]
+    assert shared or model_type == "gemma3_text", "short prompts share passes where windows are longer than they"
+    assert any(plan.decode is not None and plan.decode.drafts for plan in plans)
+    assert any(plan.leave for plan in plans)
+    prefixes = recorded.setup.prefixes
+    assert prefixes is not None and prefixes.hits > 3
+
+    played = replay(model_type, plans)
+    assert played.tokens() == recorded.tokens()
+    assert played.passes == recorded.passes
+    assert played.setup.prefixes is not None and played.setup.prefixes.hits == prefixes.hits
+
+
+def test_plans_can_be_compared_and_written_as_json() -> None:
+    plan = StepPlan(3, enter=(1,), decode=Decode((1, 2)), beside=(Open(3, 1, None), Chunk((3,), 64, True, False)))
+    assert plan == StepPlan(3, (1,), (), (), Decode((1, 2)), (Open(3, 1, None), Chunk((3,), 64, True, False)))
+    assert plan.to_dict()["beside"] == [
+        {"kind": "open", "prompt": 3, "rows": 1, "spare": None},
+        {"kind": "chunk", "prompts": (3,), "most": 64, "beside": True, "last": False},
+    ]
