@@ -73,16 +73,18 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns alone
     "engine": (
-        "engine.decode engine.drafts engine.kv engine.plan engine.prefix engine.prompts engine.texts "
+        "engine.costs engine.decode engine.drafts engine.kv engine.plan engine.prefix engine.prompts engine.texts "
         "media options stats types"
     ),
-    "engine.costs": "engine",
+    "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
     "engine.kv": "engine",
-    "engine.plan": "engine engine.costs engine.decode engine.kv engine.prefix engine.prompts types",
-    "engine.prefix": "engine engine.kv types",
-    "engine.prompts": "engine engine.kv engine.prefix engine.sampling types",
+    "engine.plan": (
+        "engine engine.costs engine.decode engine.drafts engine.kv engine.prefix engine.prompts engine.texts types"
+    ),
+    "engine.prefix": "engine engine.costs engine.kv types",
+    "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
     "engine.texts": "engine engine.costs types",
     # -- models and machines, which fill its ports
@@ -229,6 +231,18 @@ def test_no_room_within_another_may_lead_back_to_itself() -> None:
 def test_the_engine_imports_the_nouns_alone() -> None:
     for room in (each for each in MAY if each.partition(".")[0] == "engine"):
         assert {name for name in MAY[room].split() if name.partition(".")[0] != "engine"} <= NOUNS, room
+
+
+def test_one_module_of_the_engine_reads_the_clock() -> None:
+    """What decides is measured by the cost model alone; the prefix cache's folder asks how old files are."""
+    reads = {
+        module.removeprefix("localai_shim.engine.")
+        for module in MODULES
+        if module.startswith("localai_shim.engine.")
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr != "sleep"
+    }
+    assert reads == {"costs.cost_model", "prefix.store"}
 
 
 def test_a_room_has_at_most_fourteen_modules_and_the_top_only_nouns() -> None:

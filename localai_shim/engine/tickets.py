@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from ..types import QueueFullError, Recipient, Sink, Ticket, TooManyRowsError, Work
-from .meter import Meter
+from .costs.meter import Meter
 
 
 class Entry(Recipient, Protocol):

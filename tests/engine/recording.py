@@ -12,10 +12,10 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import Features, ProcessedMedia, StepInput

@@ -16,6 +16,7 @@ import pytest
 from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine import loop
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.verify import Verifying
@@ -24,7 +25,6 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.loop import Loop
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan import room
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.plan.prompt_runner import PromptRunner

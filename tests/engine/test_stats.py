@@ -11,8 +11,8 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.cache_contents import Quantised
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.meter import Meter
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES
@@ -38,6 +38,8 @@ def is_typed(stats: EngineStats) -> None:
             assert type(value) is str
         elif name == "drafts":
             assert all(0 <= counts.accepted <= counts.drafted for counts in value.values())
+        elif name == "plans":
+            assert value == ()
         elif name == "modalities":
             assert value == () or (value[0] == "text" and set(value) <= {"text", "image", "video", "audio"})
         else:
@@ -319,3 +321,17 @@ def test_an_engines_own_stats_print_too(client: LocalOpenAI) -> None:
     stats = client.stats()
     assert json.loads(json.dumps(stats.to_dict()))["max_rows"] == stats.max_rows
     assert any(line.startswith("step_seconds ") and "p50" in line for line in str(stats).splitlines())
+
+
+def test_plans_are_there_for_who_asks_for_them() -> None:
+    with LocalOpenAI(model=str(tiny("qwen3"))) as client:
+        client.chat.completions.create(**ASK)
+        assert client.stats().plans == ()
+        stats = client.stats(plans=True)
+    assert 0 < len(stats.plans) <= 64
+    kinds = [piece["kind"] for plan in stats.plans for piece in plan["beside"]]
+    assert kinds[:3] == ["open", "chunk", "join"], "the prompt's"
+    rows = [plan["decode"]["rows"] for plan in stats.plans if plan["decode"] is not None]
+    assert rows and all(each == rows[0] and len(each) == 1 for each in rows)
+    assert json.loads(json.dumps(stats.to_dict()))["plans"] == json.loads(json.dumps(stats.plans))
+    assert f"plans {len(stats.plans)}" in " ".join(str(stats).split())

@@ -46,7 +46,7 @@ class Stopwatch:
 
     __slots__ = ("_clock", "_start")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start = clock, clock()
 
     @property

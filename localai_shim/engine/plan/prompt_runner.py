@@ -6,10 +6,10 @@ import logging
 from collections.abc import Collection, Sequence
 
 from ..costs.cost_model import CostModel
+from ..costs.meter import Meter
 from ..decode.batch import Batch
 from ..decode.joining import join
 from ..memory import Memory
-from ..meter import Meter
 from ..ports import MediaSpan, Model
 from ..prefix.cache import PrefixCache
 from ..prompts.features import FeatureCache, Tower

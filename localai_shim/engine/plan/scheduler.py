@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from ..costs.cost_model import CostModel
+from ..costs.meter import Meter
 from ..decode.batch import Batch
-from ..meter import Meter
 from ..prompts.features import Tower
 from ..prompts.prefill import Prefiller, PrefillJob
 from ..step_plan import Chunk, Item, Join, Piece, Preempt

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Generator, Sequence
 
 from ..cache_contents import Contents, is_trimmable
+from ..costs.cost_model import Stopwatch
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
@@ -93,8 +93,8 @@ class PrefixCache:
 
     def close(self, seconds: float) -> None:
         """Write what is not on disk yet, for at most so long, and drop everything."""
-        deadline = time.monotonic() + seconds
-        while self.unsaved and time.monotonic() < deadline:
+        watch = Stopwatch()
+        while self.unsaved and watch.seconds < seconds:
             self.save()
         if self._saving is not None:
             self._saving.close()

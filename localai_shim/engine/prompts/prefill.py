@@ -18,9 +18,9 @@ import numpy as np
 
 from ...types import Prompt, TokenScore, common_length
 from ..costs.cost_model import CostModel
+from ..costs.meter import Meter
 from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
-from ..meter import Meter
 from ..ports import Features, MediaSpan, Model, StepInput
 from ..prefix.cache import PrefixCache
 from ..row import Row

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...types import EmbeddingRequest, Event, Failure, Sink, Token
 from ..costs.cost_model import CostModel, Stopwatch
-from ..meter import Meter
+from ..costs.meter import Meter
 from ..ports import Encoder, Reading
 from ..row import row_error
 from ..step_plan import Texts

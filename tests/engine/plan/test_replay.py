@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row

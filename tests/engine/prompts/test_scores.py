@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput

@@ -12,8 +12,8 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
-from localai_shim.engine.meter import Meter
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.texts import lane

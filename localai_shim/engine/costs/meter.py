@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..stats import Percentiles
+from ...stats import Percentiles
 
 LAST_SAMPLES = 1024  # that percentiles are of
 
