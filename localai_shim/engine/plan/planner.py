@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ..costs.cost_model import CostModel, Stopwatch
 from ..decode.batch import Batch
@@ -77,7 +78,7 @@ class Planner:
     def before(self) -> Iterator[Piece]:
         """Rows to be preempted before the batch's step; each piece is run before the next one is asked for."""
         if self._prompts is not None:
-            yield from _noted(self._prompts.scheduler.before(), self._before, self._prompts.fail)
+            yield from _noted(self._prompts.scheduler.before, self._before, self._prompts.fail)
 
     def decode(self) -> Decode:
         """The batch's step, once what was in flight is finished. Drafts are asked about once."""
@@ -105,9 +106,9 @@ class Planner:
         """Texts or prompts, for as long as running rows may wait; see `before`."""
         running = self._batch is not None and len(self._batch) > 0
         if self._lane is not None and self._texts_are_due(self._lane, running):
-            yield from _noted(self._lane.pieces(beside=running), self._beside, self._lane.fail)
+            yield from _noted(partial(self._lane.pieces, beside=running), self._beside, self._lane.fail)
         elif self._prompts:
-            yield from _noted(self._prompts.scheduler.pieces(), self._beside, self._prompts.fail)
+            yield from _noted(self._prompts.scheduler.pieces, self._beside, self._prompts.fail)
 
     def end(self) -> None:
         """The step is over."""
@@ -151,10 +152,12 @@ class Planner:
             return None
 
 
-def _noted(pieces: Iterable[Piece], noted: list[Piece], fail: Callable[[BaseException], None]) -> Iterator[Piece]:
+def _noted(
+    choose: Callable[[], Iterable[Piece]], noted: list[Piece], fail: Callable[[BaseException], None]
+) -> Iterator[Piece]:
     """Note pieces as they are asked for; what is raised in choosing them fails all that wait."""
     try:
-        for piece in pieces:
+        for piece in choose():
             noted.append(piece)
             yield piece
     except GeneratorExit:

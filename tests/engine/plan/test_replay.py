@@ -169,7 +169,7 @@ def test_a_recorded_run_is_played_again_without_a_clock(model_type: str, monkeyp
     assert any(plan.decode is not None and plan.decode.drafts for plan in plans)
     assert any(plan.leave for plan in plans)
     prefixes = recorded.setup.prefixes
-    assert prefixes is not None and prefixes.hits > 3
+    assert prefixes is not None and prefixes.hits
 
     played = replay(model_type, plans)
     assert played.tokens() == recorded.tokens()
