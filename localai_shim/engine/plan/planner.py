@@ -32,6 +32,8 @@ class _Timed:
     """The most of a row; None: this one does not count."""
     plain: bool = False
     """It is one of one token for each row, and no drafts are expected for the next one."""
+    spent: float = 0.0
+    """Seconds that it took to have its drafts, which are no part of what it costs."""
 
 
 class Planner:
@@ -91,6 +93,7 @@ class Planner:
             joined = flight.joined
             if self._speculation is not None:  # what joins has its tokens soon
                 drafts = self._speculation.drafts(rows, wanted=not joined, beside_prompts=prompts)
+                timed.spent = self._speculation.spent
         elif self._speculation is not None and not prompts:
             expected = self._speculation.expects(rows)
         ahead = not (prompts or joined or expected)
@@ -129,7 +132,7 @@ class Planner:
         timed, self._timed = self._timed, None
         assert self._batch is not None
         if self._speculation is not None and timed is not None and timed.rows is self._batch.rows and timed.tokens:
-            self._speculation.note(len(timed.rows), timed.tokens, timed.watch.seconds - self._speculation.spent)
+            self._speculation.note(len(timed.rows), timed.tokens, timed.watch.seconds - timed.spent)
         return timed
 
     def _texts_are_due(self, lane: EmbeddingLane, running: bool) -> bool:

@@ -1,0 +1,92 @@
+"""Plans of single steps: what a planner says, given rows, prompts and room."""
+
+from __future__ import annotations
+
+from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.drafts.controller import Speculation
+from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.step_plan import Chunk, Join, Open, Preempt, StepPlan
+from tests.engine.recording import PER_TOKEN, MakeWorld, World, running
+
+
+def last(w: World) -> StepPlan:
+    return w.planner.plans[-1]
+
+
+def test_the_first_plan_of_a_prompt_opens_it_runs_it_and_has_its_row_join(world: MakeWorld) -> None:
+    w = world()
+    [row] = w.ask([5] * 40, max_tokens=3)
+    w.step()
+    assert last(w).decode is None
+    assert last(w).beside == (Open(row.number, 1, None), Chunk((row.number,), 2048, False, True), Join((row.number,)))
+    w.step()
+    assert last(w).decode is not None and last(w).decode.rows == (row.number,) and not last(w).beside
+
+
+def test_nothing_is_built_behind_a_step_before_which_rows_have_joined_or_behind_which_they_may(
+    world: MakeWorld,
+) -> None:
+    w = world()
+    w.ask([5] * 40, max_tokens=30)
+    w.step()
+    w.step()
+    assert last(w).decode is not None and not last(w).decode.ahead, "it has just joined"
+    w.step()
+    assert last(w).decode is not None and last(w).decode.ahead
+    w.ask([6] * 40, max_tokens=3)
+    w.step()
+    assert last(w).decode is not None and not last(w).decode.ahead and last(w).beside
+
+
+def test_prompts_of_one_length_that_come_together_share_a_pass(world: MakeWorld) -> None:
+    w = world()
+    numbers = tuple(row.number for i in range(3) for row in w.ask([20 + i] * 12))
+    w.step()
+    [chunk] = [piece for piece in last(w).beside if isinstance(piece, Chunk)]
+    assert sorted(chunk.prompts) == sorted(numbers)
+
+
+def test_choices_that_there_is_no_room_for_begin_later(world: MakeWorld) -> None:
+    w = world(memory=60 * PER_TOKEN * 3, max_rows=8)
+    rows = w.ask([5] * 40, max_tokens=10, n=4)
+    w.step()
+    [first] = [piece for piece in last(w).beside if isinstance(piece, Open)]
+    assert first.prompt == rows[0].number and 0 < first.rows < 4
+    w.run()
+    assert all(w.served(row) == 10 for row in rows)
+    opened = [p for plan in w.planner.plans for p in plan.beside if isinstance(p, Open)]
+    assert sum(piece.rows for piece in opened) == 4
+
+
+def test_a_row_that_a_more_urgent_prompt_needs_the_place_of_is_preempted_before_that_opens(world: MakeWorld) -> None:
+    w = world(max_rows=1)
+    [row] = running(w)
+    [urgent] = w.ask([8] * 20, max_tokens=2, priority=-1)
+    w.step()
+    assert [type(piece) for piece in last(w).beside][:2] == [Preempt, Open]
+    assert last(w).beside[0] == Preempt(row.number) and last(w).beside[1].prompt == urgent.number  # type: ignore[union-attr]
+
+
+class Noting(Speculation):
+    """Has no drafts, and notes what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.measured: list[float] = []
+
+    def note(self, rows: int, tokens: int, seconds: float) -> None:
+        self.measured.append(seconds)
+
+
+def test_steps_beside_which_something_ran_are_not_measured(world: MakeWorld) -> None:
+    w, noting = world(seconds_per_token=0.01), Noting()
+    running(w)
+    w.planner = Planner(w.batch, w.prompts, None, noting, CostModel(w.clock))
+    for _ in range(6):
+        w.step()
+    before = len(noting.measured)
+    assert before and not any(noting.measured), "time stands still but for prompts"
+    w.ask([6] * 40, max_tokens=1)
+    for _ in range(6):
+        w.step()
+    assert len(noting.measured) > before and not any(noting.measured)
