@@ -233,8 +233,8 @@ class Parts:
             idle = False
             if isinstance(piece, Texts):
                 self.lane.run(piece)
-            elif self.rows is not None:
-                self.rows.prompts.run(piece)
+            elif self.rows is not None and not self.rows.prompts.run(piece):
+                break
         self.planner.end()
         self.lane.note_rows(bool(self.running))
         if idle:

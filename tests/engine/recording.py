@@ -220,8 +220,7 @@ class World:
 def play_step(planner: Planner, batch: Batch, prompts: PromptRunner) -> None:
     """Run one step of an engine without texts."""
     if len(batch):
-        for piece in planner.before():
-            prompts.run(piece)
+        all(map(prompts.run, planner.before()))
         batch.step(planner.decode)
     play_prompts(planner, prompts)
     planner.end()
@@ -229,8 +228,7 @@ def play_step(planner: Planner, batch: Batch, prompts: PromptRunner) -> None:
 
 def play_prompts(planner: Planner, prompts: PromptRunner) -> None:
     """Run prompts for as long as rows may wait."""
-    for piece in planner.beside():
-        prompts.run(piece)
+    all(map(prompts.run, planner.beside()))
 
 
 MakeWorld = Callable[..., World]

@@ -93,13 +93,15 @@ class PromptRunner:
         """End every row that does not run yet with an error, and start afresh."""
         self.queue.fail_all(error)
 
-    def run(self, piece: Piece) -> None:
-        """Run a piece. What it raises fails its prompt, or else all that wait."""
+    def run(self, piece: Piece) -> bool:
+        """Run a piece. What it raises fails its prompt, or else all that wait: then this step has no more of them."""
         try:
             self._run(piece)
         except BaseException as error:
             log.exception("running prompts failed; those that wait fail, the engine goes on")
             self.fail(error)
+            return False
+        return True
 
     def _run(self, piece: Piece) -> None:
         if isinstance(piece, Preempt):

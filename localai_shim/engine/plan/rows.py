@@ -50,5 +50,6 @@ class Rows:
     def decode(self) -> None:
         """Give every running row its next token."""
         for piece in self._planner.before():
-            self.prompts.run(piece)
+            if not self.prompts.run(piece):
+                break
         self.batch.step(self._planner.decode)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.plan.planner import Planner
@@ -65,6 +67,23 @@ def test_a_row_that_a_more_urgent_prompt_needs_the_place_of_is_preempted_before_
     w.step()
     assert [type(piece) for piece in last(w).beside][:2] == [Preempt, Open]
     assert last(w).beside[0] == Preempt(row.number) and last(w).beside[1].prompt == urgent.number  # type: ignore[union-attr]
+
+
+def test_a_row_that_cannot_be_preempted_fails_those_that_wait_and_the_step_ends(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world(max_rows=1)
+    [row] = running(w)
+    [urgent] = w.ask([8] * 20, max_tokens=2, priority=-1)
+    with monkeypatch.context() as patch:
+        patch.setattr(w.batch, "take", lambda row: 1 / 0)
+        w.step()
+    assert w.failed(urgent) and not w.failed(row) and last(w).beside == (Preempt(row.number),)
+    w.step()
+    [later] = w.ask([9] * 20, max_tokens=2, priority=-1)
+    while not w.is_done(later):
+        w.step()
+    assert not w.failed(later) and not w.failed(row)
 
 
 class Noting(Speculation):
