@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from dataclasses import replace
@@ -39,50 +40,8 @@ _DIFFUSION = "generates by diffusion, not token by token"
 _OWN_STATE = "keeps the request that it was last called for, and what it knows of its images, in itself"
 _NO_TEXT = "generates no text"
 _MEDIA_VECTORS = "makes vectors of images as well as of texts, and only models of texts embed here"
-_WITHOUT_TEXT = [
-    "bert",
-    "bonsai",
-    "clef",
-    "d1",
-    "d1_omni",
-    "decider2",
-    "dinov2",
-    "ernie_image",
-    "flux2",
-    "flux3",
-    "gemma3_embedding",
-    "gliner2_5",
-    "ideogram4",
-    "laya",
-    "lfm2_embedding",
-    "lfm2_encoder",
-    "llama_bidirec",
-    "mage_flow",
-    "ming_image",
-    "minimax_h3",
-    "ministral3_embedding",
-    "modernbert",
-    "moge3",
-    "moss_image",
-    "nemotron_voicechat",
-    "openai_privacy_filter",
-    "pp_doclayout_v3",
-    "qwen3_embedding",
-    "qwen_image",
-    "rfdetr",
-    "rt_detr_v2",
-    "sam3",
-    "sam3_1",
-    "sam3d_body",
-    "sam3d_objects",
-    "sapiens2",
-    "video_depth_anything",
-    "xlm_roberta",
-    "yolo11",
-    "z_image",
-]
 _REFUSED = {
-    **dict.fromkeys(_WITHOUT_TEXT, _NO_TEXT),
+    **dict.fromkeys(("clef", "d1", "decider2", "sam3", "sam3_1"), _NO_TEXT),
     **dict.fromkeys(("colidefics3", "colqwen2_5", "lfm2_colbert"), TOKEN_VECTORS),
     **dict.fromkeys(
         ("embedding_gemma2", "llama_nemotron_vl_embedding", "qwen3_vl_embedding", "siglip"), _MEDIA_VECTORS
@@ -146,13 +105,23 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
         ModelLoadError: says why.
     """
     kind = model_type(config)
-    if kind in _REFUSED:
-        raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {_REFUSED[kind]}.")
+    why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)
+    if why is not None:
+        raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {why}.")
     if config.get("model_file") is not None and not options.get("trust_remote_code"):
         raise ModelLoadError(
             f"The model '{name}' brings Python code of its own ({config['model_file']}). Pass trust_remote_code=True "
             "to run it."
         )
+
+
+def _no_text(kind: str) -> str | None:
+    """A reason against models that embed no prompts; None for others, and where loading will say what is wrong."""
+    try:
+        module = importlib.import_module(f"mlx_vlm.models.{kind}")
+    except ImportError:
+        return None
+    return None if hasattr(getattr(module, "Model", None), "get_input_embeddings") else _NO_TEXT
 
 
 def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaProcessor | None:
