@@ -16,7 +16,7 @@ from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
 from .schema import Schema, close_objects, map_children, object_at
 from .schema_check import check_schema
-from .schema_cost import MAX_MULTIPLES, check_size, multiples
+from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_size, multiples
 
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]/")
@@ -41,10 +41,8 @@ def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
         GrammarError: it is not JSON Schema, nothing satisfies it, or it is too complex.
     """
     check_size(schema)
-    try:
+    with bounded_nesting():
         made: dict[str, object] = json.loads(_relaxed(json.dumps(schema), closed))
-    except RecursionError:
-        raise TooComplexError("The schema is nested too deeply.") from None
     return made
 
 

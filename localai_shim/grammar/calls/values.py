@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ...output.formats.reading.tagged import dumps
 from ...output.formats.references import resolve
@@ -58,29 +57,8 @@ class Branch:
     constants: Sequence[object] = ()
 
 
-class Style(Protocol):
-    """Spelling of strings, constants and keys in a format."""
-
-    separator: str
-    """Between items and between properties."""
-    words: tuple[str, str, str]
-    """True, false and null."""
-
-    def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
-        """An expression of the strings that satisfy a schema."""
-
-    def constant(self, value: object, rules: LarkRules) -> str:
-        """An expression of one value."""
-
-    def key(self, name: str) -> str:
-        """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
-
-    def other_key(self, names: Sequence[str]) -> str:
-        """The body of a terminal: a key that is none of these."""
-
-
 class JsonStyle:
-    """JSON, in which no string holds certain markers.
+    """Spelling of strings, constants and keys: as JSON has them, but no string holds certain markers.
 
     Args:
         markers: none for JSON that holds anything; the first is the one that ends a value: strings with a pattern are
@@ -88,12 +66,14 @@ class JsonStyle:
     """
 
     separator = ", "
+    """Between items and between properties."""
     words = ("true", "false", "null")
 
     def __init__(self, *markers: str) -> None:
         self.markers = markers
 
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
+        """An expression of the strings that satisfy a schema."""
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         if self.markers and "pattern" in kept:  # llguidance gives up on intersections of many patterns
             free = [{"type": "string", "pattern": without(_told_at_once(self.markers[0]))}]
@@ -108,6 +88,7 @@ class JsonStyle:
         return rules.terminal(rf'"\"" ({characters} & ~{containing(*self.markers)}) "\""')
 
     def constant(self, value: object, rules: LarkRules) -> str:
+        """An expression of one value."""
         return literal(self.write(value))
 
     def write(self, value: object) -> str:
@@ -116,9 +97,11 @@ class JsonStyle:
         return text.replace("<", "\\u003c") if any(marker in text for marker in self.markers) else text
 
     def key(self, name: str) -> str:
+        """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
         return dumps(name) + ": "
 
     def other_key(self, names: Sequence[str]) -> str:
+        """The body of a terminal: a key that is none of these."""
         return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{other_than(map(dumps, names))}) ": "'
 
 
@@ -130,7 +113,7 @@ class ValueGrammar:
         lenient: ignore keywords and formats that have no rules here, and read `oneOf` as `anyOf`.
     """
 
-    def __init__(self, rules: LarkRules, root: Schema, style: Style, *, lenient: bool) -> None:
+    def __init__(self, rules: LarkRules, root: Schema, style: JsonStyle, *, lenient: bool) -> None:
         self.rules = rules
         self.root = root
         self.style = style
@@ -226,7 +209,7 @@ class ValueGrammar:
         """An expression of what is in an object: its properties in order, then any others.
 
         Args:
-            key, other_key: see `Style`.
+            key, other_key: see `JsonStyle`.
         """
         properties, required = self.properties(schema), array_at(schema, "required")
         members = [
