@@ -19,7 +19,7 @@ from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
     from mlx import nn
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
@@ -161,7 +161,8 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
     if family in _NO_MEDIA:
         return found
     if family in NEGATIVE_IDS:
-        found["image"] = Placeholder(_image_text(family, processor), _added(processor.tokenizer, IMAGE_TOKEN))
+        ids = (i for i, token in processor.tokenizer.added_tokens_decoder.items() if str(token) == IMAGE_TOKEN)
+        found["image"] = Placeholder(_image_text(family, processor), tuple(ids))
     elif getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR:
         found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
     if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:
@@ -191,10 +192,6 @@ def _ids(config: object, processor: ProcessorMixin, kind: MediaKind) -> tuple[in
     names = (f"{kind}_token_id", f"{kind}_token_index")
     found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
     return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))
-
-
-def _added(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    return tuple(token_id for token_id, token in tokenizer.added_tokens_decoder.items() if str(token) == text)
 
 
 def template_beside(path: Path, family: str) -> dict[str, str]:
