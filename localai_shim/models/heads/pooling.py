@@ -196,18 +196,15 @@ class Head:
     def finish(self, made: mx.array) -> mx.array:
         """`[texts, dimensions]` float32, of what was pooled."""
         import mlx.core as mx
-
-        made = made.astype(mx.float32)
-        for layer, wanted in zip(self._dense, self._activations(), strict=True):
-            made = wanted(layer(made)).astype(mx.float32)
-        lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
-        return made / mx.maximum(lengths, _MIN_LENGTH)
-
-    def _activations(self) -> list[Callable[[mx.array], mx.array]]:
         from mlx import nn
 
+        made = made.astype(mx.float32)
         names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
-        return [(lambda x: x) if name is None else getattr(nn, name) for name in names]
+        for layer, name in zip(self._dense, names, strict=True):
+            made = layer(made) if name is None else getattr(nn, name)(layer(made))
+            made = made.astype(mx.float32)
+        lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
+        return made / mx.maximum(lengths, _MIN_LENGTH)
 
 
 class Pooling:
@@ -331,14 +328,10 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
 
     try:
         token = mx.zeros((1, 1), mx.int32)
-        if inner is model or hidden(token, token).shape[-1] == _vocabulary(model(token, cache=new_cache())):
+        made = model(token, cache=new_cache())
+        if inner is model or hidden(token, token).shape[-1] == getattr(made, "logits", made).shape[-1]:
             return None
         return Encoder(hidden, Head(files), begin=begin)
     except Exception:
         log.debug("this model's hidden states cannot be had", exc_info=True)
         return None
-
-
-def _vocabulary(made: Any) -> int:
-    """Number of logits that a model gives."""
-    return int(getattr(made, "logits", made).shape[-1])
