@@ -74,11 +74,6 @@ def _refusal(schema: Schema) -> GrammarError | None:
     return None
 
 
-def _cannot_be_followed(schema: Schema) -> bool:
-    why = _refusal(schema)
-    return why is not None and not isinstance(why, TooComplexError | UnsatisfiableError)
-
-
 def _everywhere(schema: Schema, change: Callable[[dict[str, object]], dict[str, object]]) -> dict[str, object]:
     return change(map_children(schema, lambda key, child, path: _everywhere(child, change)))
 
@@ -125,7 +120,8 @@ def _drop(node: dict[str, object], kind: str, steps: Iterable[tuple[str, ...]]) 
         if "patternProperties" in left:
             patterns = object_at(left, "patternProperties")
             left = {"patternProperties": {name: {} for name in patterns}, "additionalProperties": False}
-        if not left or not _cannot_be_followed({"type": kind, **left}):
+        why = _refusal({"type": kind, **left}) if left else None
+        if why is None or isinstance(why, TooComplexError | UnsatisfiableError):
             return
         for name in names:
             node.pop(name, None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 
 from ...output.formats.reading.tagged import dumps
 from ...output.formats.references import resolve
@@ -39,6 +40,8 @@ _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_I
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
 _MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
 MAX_BRANCHES = 20_000
+_NAMES = ((NoneType, "null"), (bool, "boolean"), (int | float, "number"), (str, "string"), (list, "array"))
+"""JSON Schema's names of Python's types; a bool is an int as well."""
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
 
 
@@ -375,15 +378,7 @@ def _overlap(a: _Telltale, b: _Telltale) -> bool:
 
 def type_of(value: object) -> str:
     """JSON Schema's name of a value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), "object")
 
 
 def _is_of(value: object, types: Sequence[str]) -> bool:
