@@ -17,7 +17,7 @@ from mlx_lm.utils import load_tokenizer
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.backends.prepare import prepare
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.checkpoint import Checkpoint
+from localai_shim.models.checkpoint_files import Checkpoint
 from localai_shim.models.text import LoadOptions, TextModel
 
 from . import batch_generator, gpu_drafts, gpu_shapes, models, report, throughput

@@ -19,7 +19,8 @@ import mlx.core as mx
 
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 
 from .figures import Figure, Section, print_figures
 from .models import SIZES, make_model
@@ -43,9 +44,7 @@ def measure(quick: bool) -> Section:
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
         folder = Path(root) / "model"
         make_model(folder, _SIZE, _VOCABULARY)
-        engine = Engine(
-            lambda: load_text_model(str(folder), LoadOptions()), EngineOptions(prefix_cache_bytes=PREFIX_CACHE)
-        )
+        engine = Engine(lambda: load_model(str(folder), LoadOptions()), EngineOptions(prefix_cache_bytes=PREFIX_CACHE))
         try:
             sizes, counts = asyncio.run(_run(engine, requests, early))
         finally:

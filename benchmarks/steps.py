@@ -11,7 +11,7 @@ import mlx.core as mx
 from localai_shim.engine import kv
 from localai_shim.engine.drafts.sources import _Seen
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.output.prediction import Prediction
 
 from .figures import print_table
@@ -28,7 +28,7 @@ Gives = Callable[[int], float]
 
 def costs(folder: Path, counts: Sequence[int]) -> dict[int, Costs]:
     """By rows, what the bare model's steps take: the least of some runs, in turns, with nothing beside them."""
-    model, found = load_text_model(str(folder), {}), {}
+    model, found = load_model(str(folder), {}), {}
     for rows in counts:
         cache = kv.Buckets(model.weight_bytes, max(TOKENS))
         prompts = []

@@ -11,7 +11,7 @@ from localai_shim.engine.decode.in_flight import Idle
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams
 
 BLOCK_STEPS, SKIPPED_STEPS = 8, 2  # after a switch, steps were begun in the other mode
@@ -54,7 +54,7 @@ class _Switch:
 
 def compare(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> Rates:
     """Sampled rows, all at once."""
-    engine = Engine(lambda: load_text_model(str(folder), {}), EngineOptions(speculation="auto", prefix_cache_bytes=0))
+    engine = Engine(lambda: load_model(str(folder), {}), EngineOptions(speculation="auto", prefix_cache_bytes=0))
     try:
         engine.wait()
         batch = engine._loop._parts.rows.batch

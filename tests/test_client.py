@@ -226,9 +226,9 @@ def test_the_fingerprint_changes_with_the_model_and_its_options(path: str) -> No
 
 
 def test_the_fingerprint_changes_with_the_versions_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.models import text
+    from localai_shim.models import loading, text
 
-    load = partial(text.load_text_model, str(tiny("qwen3")), text.LoadOptions())
+    load = partial(loading.load_model, str(tiny("qwen3")), text.LoadOptions())
     before = load().fingerprint
     assert load().fingerprint == before
     monkeypatch.setattr(text, "version", lambda name: "99" if name == "mlx" else "1")

@@ -19,7 +19,8 @@ from localai_shim.backends import machine as backend
 from localai_shim.endpoints.responses.background import Background
 from localai_shim.engine.memory import default_limit
 from localai_shim.models import upstream_imports
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from tests.tiny import make_half_model, tiny
 
 _SYSCONF, _EXISTS, _ISDIR = os.sysconf, os.path.exists, os.path.isdir
@@ -46,7 +47,7 @@ def macos(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_half_precision_weights_are_widened_where_free_memory_is_not_known(tmp_path: Path) -> None:
     path = make_half_model(tmp_path / "half", "qwen3")
     assert backend.free_memory() is None
-    model = load_text_model(str(path), LoadOptions())
+    model = load_model(str(path), LoadOptions())
     expected = mx.bfloat16 if model.samples_on_device else mx.float32
     assert {array.dtype for _, array in tree_flatten(model._model.parameters())} == {expected}
 

@@ -22,7 +22,8 @@ from localai_shim import LocalOpenAI
 from localai_shim.backends.machine import is_out_of_memory
 from localai_shim.backends.x86 import prepare
 from localai_shim.engine.engine import Engine
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from localai_shim.runtime import engines as runtime
 from localai_shim.runtime import sources
 from localai_shim.types import ModelLoadError, RowError
@@ -297,7 +298,7 @@ def test_a_network_that_failed_is_tried_again_and_a_name_that_is_none_is_not(mon
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     for name, transient in (("nobody/nothing", True), ("no--body/..", False)):
         with pytest.raises(ModelLoadError) as caught:
-            load_text_model(name, LoadOptions())
+            load_model(name, LoadOptions())
         assert caught.value.transient is transient and caught.value.missing
 
 

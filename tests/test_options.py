@@ -15,7 +15,8 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.plan import scheduler
 from localai_shim.media import MediaRules
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
 from tests.conftest import MESSAGES, refused
@@ -183,7 +184,7 @@ def test_memory_limit_says_how_long_a_context_may_be() -> None:
 @pytest.mark.parametrize("kind", only(["gemma3_text"], ["gemma3_text", "qwen3_next"]))
 def test_a_memory_limit_that_leaves_no_row_is_said_when_the_model_is_loaded(kind: str) -> None:
     """Windows and recurrent states take their memory with the first token."""
-    weights = load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
+    weights = load_model(str(tiny(kind)), LoadOptions()).weight_bytes
     least = 0
     with LocalOpenAI(tiny(kind), memory_limit=weights + 1000, keep_alive=0) as client:
         with pytest.raises(openai.InternalServerError, match="the shortest row needs") as caught:
@@ -350,7 +351,7 @@ def test_an_option_that_does_not_exist_is_refused_by_engine_and_loader() -> None
     """Typed dicts check nothing when they are made."""
     for refuse in (
         lambda options: Engine(lambda: pytest.fail("loaded"), options),
-        lambda options: load_text_model(str(tiny("qwen3")), options),
+        lambda options: load_model(str(tiny("qwen3")), options),
     ):
         with pytest.raises(TypeError, match="no such options: max_row"):
             refuse(EngineOptions(max_row=2))  # type: ignore[typeddict-unknown-key]

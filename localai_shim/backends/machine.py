@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 
 from ..types import BackendMissingError
@@ -20,9 +20,6 @@ CGROUP = Path("/sys/fs/cgroup")
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
 
-_lock = threading.Lock()
-_advised = False
-
 
 def require_backend() -> None:
     """Import MLX, or say what to install; a slow BLAS that need not be is logged, once.
@@ -30,16 +27,17 @@ def require_backend() -> None:
     Raises:
         BackendMissingError: MLX is absent or has no back end.
     """
-    global _advised
-    with _lock:
-        try:
-            import mlx.core  # noqa: F401
-        except ImportError as error:
-            raise BackendMissingError(_advice(error)) from error
-        if not _advised:
-            _advised = True
-            if (advice := late_blas()) is not None:
-                log.warning("%s", advice)  # no Python warning: a suite that has these for errors could load no model
+    try:
+        import mlx.core  # noqa: F401
+    except ImportError as error:
+        raise BackendMissingError(_advice(error)) from error
+    _warn_of_late_blas()
+
+
+@functools.cache
+def _warn_of_late_blas() -> None:
+    if (advice := late_blas()) is not None:
+        log.warning("%s", advice)  # no Python warning: a suite that has these for errors could load no model
 
 
 def late_blas() -> str | None:

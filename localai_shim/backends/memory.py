@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable, Mapping
-from typing import Protocol
+from collections.abc import Hashable
+from types import ModuleType
 
 import mlx.core as mx
 
@@ -22,24 +22,10 @@ kept = threading.local()
 WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 
 
-class Mlx(Protocol):
-    """The part of `mlx.core` that is needed."""
-
-    def device_info(self) -> Mapping[str, str | int]: ...
-
-    def set_wired_limit(self, limit: int) -> int: ...
-
-    def set_cache_limit(self, limit: int) -> int: ...
-
-    def clear_cache(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
 class DeviceMemory:
     """Counts the engines of a process. Each calls the methods from its own thread, with itself as `engine`."""
 
-    def __init__(self, mlx: Mlx) -> None:
+    def __init__(self, mlx: ModuleType) -> None:
         self._mlx = mlx
         self._lock = threading.Lock()
         self._working: set[Hashable] = set()

@@ -27,7 +27,7 @@ import mlx.nn as nn
 import numpy as np
 
 from .machine import has_gpu, on_cuda
-from .patches import Function, with_names
+from .patches import Function, class_like, rebound, with_names
 
 log = logging.getLogger("localai_shim")
 
@@ -132,32 +132,25 @@ def _form(kind: Any, argument: str) -> type | None:
         log.info(_STANDS_DOWN, name, error)
         return None
     scope: dict[str, Any] = code.__globals__
-    as_one_image = FunctionType(code.__code__, {**scope, **_own_names(scope)}, name, code.__defaults__)
-    as_one_image.__kwdefaults__ = code.__kwdefaults__
-    upstream: Function = code
+    as_one_image = rebound(code, {**scope, **_own_names(scope)})
     signature = inspect.signature(code)
 
-    class Form(kind):  # type: ignore[misc]
-        in_windows = True
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(self, *args, **kwargs)
+        ends = given.arguments.get(argument)
+        if ends is None:
+            return code(self, *args, **kwargs)
+        windows = _made(ends, argument, args[0].shape[-2])
+        given.arguments[argument] = np.array([0, windows.patches]) if argument == _ENDS else []
+        try:
+            with _attending(windows):
+                return as_one_image(*given.args, **given.kwargs)
+        except UpstreamChangedError as error:
+            log.info(_STANDS_DOWN, name, error)
+            self.__class__ = kind
+            return code(self, *args, **kwargs)
 
-        def __call__(self, *args: Any, **kwargs: Any) -> mx.array:
-            given = signature.bind(self, *args, **kwargs)
-            ends = given.arguments.get(argument)
-            if ends is None:
-                return upstream(self, *args, **kwargs)
-            windows = _made(ends, argument, args[0].shape[-2])
-            given.arguments[argument] = np.array([0, windows.patches]) if argument == _ENDS else []
-            try:
-                with _attending(windows):
-                    out: mx.array = as_one_image(*given.args, **given.kwargs)
-            except UpstreamChangedError as error:
-                log.info(_STANDS_DOWN, name, error)
-                self.__class__ = kind
-                return upstream(self, *args, **kwargs)
-            return out
-
-    Form.__name__, Form.__qualname__, Form.__module__ = kind.__name__, kind.__qualname__, kind.__module__
-    return Form
+    return class_like(kind, {"__call__": call, "in_windows": True})
 
 
 def _checked(kind: type, argument: str) -> FunctionType:

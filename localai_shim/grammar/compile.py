@@ -43,6 +43,7 @@ _LIMITS = LLParserLimits(
     max_lexer_states=100_000,
     verbose_errors=False,
 )
+MAX_CACHED_GRAMMARS = 128
 MAX_GRAMMAR_CHARACTERS = 64_000
 """Of a grammar that a caller writes."""
 _LARK_PATTERN = re.compile(r"/((?:\\.|[^/\\\n])+)/")
@@ -221,9 +222,8 @@ class GrammarCompiler:
     also when several threads ask at the same time; different ones do not wait for each other.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, max_cached: int = 128) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._max_cached = max_cached
         self._lock = threading.Lock()
         self._grammars: OrderedDict[str, Future[Grammar]] = OrderedDict()
 
@@ -238,7 +238,7 @@ class GrammarCompiler:
             is_new = future is None
             if future is None:
                 future = self._grammars[source] = Future()
-                while len(self._grammars) > self._max_cached:
+                while len(self._grammars) > MAX_CACHED_GRAMMARS:
                     self._grammars.popitem(last=False)
             else:
                 self._grammars.move_to_end(source)

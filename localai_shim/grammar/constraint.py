@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from ..output.row_text import RowText
 
@@ -15,19 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
-class Matcher(Protocol):
-    """A grammar and how far a row has come in it."""
-
-    def mask(self, out: NDArray[np.int32]) -> None: ...
-
-    def accept(self, token_id: int) -> bool:
-        """Take a token; True when nothing may follow it."""
-        ...
-
-    def forced(self) -> Sequence[int]:
-        """Tokens that probably come next, as the grammar allows no other text."""
-        ...
+    from .compile import GrammarMatcher
 
 
 @dataclass(slots=True)
@@ -60,7 +48,9 @@ class RowConstraint:
         from_start: the grammar covers the reasoning, too.
     """
 
-    def __init__(self, matcher: Matcher | None, thinking: Thinking | None = None, *, from_start: bool = False) -> None:
+    def __init__(
+        self, matcher: GrammarMatcher | None, thinking: Thinking | None = None, *, from_start: bool = False
+    ) -> None:
         self._matcher, self._thinking, self._from_start = matcher, thinking, from_start
         self._spent = 0
         self._forced: deque[int] = deque()
@@ -79,15 +69,10 @@ class RowConstraint:
 
     @property
     def escape(self) -> int | None:
-        if (
-            self._phase != "start"
-            or self._from_start
-            or self._matcher is None
-            or self._thinking is None
-            or self._shared
-        ):
+        thinking = self._thinking
+        if self._phase != "start" or self._from_start or self._matcher is None or thinking is None or self._shared:
             return None
-        return self._thinking.opener[0] if self._thinking.allowed and self._thinking.opener else None
+        return thinking.opener[0] if thinking.allowed and thinking.opener else None
 
     def mask(self, out: NDArray[np.int32]) -> bool:
         if self._forced:
@@ -137,7 +122,7 @@ class RowConstraint:
         if barred:
             out.fill(-1)
         for token_id in barred:
-            _ban(out, token_id)
+            out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
         return bool(barred)
 
     def _follow(self, thinking: Thinking, token_id: int) -> None:
@@ -159,10 +144,6 @@ class RowConstraint:
         """Close the block when the budget is spent."""
         if thinking.budget is not None and self._phase == "thinking" and self._spent >= thinking.budget:
             self._forced = self._forced or deque(thinking.closer)
-
-
-def _ban(out: NDArray[np.int32], token_id: int) -> None:
-    out.view("uint32")[token_id // 32] &= ~(1 << (token_id % 32)) & 0xFFFFFFFF
 
 
 _Phase = Literal["start", "opening", "thinking", "answer"]

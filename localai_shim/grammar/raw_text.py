@@ -8,7 +8,7 @@ taken out with `~`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from llguidance import regex_to_lark
 
@@ -40,7 +40,12 @@ def text(schema: Schema, excluding: Sequence[str] = (), *, lenient: bool = False
 
 def containing(*markers: str) -> str:
     """The body of a terminal: texts in which one of these occurs."""
-    return regex(f"(?s:.*)(?:{'|'.join(re.escape(m) for m in markers)})(?s:.*)")
+    return holding(map(re.escape, markers))
+
+
+def holding(patterns: Iterable[str]) -> str:
+    """The body of a terminal: texts in which something matches one of these."""
+    return regex(f"(?s:.*)(?:{'|'.join(patterns)})(?s:.*)")
 
 
 def regex(pattern: str) -> str:

@@ -16,7 +16,7 @@ from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
 from .schema import Schema, close_objects, map_children, object_at
 from .schema_check import check_schema
-from .schema_cost import MAX_MULTIPLES, check_size, multiples
+from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_size, multiples
 
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]/")
@@ -41,10 +41,8 @@ def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
         GrammarError: it is not JSON Schema, nothing satisfies it, or it is too complex.
     """
     check_size(schema)
-    try:
+    with bounded_nesting():
         made: dict[str, object] = json.loads(_relaxed(json.dumps(schema), closed))
-    except RecursionError:
-        raise TooComplexError("The schema is nested too deeply.") from None
     return made
 
 
@@ -74,11 +72,6 @@ def _refusal(schema: Schema) -> GrammarError | None:
     except GrammarError as error:
         return error
     return None
-
-
-def _cannot_be_followed(schema: Schema) -> bool:
-    why = _refusal(schema)
-    return why is not None and not isinstance(why, TooComplexError | UnsatisfiableError)
 
 
 def _everywhere(schema: Schema, change: Callable[[dict[str, object]], dict[str, object]]) -> dict[str, object]:
@@ -127,7 +120,8 @@ def _drop(node: dict[str, object], kind: str, steps: Iterable[tuple[str, ...]]) 
         if "patternProperties" in left:
             patterns = object_at(left, "patternProperties")
             left = {"patternProperties": {name: {} for name in patterns}, "additionalProperties": False}
-        if not left or not _cannot_be_followed({"type": kind, **left}):
+        why = _refusal({"type": kind, **left}) if left else None
+        if why is None or isinstance(why, TooComplexError | UnsatisfiableError):
             return
         for name in names:
             node.pop(name, None)

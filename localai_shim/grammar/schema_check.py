@@ -71,12 +71,11 @@ def _is_pattern(pattern: object) -> bool:
     return True
 
 
-def _is_string(value: object) -> bool:
-    return isinstance(value, str)
+def _any_of(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kinds)
 
 
-def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping)
+_is_string, _is_object = _any_of(str), _any_of(Mapping)
 
 
 def _is_number(value: Any) -> bool:
@@ -94,10 +93,6 @@ def _are_strings(value: object) -> bool:
 def _are_types(value: object) -> bool:
     names = value if isinstance(value, list) else [value]
     return bool(names) and all(name in _TYPES for name in names)
-
-
-def _any_of(*kinds: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, kinds)
 
 
 _Kind = tuple[str, Callable[[Any], bool]]

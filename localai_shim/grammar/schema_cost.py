@@ -7,7 +7,8 @@ of a schema's parts, properties that may be left out (quadratic), and multiples 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
 
@@ -27,6 +28,15 @@ _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?:,(?P<high>
 PATTERN_PARTS = 10  # a pattern or a format costs as much as so many plain parts
 
 
+@contextmanager
+def bounded_nesting() -> Iterator[None]:
+    """Raise TooComplexError for a schema that is nested beyond what Python's stack holds."""
+    try:
+        yield
+    except RecursionError:
+        raise TooComplexError("The schema is nested too deeply.") from None
+
+
 def check_cost(schema: Schema) -> None:
     """Find out whether a schema can be compiled within a fraction of a second, and comes to an end.
 
@@ -34,7 +44,7 @@ def check_cost(schema: Schema) -> None:
         TooComplexError: it is too large.
         UnsatisfiableError: a value of it would never end.
     """
-    try:
+    with bounded_nesting():
         parts = check_size(schema)
         _at_most(sum(map(multiples, parts)), MAX_MULTIPLES, "states for its 'multipleOf'")
         for part in parts:
@@ -45,8 +55,6 @@ def check_cost(schema: Schema) -> None:
             raise UnsatisfiableError(
                 "The schema cannot be satisfied: it requires itself, so that no value of it ever ends."
             )
-    except RecursionError:
-        raise TooComplexError("The schema is nested too deeply.") from None
 
 
 def check_size(schema: Schema) -> list[Schema]:
@@ -55,13 +63,11 @@ def check_size(schema: Schema) -> list[Schema]:
     Raises:
         TooComplexError: they are.
     """
-    try:
+    with bounded_nesting():
         parts = list(islice(subschemas(schema), MAX_SCHEMA_PARTS + 1))
         weight = sum(PATTERN_PARTS if "pattern" in part or "format" in part else 1 for part in parts)
         _at_most(weight, MAX_SCHEMA_PARTS, "parts (a pattern counts as ten)")
         _at_most(sum(map(_constants, parts)), MAX_ENUM_CHARACTERS, "characters of constants")
-    except RecursionError:
-        raise TooComplexError("The schema is nested too deeply.") from None
     return parts
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from . import TooComplexError
 from .compile import check, json_expression, json_schema
 from .relax import relaxed
 from .schema import Schema, close_objects, takes_no_arguments
-from .schema_cost import check_cost
+from .schema_cost import bounded_nesting, check_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +106,8 @@ def call_of(tool: Tool, *, required: bool) -> Call:
     if takes_no_arguments(tool.parameters):
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
-    try:
+    with bounded_nesting():
         return Call(tool.name, _parameters(tool, tool.parameters, follows), follows, not tool.strict)
-    except RecursionError:
-        raise TooComplexError("The schema is nested too deeply.") from None
 
 
 def _parameters(tool: Tool, schema: Schema, follows: bool) -> Schema:

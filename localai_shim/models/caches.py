@@ -12,31 +12,25 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Quantised, Ring, States, Upstream
+from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Ring, States, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+_PACKED = f"{__package__}.packed_cache"
+"""The module of `PackedKVCache`, imported where it is needed."""
 
 
 def is_packed(layer: LayerCache) -> bool:
     """True if a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
     kind = type(layer)
-    upstream = UPSTREAMS.get(kind.__module__)
-    if upstream is None:
-        return _is_ours(kind)
-    classes = _classes(upstream)
-    return kind is classes.QuantizedKVCache or (kind is classes.CacheList and any(map(is_packed, layer.caches)))
-
-
-def _is_ours(kind: type) -> bool:
-    """True if a class is `PackedKVCache`, whose module is imported where it is needed."""
-    packed = sys.modules.get(f"{__package__}.packed_cache")
-    return packed is not None and kind is packed.PackedKVCache
+    if kind.__module__ not in UPSTREAMS:
+        return kind.__module__ == _PACKED
+    return kind.__name__ == "CacheList" and any(map(is_packed, layer.caches))
 
 
 def read(layer: LayerCache) -> Contents | None:
@@ -45,18 +39,15 @@ def read(layer: LayerCache) -> Contents | None:
     Later changes to the cache do not show in them.
     """
     kind = type(layer)
-    if _is_ours(kind):
+    if kind.__module__ == _PACKED:
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
     upstream = UPSTREAMS.get(kind.__module__)
     if upstream is None:
         return None
     classes = _classes(upstream)
     if kind is classes.KVCache:
-        return KeyValues(layer.offset, _trimmed(layer, [layer.keys, layer.values]), upstream=upstream)
-    if kind is classes.QuantizedKVCache:
-        arrays = [None] if layer.keys is None else [*layer.keys, *layer.values]
-        how = Quantised(layer.group_size, layer.bits)
-        return KeyValues(layer.offset, _trimmed(layer, arrays), quantised=how, upstream=upstream)
+        arrays = [array[:, :, : layer.offset] for array in (layer.keys, layer.values)] if layer.offset else []
+        return KeyValues(layer.offset, tuple(arrays), upstream=upstream)
     if kind is classes.RotatingKVCache:
         return _read_ring(layer, upstream)
     if kind is classes.ArraysCache and layer.lengths is None and layer.left_padding is None:
@@ -120,10 +111,6 @@ def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
 
 def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...]:
     return tuple(None if array is None else array[...] for array in arrays)
-
-
-def _trimmed(layer: LayerCache, arrays: Sequence[mx.array | None]) -> tuple[mx.array, ...]:
-    return tuple(array[:, :, : layer.offset] for array in arrays if array is not None) if layer.offset else ()
 
 
 def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:

@@ -1,4 +1,4 @@
-"""Files of a checkpoint's folder."""
+"""Files of a checkpoint's folder, and what is read of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import importlib.metadata
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..options import LoadOptions
 from ..types import Json
 
 if TYPE_CHECKING:
+    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _CONTEXT_KEYS = (
@@ -23,6 +25,17 @@ _CONTEXT_KEYS = (
 )
 version = cache(importlib.metadata.version)  # which parses a file
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
+
+
+class Checkpoint(NamedTuple):
+    """Contents of a checkpoint that was read, for the model that it becomes; `name` is that of `response.model`."""
+
+    name: str
+    model: nn.Module
+    tokenizer: TokenizerWrapper
+    config: Json
+    path: Path
+    options: LoadOptions
 
 
 def read_json(path: Path) -> Json:

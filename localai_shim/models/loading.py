@@ -6,14 +6,17 @@ import importlib.util
 from pathlib import Path
 from typing import cast
 
-from ..options import LoadOptions, ModelOptions
+from ..backends.machine import is_out_of_memory
+from ..options import LoadOptions, ModelOptions, check_names
 from ..types import Json, ModelLoadError, Task
-from .checkpoint import load_as
-from .checkpoint_files import read_json
+from .checkpoint_files import Checkpoint, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
+from .hub import fetch
 from .text import TextModel
+from .upstream_imports import LOADING, keeping_file_limits, without_advice
 
+_VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
 
 Servable = TextModel | EmbeddingModel | ClassifierModel
@@ -33,7 +36,38 @@ def load_model(
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
-    return load_as(lambda path: _kind(path, options), path_or_id, options, name, progress)
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    check_names(options)
+    with LOADING, without_advice(), keeping_file_limits():
+        import mlx_lm.utils  # noqa: F401
+
+    from ..backends.prepare import prepare
+    from .progress import announce, read_weights
+
+    announce(name or Path(path_or_id).name, path_or_id, progress)
+    path = fetch(path_or_id, progress)
+    if not options.get("trust_remote_code"):
+        _check_tokenizer(path, path_or_id)
+    kind = _kind(path, options)
+    try:
+        model, tokenizer, config = kind.read(path, options)
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
+    except Exception as error:
+        raise ModelLoadError(
+            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
+            transient=is_out_of_memory(error)
+            or isinstance(error, ImportError)
+            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
+        ) from error
+    applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
+    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
+    loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
+    loaded.applied = applied
+    loaded.check()
+    loaded.warm_up()
+    return loaded
 
 
 def load_draft_model(
@@ -63,6 +97,15 @@ def load_draft_model(
     if vocabularies[0] != vocabularies[1]:
         raise ModelLoadError(_another_vocabulary(model.name, draft.name, *vocabularies))
     return draft
+
+
+def _check_tokenizer(path: Path, path_or_id: str) -> None:
+    """Refuse a folder without any file of a vocabulary: what fails then says nothing of it."""
+    if not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
+        raise ModelLoadError(
+            f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
+            "tokenizer's files from the checkpoint that it was made of."
+        )
 
 
 def _another_vocabulary(model: str, draft: str, its: dict[str, int], drafts: dict[str, int]) -> str:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from mlx import nn
 
 Mask: TypeAlias = "mx.array | str | None"
+Call: TypeAlias = "Callable[..., mx.array]"
+"""A layer's `__call__`."""
+Experts: TypeAlias = "tuple[mx.array, mx.array]"
+"""Their places and scores."""
+Change = Callable[[Any], Callable[..., Any]]
+"""Makes of a layer's `__call__` one that reads rows apart."""
 
 _BY_BLOCKS = (
     "mlx_lm.models.minimax_m3_vl",
@@ -28,11 +34,11 @@ def batch_attention(model: nn.Module) -> int:
     Args:
         model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
     """
-    found = (layer for layer in model.modules() if (type(layer).__module__, type(layer).__name__) in _MISREADING)
-    layers = [layer for layer in found if getattr(layer, "repeats", 2) > 1]  # nothing is stacked otherwise
-    for layer in layers:
-        kind = type(layer)
-        layer.__class__ = _MISREADING[kind.__module__, kind.__name__](kind)
+    found = ((layer, _MISREADING.get((type(layer).__module__, type(layer).__name__))) for layer in model.modules())
+    layers = [(layer, change) for layer, change in found if change is not None and getattr(layer, "repeats", 2) > 1]
+    for layer, change in layers:  # nothing is stacked where a key head has one query
+        kind: Any = type(layer)
+        layer.__class__ = _class_with(kind, change)
     return len(layers)
 
 
@@ -46,40 +52,38 @@ def takes_ends_for_positions(model: nn.Module) -> bool:
 
 
 @functools.cache
-def _stacking(attention: type) -> type:
+def _class_with(kind: Any, change: Change) -> type:
+    """A class like this one whose call is changed."""
+    from ..backends.patches import class_like
+
+    return class_like(kind, {"__call__": change(kind.__call__), "__module__": __name__})
+
+
+def _stacking(upstream: Call) -> Call:
     """gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
     queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads."""
 
-    class Stacking(attention):  # type: ignore[misc]
-        """Attention with an axis for the queries that share a key head."""
+    def call(self: nn.Module, x: mx.array, mask: mx.array | None = None, cache: LayerCache | None = None) -> mx.array:
+        if mask is not None and mask.ndim == 4:  # per row
+            mask = mask[:, :, None]
+        return upstream(self, x, mask, cache)
 
-        def __call__(self, x: mx.array, mask: mx.array | None = None, cache: LayerCache | None = None) -> mx.array:
-            if mask is not None and mask.ndim == 4:  # per row
-                mask = mask[:, :, None]
-            out: mx.array = super().__call__(x, mask, cache)
-            return out
-
-    return _renamed(Stacking, attention)
+    return call
 
 
-@functools.cache
-def _counting(attention: type) -> type:
+def _counting(upstream: Call) -> Call:
     """These cut the mask to the positions that they think there are, the longest row's, for which they ask the device
-    in each layer; slots read more."""
+    in each layer; slots read more. Here positions are those of `position_ids`, and the cache says a number."""
 
-    class Counting(attention):  # type: ignore[misc]
-        """Attention that takes its rows' positions from `position_ids`, and a number from the cache."""
+    def call(
+        self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, *args: Any, **kwargs: Any
+    ) -> mx.array:
+        placed = (args[0] if args else kwargs.get("position_ids")) is not None
+        if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
+            cache = _Counted(cache, cache._idx)
+        return upstream(self, x, mask, cache, *args, **kwargs)
 
-        def __call__(
-            self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, *args: object, **kwargs: object
-        ) -> mx.array:
-            placed = (args[0] if args else kwargs.get("position_ids")) is not None
-            if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
-                cache = _Counted(cache, cache._idx)
-            out: mx.array = super().__call__(x, mask, cache, *args, **kwargs)
-            return out
-
-    return _renamed(Counting, attention)
+    return call
 
 
 class _Counted:
@@ -92,59 +96,41 @@ class _Counted:
         return getattr(self._cache, name)
 
 
-@functools.cache
-def _preceding(attention: type) -> type:
+def _preceding(upstream: Call) -> Call:
     """gemma3n's layers that read another's keys ask for the cache's offset when that has stored the pass's tokens: they
     turn queries by the place behind them, however many they are. mlx-lm's turn them by their own."""
 
-    class Preceding(attention):  # type: ignore[misc]
-        """Attention whose queries are turned by their own positions."""
+    def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
+        if self.is_kv_shared_layer and cache is not None:
+            cache = _Counted(cache, cache.offset - x.shape[1])
+        return upstream(self, x, mask, cache)
 
-        def __call__(self, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
-            if self.is_kv_shared_layer and cache is not None:
-                cache = _Counted(cache, cache.offset - x.shape[1])
-            out: mx.array = super().__call__(x, mask, cache)
-            return out
-
-    return _renamed(Preceding, attention)
+    return call
 
 
-@functools.cache
-def _rotating(rope: type) -> type:
+def _rotating(_: Call) -> Call:
     """jina_vlm turns all rows by the longest one's position."""
 
-    class Rotating(rope):  # type: ignore[misc]
-        """Rotary embeddings that know a position per row."""
+    def call(self: nn.Module, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        import mlx.core as mx
 
-        def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-            import mlx.core as mx
+        return mx.fast.rope(x, self.dims, traditional=False, base=self.theta, scale=1.0, offset=offset)
 
-            return mx.fast.rope(x, self.dims, traditional=False, base=self.theta, scale=1.0, offset=offset)
-
-    return _renamed(Rotating, rope)
+    return call
 
 
-@functools.cache
-def _flattening(gate: type) -> type:
+def _flattening(upstream: Callable[..., Experts]) -> Callable[..., Experts]:
     """DeepSeek's choice of experts by groups looks scores up by the token's number, in a table of all rows' tokens."""
 
-    class Flattening(gate):  # type: ignore[misc]
-        """A gate that has all tokens in one row."""
+    def call(self: nn.Module, x: mx.array) -> Experts:
+        rows, k, width = x.shape
+        experts, scores = upstream(self, x.reshape(1, rows * k, width))
+        return experts.reshape(rows, k, -1), scores.reshape(rows, k, -1)
 
-        def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
-            rows, k, width = x.shape
-            experts, scores = super().__call__(x.reshape(1, rows * k, width))
-            return experts.reshape(rows, k, -1), scores.reshape(rows, k, -1)
-
-    return _renamed(Flattening, gate)
+    return call
 
 
-def _renamed(kind: type, like: type) -> type:
-    kind.__name__ = kind.__qualname__ = like.__name__
-    return kind
-
-
-_MISREADING: dict[tuple[str, str], Callable[..., type]] = {
+_MISREADING: dict[tuple[str, str], Change] = {
     ("mlx_lm.models.gemma2", "Attention"): _stacking,
     ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
     ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,
@@ -153,4 +139,4 @@ _MISREADING: dict[tuple[str, str], Callable[..., type]] = {
     ("mlx_vlm.models.jina_vlm.language", "RoPE"): _rotating,
     ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _flattening,
 }
-"""By module and class: what makes a class of it that reads rows apart."""
+"""By module and class."""

@@ -39,17 +39,9 @@ class Bar(hub_bar):
         super().__init__(*args, **{"delay": BAR_DELAY_SECONDS, "leave": False, **options})  # type: ignore[no-untyped-call]
 
 
-class _AnywhereBar(Bar):
-    shown = True
-
-
-class _NoBar(Bar):
-    shown = False
-
-
 def bar_class(progress: bool | None) -> type[Bar]:
     """The bar for downloads; `progress` as the client's option."""
-    return Bar if progress is None else _AnywhereBar if progress else _NoBar
+    return Bar if progress is None else type(Bar.__name__, (Bar,), {"shown": progress})
 
 
 def shows_bars(progress: bool | None = None) -> bool:

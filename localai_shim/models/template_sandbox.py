@@ -29,22 +29,8 @@ _CHANGES = ("append", "extend", "insert", "pop")
 _lock = threading.Lock()
 
 
-class _Checked:
-    """Items of a loop; each turn looks at the deadline."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Any) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[object]:
-        return _checked(iter(self._items))  # which raises here, as without this
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-
 def _checked(items: Iterable[object]) -> Iterator[object]:
+    """Items of a loop; each turn looks at the deadline."""
     for item in items:
         check()
         yield item
@@ -95,7 +81,7 @@ def _rework(compiled: Any, source: str) -> None:
 
     _allow_lists(environment)
     # A filter that gets the context is not run by the compiler, over loops' constants.
-    environment.filters[_FILTER] = jinja2.pass_context(lambda _, items: _Checked(items))
+    environment.filters[_FILTER] = jinja2.pass_context(lambda _, items: _checked(items))
     made = environment.template_class.from_code(environment, environment.compile(tree), compiled.globals)
     environment.call = checked_call
     compiled.root_render_func, compiled.blocks = made.root_render_func, made.blocks

@@ -17,11 +17,10 @@ from ..engine.ports import Features, StepInput
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..threads.panics import panics_are_errors
-from ..types import VERSION, Json, ModelLoadError, Prompt
+from ..types import VERSION, Json, ModelLoadError, Prompt, Task
 from . import caches
-from .checkpoint import Checkpoint, load_as
-from .checkpoint_files import context_length, read_json, version
-from .heads.generative_reranker import find_judge, tasks_of
+from .checkpoint_files import Checkpoint, context_length, read_json, version
+from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
 from .misreading_layers import batch_attention, takes_ends_for_positions
@@ -199,7 +198,8 @@ class TextModel:
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
         self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
         self.reranking = None if self.score is None else self.score.reranking
-        self.tasks = tasks_of(embeds=self.encode is not None, ranks=self.score is not None)
+        able: dict[Task, bool] = {"generate": True, "embed": self.encode is not None, "rerank": self.score is not None}
+        self.tasks = tuple(task for task, does in able.items() if does)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere)
@@ -264,11 +264,10 @@ class TextModel:
             The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
         """
         from ..backends.cuda.attention import fill, forget
-        from ..backends.x86.forms import at_once
 
         fills = self._fills and (self._fills_media or not step.media)
         tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
-        with at_once():
+        with self._at_once():
             made = self._run(step, tokens)
         logits = made[:, 0].astype(self._mx.float32) if step.ends else None
         forget(step.layers, padding)
@@ -323,13 +322,6 @@ def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
     from transformers import PreTrainedTokenizerBase
 
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
-
-
-def load_text_model(
-    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
-) -> TextModel:
-    """Load a model like `loading.load_model`, always through mlx-lm's own loader."""
-    return load_as(lambda path: TextModel, path_or_id, options, name, progress)
 
 
 def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:

@@ -20,7 +20,8 @@ import pytest
 from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine import ports
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from localai_shim.types import ModelLoadError
 from tests.engine.counting import tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
@@ -225,7 +226,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
 
 def limited(kind: str, rest: int) -> EngineOptions:
     """All of MLX's memory is the model's and so many bytes."""
-    weights = load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
+    weights = load_model(str(tiny(kind)), LoadOptions()).weight_bytes
     return EngineOptions(memory_limit=weights + rest)
 
 
@@ -236,7 +237,7 @@ def test_an_engine_wires_loads_limits_runs_and_puts_back(watching: Watching) -> 
 
     def load() -> Any:
         loaded_after.extend(watching.calls)
-        return load_text_model(str(tiny("qwen3")), LoadOptions())
+        return load_model(str(tiny("qwen3")), LoadOptions())
 
     engine: Engine[Any] = Engine(load, limited("qwen3", 2**22))
     generate(engine, request([5, 6, 7]))

@@ -30,7 +30,8 @@ def main() -> None:
     from localai_shim.engine import loop as module
     from localai_shim.engine.engine import Engine
     from localai_shim.engine.prefix.cache import PrefixCache
-    from localai_shim.models.text import LoadOptions, load_text_model
+    from localai_shim.models.loading import load_model
+    from localai_shim.models.text import LoadOptions
     from localai_shim.types import Prompt
     from tests.engine.counting import Counting
     from tests.engine.folders import insert_and_write
@@ -43,7 +44,7 @@ def main() -> None:
         cache_dir_bytes=work.get("folder_budget", 2**30),
         prefix_cache_bytes=work.get("budget", 2**30),
     )
-    engine = Engine(lambda: load_text_model(work["model"], LoadOptions()), options)
+    engine = Engine(lambda: load_model(work["model"], LoadOptions()), options)
     counting = Counting(engine)
     out = []
     for tokens in work["prompts"]:

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.types import EmbeddingRequest, Event, Failure, Token
 from tests.engine.seeing import Seeing
 from tests.tiny import tiny
@@ -32,7 +32,7 @@ class Everything(Seeing):
 
 def everything(options: EngineOptions | None = None) -> Engine[Everything]:
     """An engine of its own over such a model."""
-    return Engine(lambda: Everything(load_text_model(str(tiny("qwen3")), {})), options)
+    return Engine(lambda: Everything(load_model(str(tiny("qwen3")), {})), options)
 
 
 class Texts:

@@ -16,7 +16,8 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.stats import EngineStats
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.tiny import tiny
@@ -34,7 +35,7 @@ def engine_for(
 ) -> Engine[TextModel]:
     """An engine of its own over a tiny model."""
     path = str(tiny(kind, **changes))
-    return Engine(lambda: load_text_model(path, quantised_by(kv)), options)
+    return Engine(lambda: load_model(path, quantised_by(kv)), options)
 
 
 def step_of(tokens: Sequence[int], layers: list[Any]) -> StepInput:

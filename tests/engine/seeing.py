@@ -16,7 +16,8 @@ import numpy as np
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
-from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import TextModel
 from localai_shim.types import Prompt
 from tests.engine.harness import quantised_by
 from tests.tiny import tiny
@@ -130,7 +131,7 @@ def seeing(
 ) -> Engine[Seeing]:
     """An engine of its own over such a model."""
     path = str(tiny(kind) if head_dim is None else tiny(kind, head_dim=head_dim))
-    return Engine(lambda: Seeing(load_text_model(path, quantised_by(kv)), **how), options)
+    return Engine(lambda: Seeing(load_model(path, quantised_by(kv)), **how), options)
 
 
 _alone: dict[tuple[str, tuple[bool, ...]], Seeing] = {}
@@ -142,7 +143,7 @@ def alone(kind: str, prompt: Prompt, count: int, **how: bool) -> list[int]:
     with _lock:
         key = (kind, tuple(how.values()))
         if key not in _alone:
-            _alone[key] = Seeing(load_text_model(str(tiny(kind)), {}), **how)
+            _alone[key] = Seeing(load_model(str(tiny(kind)), {}), **how)
         model = _alone[key]
         media = [(span, model.embed(span.media)) for span in prompt.media]
         state = [model.row_state(prompt)]

@@ -11,7 +11,8 @@ import pytest
 
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
 from tests.engine.constraints import Only, Stepped
@@ -72,7 +73,7 @@ def engine() -> Iterator[Engine[TextModel]]:
 @pytest.fixture(scope="module")
 def model() -> TextModel:
     """For batches that the test steps itself."""
-    return load_text_model(str(tiny("qwen3")), LoadOptions())
+    return load_model(str(tiny("qwen3")), LoadOptions())
 
 
 def some_tokens(i: int) -> list[int]:

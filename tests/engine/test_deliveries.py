@@ -11,7 +11,8 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import SamplingParams
 from tests.engine.harness import GREEDY, Running, request
 from tests.tiny import tiny
@@ -47,7 +48,7 @@ class Watched:
 
 def watched(options: EngineOptions | None = None) -> Engine[Any]:
     path = str(tiny("qwen3"))
-    return Engine(lambda: Watched(load_text_model(path, LoadOptions())), options)
+    return Engine(lambda: Watched(load_model(path, LoadOptions())), options)
 
 
 @WAYS

@@ -14,7 +14,8 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from localai_shim.stats import EngineStats
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
 from tests.engine.counting import PER_TOKEN, counting, tokens
@@ -49,7 +50,7 @@ def room_for(token_count: int) -> EngineOptions:
 @functools.cache
 def weights(kind: str) -> int:
     """Bytes of a tiny model's weights."""
-    return load_text_model(str(tiny(kind)), LoadOptions()).weight_bytes
+    return load_model(str(tiny(kind)), LoadOptions()).weight_bytes
 
 
 @contextmanager

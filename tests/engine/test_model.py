@@ -9,7 +9,8 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.ports import Model, StepInput
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import LoadedModel
 from tests.engine.counting import KINDS
 from tests.engine.harness import step_of
@@ -20,7 +21,7 @@ TOKENS = [5, 6, 7, 8, 9, 10]
 
 
 def load(kind: str = "qwen3") -> TextModel:
-    return load_text_model(str(tiny(kind)), LoadOptions())
+    return load_model(str(tiny(kind)), LoadOptions())
 
 
 def test_a_text_model_has_all_that_the_engine_and_clients_ask_for() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from localai_shim.engine import threads
 from localai_shim.engine.engine import Engine
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
 from tests.engine.harness import engine_for, eventually, generate, request
 from tests.scripts import run
@@ -80,7 +80,7 @@ def test_a_thread_has_its_engine_s_name_and_none_when_it_is_idle() -> None:
     path = str(tiny("qwen3"))
     names = []
     for name in ("first", "second"):
-        engine = Engine(lambda: load_text_model(path, {}), name=name)
+        engine = Engine(lambda: load_model(path, {}), name=name)
         engine.wait()
         names.append(engine._work.thread.name)
         engine.close()

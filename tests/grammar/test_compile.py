@@ -393,8 +393,9 @@ def test_an_error_reaches_everybody_who_waited_and_is_not_kept() -> None:
         compiler.compile(json_schema({"type": "nonsense"}))
 
 
-def test_the_latest_are_kept() -> None:
-    compiler = GrammarCompiler(vocabulary_with(), max_cached=2)
+def test_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localai_shim.grammar.compile.MAX_CACHED_GRAMMARS", 2)
+    compiler = GrammarCompiler(vocabulary_with())
     a, b = compiler.compile(regex("a")), compiler.compile(regex("b"))
     assert compiler.compile(regex("a")) is a
     compiler.compile(regex("c"))

@@ -10,7 +10,6 @@ from mlx_lm.models import cache as mlx_lm
 from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.engine.cache_contents import KeyValues, Parts, Quantised, States
-from localai_shim.models import caches
 from localai_shim.models.caches import is_packed, read, write
 from localai_shim.models.packed_cache import PackedKVCache, pack
 
@@ -93,14 +92,13 @@ def use(layer: Any, first: int) -> None:
     "make",
     [
         lambda u: u.KVCache(),
-        lambda u: u.QuantizedKVCache(group_size=32, bits=4),
         lambda u: PackedKVCache(Quantised(32, 4), upstream=name_of(u)),
         lambda u: u.RotatingKVCache(8),
         lambda u: u.RotatingKVCache(8, keep=2),
         filled_states,
         lambda u: u.CacheList(u.KVCache(), u.RotatingKVCache(8), filled_states(u)),
     ],
-    ids=["plain", "quantised", "packed", "ring", "ring that keeps", "states", "list"],
+    ids=["plain", "packed", "ring", "ring that keeps", "states", "list"],
 )
 @pytest.mark.parametrize("length", [3, 8, 20], ids=["short", "as long as the ring", "longer"])
 def test_what_was_read_or_written_never_changes(make: Any, length: int, upstream: Any) -> None:
@@ -117,21 +115,6 @@ def test_what_was_read_or_written_never_changes(make: Any, length: int, upstream
             use(row, length + i)
     mx.eval([row.state for row in rows if type(row) in (upstream.KVCache, upstream.RotatingKVCache)])
     assert all(array.tolist() == values for array, values in before)
-
-
-def test_quantised_caches_are_read_as_packed_ones_are_written(upstream: Any) -> None:
-    layer = upstream.QuantizedKVCache(group_size=32, bits=4)
-    feed(layer, 0, 5)
-    contents = read(layer)
-    assert isinstance(contents, KeyValues) and contents.quantised == Quantised(32, 4) and len(contents.arrays) == 6
-    assert {array.shape[2] for array in contents.arrays} == {5}
-    again = write(contents)
-    assert type(again) is PackedKVCache and again.upstream == name_of(upstream)
-    for array, same in zip(again.packed, contents.arrays, strict=True):
-        assert mx.array_equal(array, same)
-    for first in range(5, 8):
-        new, packed = feed(again, first, 1), feed(layer, first, 1)
-        assert mx.array_equal(new, mx.dequantize(*packed, group_size=32, bits=4)), "the tokens of upstream's, unpacked"
 
 
 @pytest.mark.parametrize("chunks", [(9,), (4, 5), (1,) * 9])
@@ -155,12 +138,11 @@ def test_only_plain_layers_are_packed(upstream: Any) -> None:
     assert all(contents is not None and contents.upstream == name_of(u) for contents in map(read, row))
 
 
-def test_what_is_packed_is_told_by_its_class(upstream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "_trimmed", None)  # a row that joins the batch has many layers: none is read for it
-    full, quantised = upstream.KVCache(), upstream.QuantizedKVCache()
-    feed(full, 0, 20)
-    mixed = upstream.CacheList(upstream.RotatingKVCache(8), quantised)
-    assert [is_packed(layer) for layer in (full, quantised, mixed, object())] == [False, True, True, False]
+def test_what_is_packed_is_told_by_its_class(upstream: Any) -> None:
+    """A row that joins the batch has many layers: none is read for it."""
+    full, packed = upstream.KVCache(), PackedKVCache(Quantised(32, 4), upstream=name_of(upstream))
+    mixed = upstream.CacheList(upstream.RotatingKVCache(8), packed)
+    assert [is_packed(layer) for layer in (full, packed, mixed, object())] == [False, True, True, False]
 
 
 def test_what_is_empty_is_written_empty(upstream: Any) -> None:

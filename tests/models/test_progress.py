@@ -20,7 +20,8 @@ from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
 from localai_shim import LocalOpenAI
 from localai_shim.models import progress
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from tests.tiny import tiny
 
 hub = importlib.import_module("huggingface_hub.utils.tqdm")  # the package has a class of that name
@@ -48,7 +49,7 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def load(**options: Any) -> Any:
-    return load_text_model(str(tiny("qwen3")), LoadOptions(), "its-name", **options)
+    return load_model(str(tiny("qwen3")), LoadOptions(), "its-name", **options)
 
 
 def test_a_terminal_gets_a_bar_that_goes_away_and_the_log_nothing(
@@ -158,7 +159,7 @@ def test_a_download_is_one_bar_of_the_bytes_on_disk(
         return str(tiny("qwen3"))
 
     monkeypatch.setattr(mlx_lm.utils, "snapshot_download", download)
-    model = load_text_model("somebody/something", LoadOptions())
+    model = load_model("somebody/something", LoadOptions())
     shown = terminal.getvalue()
     assert "Disk:" in shown and "Network" not in shown and "Fetching" not in shown and "\n" not in shown
     assert told["path"] == "somebody/something" and {*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS} <= {*told["patterns"]}

@@ -17,7 +17,8 @@ from mlx_lm.models import cache as mlx_cache
 
 from localai_shim.backends.x86 import forms as cpu_forms
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import LoadOptions, TextModel, is_plain_fast, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel, is_plain_fast
 from localai_shim.types import ModelLoadError
 from tests.tiny import CONFIGS, make_half_model, make_model, tiny
 
@@ -25,7 +26,7 @@ PROMPT = [5, 9, 13, 21, 8, 3]
 
 
 def loaded(path: Path, **options: Any) -> TextModel:
-    return load_text_model(str(path), LoadOptions(**options))
+    return load_model(str(path), LoadOptions(**options))
 
 
 def logits_after(model: TextModel, tokens: list[int]) -> np.ndarray:

@@ -22,7 +22,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from ..patches import Function, replace
+from ..patches import Function, class_like, replace
 
 log = logging.getLogger("localai_shim")
 
@@ -112,26 +112,18 @@ def _applying(upstream: Function) -> Function:
 
 @functools.cache
 def _form(kind: Any, traditional: bool) -> Any:
-    class OnePosition(kind):  # type: ignore[misc]
-        """Rotary embeddings of three positions per token, or of one."""
+    """Rotary embeddings of three positions per token, or of one."""
 
-        def turn(self, starts: Starts) -> Turn:
-            if not hasattr(self, "_frequencies"):
-                self._frequencies = _frequencies(self)
-            return Turn(self._frequencies, traditional, starts)
+    def turn(self: Any, starts: Starts) -> Turn:
+        if not hasattr(self, "_frequencies"):
+            self._frequencies = _frequencies(self)
+        return Turn(self._frequencies, traditional, starts)
 
-        def __call__(self, x: mx.array, position_ids: mx.array) -> Any:
-            starts: Starts | None = getattr(_thread, "starts", None)
-            if starts is None:
-                return super().__call__(x, position_ids)
-            return self.turn(starts), None
+    def call(self: Any, x: mx.array, position_ids: mx.array) -> Any:
+        starts: Starts | None = getattr(_thread, "starts", None)
+        return kind.__call__(self, x, position_ids) if starts is None else (turn(self, starts), None)
 
-    OnePosition.__name__, OnePosition.__qualname__, OnePosition.__module__ = (
-        kind.__name__,
-        kind.__qualname__,
-        kind.__module__,
-    )
-    return OnePosition
+    return class_like(kind, {"__call__": call, "turn": turn})
 
 
 def _frequencies(rotary: Any) -> mx.array:

@@ -41,8 +41,7 @@ class Format(NamedTuple):
 
     def unpack(self, packed: Packed) -> mx.array:
         """`[..., outputs, inputs]` float32."""
-        group_size, bits, mode = self.group_size, self.bits, self.mode
-        return mx.dequantize(*packed, group_size=group_size, bits=bits, mode=mode, dtype=mx.float32)
+        return mx.dequantize(*packed, **self._asdict(), dtype=mx.float32)
 
 
 class Trial(NamedTuple):
@@ -163,15 +162,17 @@ def _packed(layer: nn.Module) -> Packed:
 
 def _rows(packed: Packed, start: int, count: int) -> Packed:
     """Some of a layer's outputs."""
-    weight, scales, biases = packed
-    some = slice(start, start + count)
-    return weight[..., some, :], scales[..., some, :], None if biases is None else biases[..., some, :]
+    return _at(packed, (..., slice(start, start + count), slice(None)))
 
 
 def _first(packed: Packed) -> Packed:
     """The first expert's, or head's, of layers that have several."""
+    return packed if packed[0].ndim == 2 else _at(packed, 0)
+
+
+def _at(packed: Packed, places: Any) -> Packed:
     weight, scales, biases = packed
-    return packed if weight.ndim == 2 else (weight[0], scales[0], None if biases is None else biases[0])
+    return weight[places], scales[places], None if biases is None else biases[places]
 
 
 def _numbers(weight: mx.array, bits: int) -> int:

@@ -56,7 +56,7 @@ def _other_keyword(names: Sequence[str]) -> str:
 # -- Gemma ------------------------------------------------------------------------------------------------------------
 
 
-class MarkedStyle:
+class MarkedStyle(JsonStyle):
     """Values as the Gemma models write them: strings between marks.
 
     Args:
@@ -65,14 +65,13 @@ class MarkedStyle:
     """
 
     separator = ","
-    words = ("true", "false", "null")
 
     def __init__(self, kind: MarkedArguments, *excluded: str) -> None:
+        super().__init__(kind.quote, *excluded)
         self._kind = kind
-        self._excluded = (kind.quote, *excluded)
 
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
-        body = text(schema, [containing(*self._excluded)], lenient=lenient)
+        body = text(schema, [containing(*self.markers)], lenient=lenient)
         return f"{rules.marker(self._kind.quote)} {rules.until(body, self._kind.quote)}"
 
     def constant(self, value: object, rules: LarkRules) -> str:
@@ -89,7 +88,7 @@ class MarkedStyle:
 
     def _check(self, value: object) -> None:
         if isinstance(value, str):
-            if any(marker in value for marker in self._excluded):
+            if any(marker in value for marker in self.markers):
                 raise GrammarError(cannot_write(value))
         elif isinstance(value, list):
             for item in value:

@@ -16,7 +16,7 @@ from ...output.formats.layout import around, layout
 from ...output.formats.values import typed_value
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than, times
-from ..raw_text import containing, regex, text
+from ..raw_text import containing, holding, regex, text
 from ..schema import Schema, array_at, object_at
 from ..tool import Call
 from ..vocabulary import literal
@@ -77,7 +77,7 @@ class _Tags:
         self._head, self._behind = around(kind.layout, "VALUE")
         begins = self._head.partition("KEY")[0].split()
         tags = [*map(re.escape, _markers(format, kind)), r"\s*".join(map(re.escape, begins))]
-        self._barred = regex(f"(?s:.*)(?:{'|'.join(tags)})(?s:.*)")
+        self._barred = holding(tags)
 
     # -- Tags ---------------------------------------------------------------------------------------------------------
 
@@ -185,25 +185,18 @@ class _Tags:
         """Constants as text. Those that this format cannot write are left out, unless all are."""
         root = {**self.values.root, "properties": {name: schema}}
         style = self.values.style
-        assert isinstance(style, JsonStyle)
         for value in branch.constants:
             spelt = value if isinstance(value, str) else style.write(value)
-            is_read = (
-                not isinstance(value, str) or bool(self._kind.text_type) or typed_value(spelt, root, name) == value
-            )
-            if isinstance(value, str) and (not is_read or self._cannot_hold(value)):
-                if len(branch.constants) == 1:
-                    raise GrammarError(cannot_write(value))
-                continue
+            if isinstance(value, str):
+                is_read = bool(self._kind.text_type) or typed_value(value, root, name) == value
+                if not is_read or any(marker in value for marker in style.markers):
+                    if len(branch.constants) == 1:
+                        raise GrammarError(cannot_write(value))
+                    continue
             if not (self._kind.cdata and re.search("[<&]", spelt)):
                 yield type_of(value), self._rules.until(literal(spelt), end)
             if self._kind.cdata:
                 yield type_of(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
-
-    def _cannot_hold(self, value: str) -> bool:
-        style = self.values.style
-        assert isinstance(style, JsonStyle)
-        return any(marker in value for marker in style.markers)
 
     # -- Elements -----------------------------------------------------------------------------------------------------
 

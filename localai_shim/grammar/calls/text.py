@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...output.channels import is_marker
 from ...output.formats.description import CallFormat, Channels
 from ...output.formats.layout import around, layout
-from ..raw_text import ANY, regex
+from ..raw_text import ANY, containing, holding, regex
 
 _SPACE = r"[\s\x1c-\x1f]*"  # as Python has it
 
@@ -26,7 +26,7 @@ def opening(format: CallFormat) -> tuple[str, str]:
 def free_text(format: CallFormat) -> str:
     """The body of a terminal: texts in which nothing opens a block."""
     patterns = [_pattern(marker, format) for marker in (*format.starts, *format.heads)]
-    return f"({ANY} & ~{_holding(patterns)})" if patterns else ANY
+    return f"({ANY} & ~{holding(patterns)})" if patterns else ANY
 
 
 def begins_as_a_call(format: CallFormat, names: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ def begins_as_a_call(format: CallFormat, names: Sequence[str]) -> str:
 def in_message(channels: Channels) -> str:
     """The body of a terminal: texts in which no other message begins, and theirs does not end."""
     markers = [*channels.opens, *channels.ends, *channels.begins, channels.closes]
-    return f"({ANY} & ~{_holding([re.escape(marker) for marker in markers if marker.strip()])})"
+    return f"({ANY} & ~{containing(*filter(str.strip, markers))})"
 
 
 def _pattern(marker: str, format: CallFormat) -> str:
@@ -53,7 +53,3 @@ def _pattern(marker: str, format: CallFormat) -> str:
     words = [word for word in format.inside[0].split() if word not in "[{"]
     optional = "".join(f"(?:{re.escape(word)})?{_SPACE}" for word in words)
     return f"{re.escape(marker)}{_SPACE}{optional}" + r"[\[{]"
-
-
-def _holding(patterns: Sequence[str]) -> str:
-    return regex(f"(?s:.*)(?:{'|'.join(patterns)})(?s:.*)")

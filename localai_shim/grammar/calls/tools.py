@@ -253,8 +253,7 @@ def _in_channels(last: str, channels: Channels, rules: LarkRules, *, preambles: 
 
 def _as_part(source: str) -> tuple[str, dict[str, dict[str, object]]]:
     """The name of a source's first grammar, so that another may refer to it, and all of its grammars by name."""
-    text = source if source.startswith("{") else json.dumps({"grammars": [{"lark_grammar": source}]})
-    first, *others = json.loads(text)["grammars"]
+    first, *others = json.loads(source)["grammars"]
     name = "part_" + hashlib.sha256(json.dumps(first).encode()).hexdigest()[:16]
     return name, {name: {**first, "name": name}, **{other["name"]: other for other in others}}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import NoneType
 
 from ...output.formats.reading.tagged import dumps
 from ...output.formats.references import resolve
@@ -40,6 +40,8 @@ _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_I
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
 _MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
 MAX_BRANCHES = 20_000
+_NAMES = ((NoneType, "null"), (bool, "boolean"), (int | float, "number"), (str, "string"), (list, "array"))
+"""JSON Schema's names of Python's types; a bool is an int as well."""
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
 
 
@@ -58,29 +60,8 @@ class Branch:
     constants: Sequence[object] = ()
 
 
-class Style(Protocol):
-    """Spelling of strings, constants and keys in a format."""
-
-    separator: str
-    """Between items and between properties."""
-    words: tuple[str, str, str]
-    """True, false and null."""
-
-    def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
-        """An expression of the strings that satisfy a schema."""
-
-    def constant(self, value: object, rules: LarkRules) -> str:
-        """An expression of one value."""
-
-    def key(self, name: str) -> str:
-        """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
-
-    def other_key(self, names: Sequence[str]) -> str:
-        """The body of a terminal: a key that is none of these."""
-
-
 class JsonStyle:
-    """JSON, in which no string holds certain markers.
+    """Spelling of strings, constants and keys: as JSON has them, but no string holds certain markers.
 
     Args:
         markers: none for JSON that holds anything; the first is the one that ends a value: strings with a pattern are
@@ -88,12 +69,14 @@ class JsonStyle:
     """
 
     separator = ", "
+    """Between items and between properties."""
     words = ("true", "false", "null")
 
     def __init__(self, *markers: str) -> None:
         self.markers = markers
 
     def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
+        """An expression of the strings that satisfy a schema."""
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         if self.markers and "pattern" in kept:  # llguidance gives up on intersections of many patterns
             free = [{"type": "string", "pattern": without(_told_at_once(self.markers[0]))}]
@@ -108,6 +91,7 @@ class JsonStyle:
         return rules.terminal(rf'"\"" ({characters} & ~{containing(*self.markers)}) "\""')
 
     def constant(self, value: object, rules: LarkRules) -> str:
+        """An expression of one value."""
         return literal(self.write(value))
 
     def write(self, value: object) -> str:
@@ -116,9 +100,11 @@ class JsonStyle:
         return text.replace("<", "\\u003c") if any(marker in text for marker in self.markers) else text
 
     def key(self, name: str) -> str:
+        """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
         return dumps(name) + ": "
 
     def other_key(self, names: Sequence[str]) -> str:
+        """The body of a terminal: a key that is none of these."""
         return rf'(/"[^"\\\x00-\x1F\x7F<]*"/{other_than(map(dumps, names))}) ": "'
 
 
@@ -130,7 +116,7 @@ class ValueGrammar:
         lenient: ignore keywords and formats that have no rules here, and read `oneOf` as `anyOf`.
     """
 
-    def __init__(self, rules: LarkRules, root: Schema, style: Style, *, lenient: bool) -> None:
+    def __init__(self, rules: LarkRules, root: Schema, style: JsonStyle, *, lenient: bool) -> None:
         self.rules = rules
         self.root = root
         self.style = style
@@ -226,7 +212,7 @@ class ValueGrammar:
         """An expression of what is in an object: its properties in order, then any others.
 
         Args:
-            key, other_key: see `Style`.
+            key, other_key: see `JsonStyle`.
         """
         properties, required = self.properties(schema), array_at(schema, "required")
         members = [
@@ -392,15 +378,7 @@ def _overlap(a: _Telltale, b: _Telltale) -> bool:
 
 def type_of(value: object) -> str:
     """JSON Schema's name of a value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), "object")
 
 
 def _is_of(value: object, types: Sequence[str]) -> bool:

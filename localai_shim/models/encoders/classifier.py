@@ -12,8 +12,7 @@ from ...backends.machine import on_cuda
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
-from ..checkpoint import Checkpoint
-from ..checkpoint_files import read_json
+from ..checkpoint_files import Checkpoint, read_json
 from ..heads.generative_reranker import PairTokenizer
 from ..heads.pooling import pad
 from ..heads.sentence_files import SentenceFiles

@@ -12,8 +12,7 @@ from ...backends.machine import has_gpu
 from ...backends.x86.gelu import use_exact_gelu
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
-from ..checkpoint import Checkpoint
-from ..checkpoint_files import read_json
+from ..checkpoint_files import Checkpoint, read_json
 from ..heads.pooling import Encoder, Head, Reading
 from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
 from ..text import TextTokenizer, fingerprint

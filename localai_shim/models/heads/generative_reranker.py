@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...threads.panics import panics_are_errors
-from ...types import Json, Task
+from ...types import Json
 from ...vectors import Ranking, Reranking
 from .pooling import Pooling
 
@@ -34,30 +34,18 @@ _AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 class _Wording:
     """Wording of the question that a kind of model was trained on; mlx-vlm's server has the same."""
 
-    ask: Callable[[str, str | None], str]
-    """Of the query and an instruction; no token of a BPE vocabulary reaches across its end."""
+    ask: str
+    """With places for an instruction and the query; no token of a BPE vocabulary reaches across its end."""
     lead: str
     after: str
 
 
-def _ask(query: str, instruction: str | None) -> str:
-    return f"<Instruct>: {instruction or _INSTRUCTION}\n\n<Query>: {query}\n\n<Document>:"
-
-
-def _ask_of_parts(query: str, instruction: str | None) -> str:
-    return f"<Instruct>: {instruction or _INSTRUCTION}<Query>:{query}\n"
-
-
 _JUDGES = {
-    "qwen3": _Wording(_ask, " ", f"{_AFTER}<think>\n\n</think>\n\n"),
-    "qwen3_vl": _Wording(_ask_of_parts, "<Document>:", _AFTER),
+    "qwen3": _Wording(
+        "<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>:", " ", f"{_AFTER}<think>\n\n</think>\n\n"
+    ),
+    "qwen3_vl": _Wording("<Instruct>: {instruction}<Query>:{query}\n", "<Document>:", _AFTER),
 }
-
-
-def tasks_of(*, embeds: bool, ranks: bool) -> tuple[Task, ...]:
-    """Tasks of a model that generates text."""
-    named: dict[Task, bool] = {"generate": True, "embed": embeds, "rerank": ranks}
-    return tuple(task for task, does in named.items() if does)
 
 
 def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWrapper, config: Json) -> Judge | None:
@@ -125,7 +113,7 @@ class PairTokenizer:
         begin: token ids before the query.
         between: those between the query and the document.
         end: those behind the document.
-        ask: makes what is read in the place of the query, of that and an instruction.
+        ask: what is read in the place of the query, with places for that and an instruction.
         lead: what is put before each document.
     """
 
@@ -135,7 +123,7 @@ class PairTokenizer:
         begin: Sequence[int],
         between: Sequence[int],
         end: Sequence[int],
-        ask: Callable[[str, str | None], str] | None = None,
+        ask: str = "{query}",
         lead: str = "",
     ) -> None:
         self._backend, self._ask, self._lead = backend, ask, lead
@@ -146,7 +134,7 @@ class PairTokenizer:
 
     def __call__(self, ranking: Ranking) -> list[list[int]]:
         """See `Reranking.encode`. The query is tokenised once."""
-        asked = ranking.query if self._ask is None else self._ask(ranking.query, ranking.instruction)
+        asked = self._ask.format(query=ranking.query, instruction=ranking.instruction or _INSTRUCTION)
         before = self._begin + self._spelt(asked) + self._between
         rooms = [] if ranking.most is None else [max(0, ranking.most - len(before) - len(self._end))]
         if ranking.most_each is not None:

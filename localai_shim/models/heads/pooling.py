@@ -42,7 +42,6 @@ class Encoder:
         head: makes vectors of what it gives.
         padding: the token that stands where a text is shorter than others.
         begin: begins one more text that is read in pieces; None: the model sees all of a text at once.
-        fills: passes are filled up to few lengths and rows; None: on a CUDA GPU, which prepares for each new shape.
     """
 
     def __init__(
@@ -51,10 +50,9 @@ class Encoder:
         head: Head,
         padding: int = 0,
         begin: Callable[[], Read] | None = None,
-        fills: bool | None = None,
     ) -> None:
         self._hidden, self._head, self._padding, self._begin = hidden, head, padding, begin
-        self._fills = on_cuda() if fills is None else fills
+        self._fills = on_cuda()  # it prepares for each new shape
         self._tried = begin is None
 
     @property
@@ -173,9 +171,12 @@ class Head:
     """
 
     def __init__(self, files: SentenceFiles, own: Sequence[nn.Module] | None = None) -> None:
+        from mlx.utils import tree_flatten
+
         self.files = files
         self._dense = [_read_dense(layer) for layer in files.dense] if own is None else list(own)
-        self.parameters = [] if own is not None else [array for layer in self._dense for array in _arrays(layer)]
+        read = [] if own is not None else [layer.parameters() for layer in self._dense]
+        self.parameters = [array for _, array in tree_flatten(read)]
 
     def __call__(self, hidden: mx.array, counts: Sequence[int], skip: int = 0) -> mx.array:
         """`[texts, dimensions]` float32, of `[texts, tokens, width]`.
@@ -195,18 +196,15 @@ class Head:
     def finish(self, made: mx.array) -> mx.array:
         """`[texts, dimensions]` float32, of what was pooled."""
         import mlx.core as mx
-
-        made = made.astype(mx.float32)
-        for layer, wanted in zip(self._dense, self._activations(), strict=True):
-            made = wanted(layer(made)).astype(mx.float32)
-        lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
-        return made / mx.maximum(lengths, _MIN_LENGTH)
-
-    def _activations(self) -> list[Callable[[mx.array], mx.array]]:
         from mlx import nn
 
+        made = made.astype(mx.float32)
         names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
-        return [(lambda x: x) if name is None else getattr(nn, name) for name in names]
+        for layer, name in zip(self._dense, names, strict=True):
+            made = layer(made) if name is None else getattr(nn, name)(layer(made))
+            made = made.astype(mx.float32)
+        lengths = mx.linalg.norm(made, axis=-1, keepdims=True)
+        return made / mx.maximum(lengths, _MIN_LENGTH)
 
 
 class Pooling:
@@ -280,16 +278,7 @@ def _read_dense(layer: Dense) -> nn.Linear:
     weights: Any = mx.load(str(found[0]))
     weight, bias = weights["linear.weight"].astype(mx.float32), weights.get("linear.bias")
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.weight = weight
-    if bias is not None:
-        made.bias = bias.astype(mx.float32)
-    return made
-
-
-def _arrays(layer: nn.Module) -> list[mx.array]:
-    from mlx.utils import tree_flatten
-
-    return [array for _, array in tree_flatten(layer.parameters())]
+    return made.update({"weight": weight} if bias is None else {"weight": weight, "bias": bias.astype(mx.float32)})
 
 
 def inner_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -306,11 +295,6 @@ def inner_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         path.append(found)
 
 
-def _innermost(model: nn.Module) -> nn.Module:
-    """Innermost module, which makes a decoder's hidden states."""
-    return [model, *(part for _, part in inner_modules(model))][-1]
-
-
 def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: Path) -> Encoder | None:
     """Make an encoder of a decoder; None where its code gives nothing but logits.
 
@@ -323,7 +307,7 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
 
     from ...backends.cuda.attention import fill, forget
 
-    inner = _innermost(model)
+    inner = [("", model), *inner_modules(model)][-1][1]
     files = read_sentence_files(path) or SentenceFiles(("lasttoken",))
 
     def begin() -> Read:
@@ -344,14 +328,10 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
 
     try:
         token = mx.zeros((1, 1), mx.int32)
-        if inner is model or hidden(token, token).shape[-1] == _vocabulary(model(token, cache=new_cache())):
+        made = model(token, cache=new_cache())
+        if inner is model or hidden(token, token).shape[-1] == getattr(made, "logits", made).shape[-1]:
             return None
         return Encoder(hidden, Head(files), begin=begin)
     except Exception:
         log.debug("this model's hidden states cannot be had", exc_info=True)
         return None
-
-
-def _vocabulary(made: Any) -> int:
-    """Number of logits that a model gives."""
-    return int(getattr(made, "logits", made).shape[-1])

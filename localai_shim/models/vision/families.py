@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from dataclasses import replace
@@ -18,7 +19,7 @@ from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
     from mlx import nn
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
 """Language models whose positions have their three numbers as the last axis."""
@@ -39,50 +40,8 @@ _DIFFUSION = "generates by diffusion, not token by token"
 _OWN_STATE = "keeps the request that it was last called for, and what it knows of its images, in itself"
 _NO_TEXT = "generates no text"
 _MEDIA_VECTORS = "makes vectors of images as well as of texts, and only models of texts embed here"
-_WITHOUT_TEXT = [
-    "bert",
-    "bonsai",
-    "clef",
-    "d1",
-    "d1_omni",
-    "decider2",
-    "dinov2",
-    "ernie_image",
-    "flux2",
-    "flux3",
-    "gemma3_embedding",
-    "gliner2_5",
-    "ideogram4",
-    "laya",
-    "lfm2_embedding",
-    "lfm2_encoder",
-    "llama_bidirec",
-    "mage_flow",
-    "ming_image",
-    "minimax_h3",
-    "ministral3_embedding",
-    "modernbert",
-    "moge3",
-    "moss_image",
-    "nemotron_voicechat",
-    "openai_privacy_filter",
-    "pp_doclayout_v3",
-    "qwen3_embedding",
-    "qwen_image",
-    "rfdetr",
-    "rt_detr_v2",
-    "sam3",
-    "sam3_1",
-    "sam3d_body",
-    "sam3d_objects",
-    "sapiens2",
-    "video_depth_anything",
-    "xlm_roberta",
-    "yolo11",
-    "z_image",
-]
 _REFUSED = {
-    **dict.fromkeys(_WITHOUT_TEXT, _NO_TEXT),
+    **dict.fromkeys(("clef", "d1", "decider2", "sam3", "sam3_1"), _NO_TEXT),
     **dict.fromkeys(("colidefics3", "colqwen2_5", "lfm2_colbert"), TOKEN_VECTORS),
     **dict.fromkeys(
         ("embedding_gemma2", "llama_nemotron_vl_embedding", "qwen3_vl_embedding", "siglip"), _MEDIA_VECTORS
@@ -146,13 +105,23 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
         ModelLoadError: says why.
     """
     kind = model_type(config)
-    if kind in _REFUSED:
-        raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {_REFUSED[kind]}.")
+    why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)
+    if why is not None:
+        raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {why}.")
     if config.get("model_file") is not None and not options.get("trust_remote_code"):
         raise ModelLoadError(
             f"The model '{name}' brings Python code of its own ({config['model_file']}). Pass trust_remote_code=True "
             "to run it."
         )
+
+
+def _no_text(kind: str) -> str | None:
+    """A reason against models that embed no prompts; None for others, and where loading will say what is wrong."""
+    try:
+        module = importlib.import_module(f"mlx_vlm.models.{kind}")
+    except ImportError:
+        return None
+    return None if hasattr(getattr(module, "Model", None), "get_input_embeddings") else _NO_TEXT
 
 
 def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaProcessor | None:
@@ -192,7 +161,8 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
     if family in _NO_MEDIA:
         return found
     if family in NEGATIVE_IDS:
-        found["image"] = Placeholder(_image_text(family, processor), _added(processor.tokenizer, IMAGE_TOKEN))
+        ids = (i for i, token in processor.tokenizer.added_tokens_decoder.items() if str(token) == IMAGE_TOKEN)
+        found["image"] = Placeholder(_image_text(family, processor), tuple(ids))
     elif getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR:
         found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
     if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:
@@ -222,10 +192,6 @@ def _ids(config: object, processor: ProcessorMixin, kind: MediaKind) -> tuple[in
     names = (f"{kind}_token_id", f"{kind}_token_index")
     found = [getattr(owner, name, None) for owner in (config, processor) for name in names]
     return tuple(dict.fromkeys(int(token_id) for token_id in found if isinstance(token_id, int)))
-
-
-def _added(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    return tuple(token_id for token_id, token in tokenizer.added_tokens_decoder.items() if str(token) == text)
 
 
 def template_beside(path: Path, family: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from ...engine.ports import Features, StepInput
 from ...media import MediaSpan, ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
-from ..checkpoint import Checkpoint
+from ..checkpoint_files import Checkpoint
 from ..text import TextModel
 from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .pixels import Levels
@@ -170,8 +170,6 @@ class VisionModel(TextModel):
         return arguments
 
     def embed(self, media: ProcessedMedia) -> Features:
-        from ...backends.x86.forms import at_once
-
         if self._processor is None:
             return super().embed(media)
         mx = self._mx
@@ -179,7 +177,7 @@ class VisionModel(TextModel):
         if self._negative:
             tokens[places] = -1
         inputs = {name: on_device(array) for name, array in media.inputs.items()}
-        with at_once():
+        with self._at_once():
             made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
         rows = made.inputs_embeds[0, mx.array(places)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.patches import class_like, rebound, scope_with
+from ...backends.patches import class_like, rebound, scope_with, with_names
 from .pixels import quick_pil, qwen_patches
 
 if TYPE_CHECKING:
@@ -37,21 +37,8 @@ class _Array(metaclass=_ArrayType):
         return array.astype(np.float32) if dtype is None and array.dtype == np.float64 else array
 
 
-class _NumPy(types.ModuleType):
-    """In the place of `mlx.core`."""
-
-    array = _Array
-    bool_ = np.bool_
-
-    @staticmethod
-    def eval(*_: object) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(np, name)
-
-
-_NUMPY = _NumPy("numpy_as_mlx")
+_NUMPY = with_names(np, array=_Array, eval=lambda *_: None)
+"""In the place of `mlx.core`."""
 
 
 def without_mlx(processor: ProcessorMixin) -> ProcessorMixin:
@@ -67,8 +54,7 @@ def without_mlx(processor: ProcessorMixin) -> ProcessorMixin:
 @functools.cache
 def _quick(kind: type) -> type:
     """A subclass of one of transformers' image processors."""
-    names = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return types.new_class(kind.__name__, (kind, quick_pil()), {}, lambda namespace: namespace.update(names))
+    return class_like(kind, {}, quick_pil())
 
 
 @functools.cache

@@ -59,6 +59,16 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
     return RowPositions(positions, int(positions.max()) + 1 - len(tokens))
 
 
+def _own(step: StepInput, rows: int, k: int) -> tuple[int | mx.array, npt.NDArray[np.int32] | None]:
+    """Place of a pass's tokens in their rows, and the positions `[3, k]` of a single row with media."""
+    import mlx.core as mx
+
+    offset = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
+    state = step.state[0] if step.state else None
+    alone = rows == 1 and not isinstance(offset, mx.array)
+    return offset, state.span(int(offset), k) if alone and isinstance(state, RowPositions) else None
+
+
 class StepPositions:
     """Makes the positions of a pass, of what its layers and its rows' states say.
 
@@ -76,29 +86,24 @@ class StepPositions:
         """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`). Lazy."""
         import mlx.core as mx
 
-        offset = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
-        states = step.state or ()
-        if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
-            made = mx.array(states[0].span(int(offset), k)[:, None])
+        offset, ids = _own(step, rows, k)
+        if ids is not None:
+            made = mx.array(ids[:, None])
         else:
             places = offset.reshape(-1, 1) if isinstance(offset, mx.array) else mx.array([[offset]], mx.int32)
             if k > 1:
                 places = places + mx.arange(k, dtype=mx.int32)
-            deltas = self._of_states(tuple(states), rows)
+            deltas = self._of_states(tuple(step.state or ()), rows)
             made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
         return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
 
     def starts(self, step: StepInput, rows: int, k: int) -> int | mx.array | None:
         """The first position of each row, or of all; None where tokens have three, or do not follow one another."""
-        import mlx.core as mx
-
-        offset: int | mx.array = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
-        states = tuple(step.state or ())
-        if not isinstance(offset, mx.array) and rows == 1 and states and isinstance(states[0], RowPositions):
-            ids = states[0].span(int(offset), k)
+        offset, ids = _own(step, rows, k)
+        if ids is not None:
             first = int(ids[0, 0])
             return first if (ids == np.arange(first, first + k)).all() else None
-        deltas = self._of_states(states, rows)
+        deltas = self._of_states(tuple(step.state or ()), rows)
         return offset if deltas is None else offset + deltas[:, 0]
 
     def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:

@@ -29,7 +29,8 @@ from localai_shim.backends.cuda.attention import (
 )
 from localai_shim.engine.ports import StepInput
 from localai_shim.models import caches
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from tests.tiny import make_model
 
 attend = attending(base.scaled_dot_product_attention)
@@ -129,10 +130,10 @@ def test_a_model_whose_passes_are_filled_up_says_what_it_says_alone(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_model(tmp_path, kind)
-    load_text_model(str(tmp_path), LoadOptions())  # imports what would keep the `on_cuda` of this test
+    load_model(str(tmp_path), LoadOptions())  # imports what would keep the `on_cuda` of this test
     monkeypatch.setattr(backend, "on_cuda", lambda: True)
     monkeypatch.setattr(cuda_attention, "LENGTHS", (32, 64))
-    model = load_text_model(str(tmp_path), LoadOptions())
+    model = load_model(str(tmp_path), LoadOptions())
     upstream, tokenizer = mlx_lm.load(str(tmp_path))
     prompt = [random.Random(1).randrange(3, 60) for _ in range(75)]
     alone = [r.token for r in mlx_lm.stream_generate(upstream, tokenizer, prompt, max_tokens=12)]

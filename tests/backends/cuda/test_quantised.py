@@ -19,7 +19,8 @@ from localai_shim.backends.cuda.quantised import (
     BatchedQuantizedLinear,
     batch_quantised_layers,
 )
-from localai_shim.models.text import LoadOptions, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions
 from tests.samples import exhaustive
 from tests.tiny import make_model
 
@@ -254,7 +255,7 @@ def test_all_products_of_a_quantised_model_go_through_the_changed_layers(tmp_pat
 def test_a_model_loaded_on_another_back_end_has_mlxs_own_layers(tmp_path: Path) -> None:
     path = make_model(tmp_path / "float", "qwen3")
     mlx_lm.convert(str(path), str(tmp_path / "quantised"), quantize=True, q_bits=4, q_group_size=64)
-    loaded = load_text_model(str(tmp_path / "quantised"), LoadOptions())
+    loaded = load_model(str(tmp_path / "quantised"), LoadOptions())
     assert BatchedQuantizedLinear not in {type(layer) for layer in loaded._model.modules()}
 
 

@@ -23,7 +23,6 @@ from localai_shim import LocalOpenAI, image
 from localai_shim.backends.x86 import prepare, unpacking
 from localai_shim.backends.x86.unpacking import Format, Trial, UnpackedEmbedding, UnpackedLinear, use_float32
 from localai_shim.models.loading import load_draft_model, load_model
-from localai_shim.models.text import load_text_model
 from localai_shim.options import ModelOptions
 from tests.samples import only
 from tests.tiny import make_model
@@ -389,7 +388,7 @@ def test_widened_weights_count_in_the_memory_plan_and_fit_into_its_limit(tmp_pat
 def test_a_draft_model_gets_its_part_of_the_limit(tmp_path: Path, trial: Any) -> None:
     trial(WIDE)
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
-    model = load_text_model(str(path), ModelOptions())
+    model = load_model(str(path), ModelOptions())
     kinds = []
     for limit in (8 * model.weight_bytes, model.weight_bytes):
         draft = load_draft_model(str(path), ModelOptions(memory_limit=limit), model)
@@ -404,7 +403,7 @@ def test_a_machine_without_free_memory_keeps_them_packed(
     trial(WIDE)
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
     monkeypatch.setattr(prepare, "free_memory", lambda: 50_000)
-    assert type(load_text_model(str(path), ModelOptions())._model.lm_head) is UnpackedLinear
+    assert type(load_model(str(path), ModelOptions())._model.lm_head) is UnpackedLinear
 
 
 def quantised_vision(folder: Path, kind: str) -> Path:

@@ -14,7 +14,8 @@ from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.probes import runs_built
-from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.architectures import text_model
 from tests.engine.guessing import AUTO, KINDS, Ahead, Steady, key, preempting, speculate, steps_noted
@@ -32,7 +33,7 @@ def device_engine(kind: str, options: EngineOptions, change: Change | None = Non
     name, kv, changes = KINDS[kind]
 
     def load() -> TextModel:
-        model = load_text_model(str(tiny(name, **changes)), quantised_by(kv))
+        model = load_model(str(tiny(name, **changes)), quantised_by(kv))
         model.samples_on_device = True
         if change is not None:
             change(model)

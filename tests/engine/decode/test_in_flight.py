@@ -13,7 +13,7 @@ from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.row import Row
 from localai_shim.engine.step_plan import Decode, Draft
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
 from tests.engine.guessing import Ahead, speculate
@@ -28,7 +28,7 @@ class Drafting(Stepped):
     """Has drafts from a source that knows what is emitted, and notes the questions and measurements of each step."""
 
     def __init__(self, drafts: int) -> None:
-        super().__init__(load_text_model(str(tiny("qwen3")), {}))
+        super().__init__(load_model(str(tiny("qwen3")), {}))
         [row] = self.join(request(PROMPTS[0], max_tokens=40))
         while self.batch.rows:
             self.batch.step()
@@ -65,7 +65,7 @@ class _Noting(Speculation):
 
 @pytest.fixture(scope="module")
 def stepped() -> Stepped:
-    return Stepped(load_text_model(str(tiny("qwen3")), {}))
+    return Stepped(load_model(str(tiny("qwen3")), {}))
 
 
 def joined(stepped: Stepped, sampling: SamplingParams) -> list[Row]:

@@ -13,7 +13,8 @@ from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sample
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, RowError
 from tests.engine.constraints import Stepped
 from tests.engine.harness import Running, engine_for, generate, request, step_of
@@ -49,7 +50,7 @@ class Joining(Stepped):
 
 @pytest.fixture
 def joining() -> Joining:
-    return Joining(load_text_model(str(tiny("qwen3")), {}))
+    return Joining(load_model(str(tiny("qwen3")), {}))
 
 
 def alone(joining: Joining, tokens: list[int]) -> list[int]:

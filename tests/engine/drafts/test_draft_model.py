@@ -24,7 +24,8 @@ from localai_shim.engine.probes import takes_several
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.step_plan import Piece, Preempt
-from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import TextModel
 from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
 from tests.architectures import text_model
 from tests.drafting import split
@@ -58,8 +59,8 @@ def path_of(kind: str, **changes: Any) -> str:
 def engine_of(path: str, draft: str | None = None, kv: Quantised | None = None, **options: Any) -> Engine[TextModel]:
     made = EngineOptions(prefill_chunk=48)
     made.update(options)  # type: ignore[typeddict-item]
-    load_draft = None if draft is None else lambda model: load_text_model(draft, {})
-    return Engine(lambda: load_text_model(path, quantised_by(kv)), made, load_draft=load_draft)
+    load_draft = None if draft is None else lambda model: load_model(draft, {})
+    return Engine(lambda: load_model(path, quantised_by(kv)), made, load_draft=load_draft)
 
 
 def drafter(engine: Engine[Any]) -> DraftModel:
@@ -339,7 +340,7 @@ def test_rows_that_want_no_drafts_are_not_run(pair: tuple[str, str], always: Non
 
 
 def test_rows_beyond_its_context_and_long_prompts_of_short_answers_are_not_run(pair: tuple[str, str]) -> None:
-    model = load_text_model(pair[1], {"context_length": 50})
+    model = load_model(pair[1], {"context_length": 50})
     own = DraftModel(model, DRAFTS, model, 1.0, CostModel())
     rows = [request(range(3, 43)), request(range(3, 51)), request([4] * 40, GREEDY, 500), request([4] * 200, GREEDY, 2)]
     model.context_length = None
@@ -401,7 +402,7 @@ def test_models_that_cannot_draft_or_be_drafted_for_fail_loading(model: str, dra
         def made(*given: Any) -> TextModel:
             kind, _, flag = name.partition(":")
             # Other numbers than in other tests: what models are able to is known by their weights.
-            loaded = load_text_model(path_of(kind, rope_theta=3.0e4) if flag else path_of(kind), {})
+            loaded = load_model(path_of(kind, rope_theta=3.0e4) if flag else path_of(kind), {})
             loaded.one_token = bool(flag)
             return loaded
 
@@ -416,7 +417,7 @@ def test_models_that_cannot_draft_or_be_drafted_for_fail_loading(model: str, dra
 
 
 def test_a_folder_is_split_into_models_that_are_loaded(pair: tuple[str, str]) -> None:
-    models = [load_text_model(path, {}) for path in pair]
+    models = [load_model(path, {}) for path in pair]
     assert [len(model.new_cache()) for model in models] == [4, 1]
     assert all(Path(path, "tokenizer.json").exists() for path in pair)
     assert takes_several(models[1]) == VOCABULARY

@@ -11,7 +11,8 @@ import pytest
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv import Buckets, OneRow, buckets
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
 from tests.engine.counting import expected, tokens
@@ -178,7 +179,7 @@ LENGTHS = [3, 12, 45, 90, 91, 180, 300, 301, 420, 640]
 
 @pytest.fixture
 def model() -> TextModel:
-    model = load_text_model(str(tiny("qwen3")), LoadOptions())
+    model = load_model(str(tiny("qwen3")), LoadOptions())
     model.weight_bytes = 1
     return model
 

@@ -12,7 +12,8 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import EngineClosedError, QueueFullError, RowError, SamplingParams, TooManyRowsError
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, generate, held, prefilling, request
@@ -99,7 +100,7 @@ def test_there_is_a_limit_while_the_model_is_loaded() -> None:
 
     def load() -> TextModel:
         go.wait(60)
-        return load_text_model(str(tiny("qwen3")), LoadOptions())
+        return load_model(str(tiny("qwen3")), LoadOptions())
 
     engine = Engine(load, OPTIONS)
     try:

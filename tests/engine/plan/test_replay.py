@@ -19,7 +19,7 @@ from localai_shim.engine.row import Row
 from localai_shim.engine.setup import Parts, set_up
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.step_plan import Chunk, Decode, Join, Limit, Open, Piece, Preempt, StepPlan
-from localai_shim.models.text import load_text_model
+from localai_shim.models.loading import load_model
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.guessing import Oracle, key, speculate
 from tests.engine.harness import GREEDY, is_last
@@ -65,7 +65,7 @@ class Stage:
     passes: list[list[list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        model: Any = load_text_model(str(tiny(self.model_type)), {})
+        model: Any = load_model(str(tiny(self.model_type)), {})
         self.setup = set_up(model, None, OPTIONS)
         assert self.setup.memory is not None and self.setup.speculation is not None
         if self.costs is not None:

@@ -21,7 +21,8 @@ from localai_shim.engine.prefix import cache as prefix_cache
 from localai_shim.engine.prefix import store as prefix_store
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.store import PrefixStore
-from localai_shim.models.text import TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import TextModel
 from localai_shim.types import Prompt
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens
@@ -70,7 +71,7 @@ def in_dtype(layer: Contents, dtype: Any) -> Contents:
 def test_a_row_from_the_folder_is_the_row_from_memory(
     kind: str, dtype: Any, how: Quantised | None, tmp_path: Path
 ) -> None:
-    model = load_text_model(str(tiny(kind, head_dim=64)), quantised_by(how))
+    model = load_model(str(tiny(kind, head_dim=64)), quantised_by(how))
     prompt = tokens(75)
     # MLX's CPU back end has no experts in half precision, so that the row is converted and not the model.
     row = write_row([in_dtype(layer, dtype) for layer in read_row(prefilled(model, prompt[:60]))])
@@ -225,7 +226,7 @@ def test_entries_of_another_model_or_another_kind_of_cache_are_not_read(tmp_path
     assert other.found(other.cache(tmp_path), LONG) == 0
     ways = [None, Quantised(64, 8), Quantised(32, 8), Quantised(64, 4)]
     for i, how in enumerate(ways):
-        wide = load_text_model(str(tiny("qwen3", head_dim=64)), quantised_by(how))
+        wide = load_model(str(tiny("qwen3", head_dim=64)), quantised_by(how))
         cache = PrefixCache(wide.new_cache(), wide.fingerprint, PLENTY, tmp_path, PLENTY)
         assert cache.start(None, LONG) is None
         cache.insert(None, LONG, partial(copied, prefilled(wide, LONG)))

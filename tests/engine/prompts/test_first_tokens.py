@@ -11,7 +11,8 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.text import LoadOptions, TextModel, load_text_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, RowError, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.counting import KINDS, expected, tokens
@@ -44,7 +45,7 @@ def engine_of(kind: str, *, ends: bool = True, **options: Any) -> Iterator[Engin
     """An engine; `ends=False`: its model gives no logits of prompts, as if that had been found wrong."""
 
     def load() -> TextModel:
-        model = load_text_model(str(tiny(kind)), LoadOptions())
+        model = load_model(str(tiny(kind)), LoadOptions())
         if not ends:
             model.end_tokens = 0
             model.fingerprint += "-whole"  # what is known of it is another's

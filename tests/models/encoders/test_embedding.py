@@ -269,7 +269,7 @@ def test_a_model_that_names_itself_as_its_language_model_is_looked_into_once() -
             return self
 
     model = NamesItself()
-    assert pooling._innermost(model) is model.model
+    assert pooling.inner_modules(model)[-1][1] is model.model
 
 
 # -- GELU -----------------------------------------------------------------------------------------------------------
