@@ -85,9 +85,9 @@ class Penalties:
         return logits
 
     def note(self, tokens: Array) -> None:
-        """Count what the rows drew, `[rows]`."""
-        at, drawn = self._xp.arange(len(self._rows)), tokens[self._xp.array(self._places)]
-        self._counts[at, drawn] = self._counts[at, drawn] + 1
+        """Count what the rows sampled, `[rows]`."""
+        at, sampled = self._xp.arange(len(self._rows)), tokens[self._xp.array(self._places)]
+        self._counts[at, sampled] = self._counts[at, sampled] + 1
 
     def retire(self) -> None:
         """Give the rows back what they need to go on in another sampler."""

@@ -226,8 +226,8 @@ class Sampler:
             likeliest = tokens if logits is raw or masks.escapes is None else xp.argmax(raw, axis=-1)
             masked = (host if xp is np else device).mask(logits, raw, masks, likeliest)
             tokens[xp.array(masks.rows)] = xp.argmax(masked, axis=-1)
-        draw = self._draw_on_host if xp is np else self._draw_on_device
-        draw(tokens, p, u, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
+        sample_others = self._sample_on_host if xp is np else self._sample_on_device
+        sample_others(tokens, p, u, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
         for adjustment in self._adjustments:
             adjustment.note(tokens)
         sampled = tokens.astype(xp.int32)
@@ -238,7 +238,7 @@ class Sampler:
             return Sample(sampled, p.logprob_rows, device.logprobs(raw[at], tokens[at], p.top_logprobs))
         return Sample(sampled, p.logprob_rows, lambda: host.logprobs(raw[at], tokens[at], p.top_logprobs))
 
-    def _draw_on_host(self, tokens: Ints, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
+    def _sample_on_host(self, tokens: Ints, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
         second = again(u) if len(p.filtered) else u
         size = max(1, SAMPLE_PORTION_LOGITS // vocabulary)
         for places in (p.plain, p.filtered):
@@ -253,15 +253,15 @@ class Sampler:
                     limits = p.top_k[which], p.top_p[which], p.min_p[which]
                     tokens[which] = host.sample_filtered(scaled, vocabulary, *limits, u[which], second[which])
 
-    def _draw_on_device(self, tokens: Array, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
+    def _sample_on_device(self, tokens: Array, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
         if len(p.plain):
             scaled = pick(p.plain) / mx.array(p.temperature[p.plain, None])
             tokens[mx.array(p.plain)] = device.sample_plain(scaled, mx.array(u[p.plain].astype(np.float32)))
         if len(which := p.filtered):
             top_k, top_p, min_p = (mx.array(a[which, None]) for a in (p.top_k, p.top_p, p.min_p))
             scaled = pick(which) / mx.array(p.temperature[which, None])
-            drawn = device.sample_filtered(scaled, top_k, top_p, min_p, mx.array(u[which].astype(np.float32)))
-            tokens[mx.array(which)] = drawn
+            sampled = device.sample_filtered(scaled, top_k, top_p, min_p, mx.array(u[which].astype(np.float32)))
+            tokens[mx.array(which)] = sampled
 
 
 def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, which: Ints) -> Array:
