@@ -41,7 +41,7 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> 
     rows = [*([cache.row] if cache is not None else []), *rows]
     if not can_batch(rows[0]):
         raise ValueError(f"a {type(rows[0][0]).__name__} holds one row at a time")
-    joined: BatchCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
+    joined: SlotCache | MergedCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
     slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]
 

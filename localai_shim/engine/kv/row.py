@@ -109,9 +109,6 @@ class OneRow:
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
         return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
 
-    def join(self, rows: Sequence[RowCache]) -> list[int]:
-        raise ValueError("a plain cache takes one row")
-
     def leave(self, slots: Sequence[int]) -> None:
         pass
 
