@@ -9,29 +9,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..media import MediaKind, MediaSpan, ProcessedMedia
+from ..media import MediaSpan as MediaSpan
+from ..media import ProcessedMedia as ProcessedMedia
 from ..types import LoadedModel, Prompt
 from .cache_contents import Contents, LayerCache, RowCache, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
-
-__all__ = [
-    "CacheClasses",
-    "DeviceMemory",
-    "Encoder",
-    "Features",
-    "Host",
-    "Machine",
-    "MediaKind",
-    "MediaSpan",
-    "Model",
-    "ProcessedMedia",
-    "Reading",
-    "StepInput",
-    "connect",
-    "host",
-]
 
 
 # -- one pass --------------------------------------------------------------------------------------------------------

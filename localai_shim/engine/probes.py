@@ -56,18 +56,10 @@ class Agreement(NamedTuple):
     """Rows of different lengths that share a pass get the logits that each gets alone."""
 
 
-_known: dict[str, Agreement] = {}
-"""By fingerprint."""
-
-
 def agreement(model: Model) -> Agreement:
     """Try what a model does correctly: once per model, versions and options, and remembered on disk."""
-    known = _known.get(model.fingerprint) or _recall(model.fingerprint)
-    if known is None:
-        known = _try(model)
-        _remember(model.fingerprint, known)
-    _known[model.fingerprint] = known
-    return known
+    found = _tried(model.fingerprint, partial(_try, model))
+    return Agreement(in_pieces=found % 2 == 1, together=found >= 2)
 
 
 def takes_several(model: Model) -> int:
@@ -93,26 +85,24 @@ def ends_prompts(model: Model) -> bool:
     return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
 
 
-_several: dict[str, int] = {}
-"""Results of trials of steps with several tokens, by file name."""
+_known: dict[str, int] = {}
+"""Results of trials, by file name."""
 
 
 def _tried(name: str, trial: Callable[[], int]) -> int:
-    """Result of a trial, which is run once."""
-    if name not in _several:
-        words = _read(name)
-        if len(words) == 2 and words[0].isdigit():
-            _several[name] = int(words[0])
-        else:
-            _several[name] = trial()
-            _write(name, [str(_several[name])])
-    return _several[name]
+    """Result of a trial, which is run once: it is on disk for later processes."""
+    if name not in _known:
+        found = _read(name)
+        _known[name] = int(trial()) if found is None else found
+        if found is None:
+            _write(name, _known[name])
+    return _known[name]
 
 
 def _try_several(model: Model) -> int:
     if model.one_token or not kv.fits_slots(model.new_cache()):
         return 0
-    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _MORE_STEPS) for row in _ROWS])
+    alone = _alone(model, _MORE_STEPS)
     allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
     agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
     return int(alone.shape[-1]) if agrees else 0
@@ -121,11 +111,9 @@ def _try_several(model: Model) -> int:
 def _try_built(model: Model) -> bool:
     """Code that asks the device which experts a token goes to, as dbrx's does, asks it for other tokens then."""
 
-    def run(*, built: bool) -> Logits:
-        return np.concatenate([_decode(model, [_prefilled(model, [row])], built=built) for row in _ROWS])
-
-    alone = run(built=False)
-    return _agrees(alone, _allowed(model, alone, SEVERAL_TOLERANCE), partial(run, built=True), steps=len(_STEPS))
+    alone = _alone(model)
+    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
+    return _agrees(alone, allowed, lambda: _alone(model, built=True), steps=len(_STEPS))
 
 
 def _try_built_several(model: Model) -> bool:
@@ -137,17 +125,19 @@ def _try_built_several(model: Model) -> bool:
 def _try_ends(model: Model) -> bool:
     if not model.end_tokens:
         return False
-    alone = np.concatenate([_decode(model, [_prefilled(model, [row])], _STEPS[:1]) for row in _ROWS])
+    alone = _alone(model, _STEPS[:1])
     return _agrees(alone, _allowed(model, alone), lambda: np.concatenate([_ended(model, row) for row in _ROWS]))
 
 
-def _try(model: Model) -> Agreement:
-    alone = np.concatenate([_decode(model, [_prefilled(model, [row])]) for row in _ROWS])
+def _try(model: Model) -> int:
+    """1 for `Agreement.in_pieces`, and 2 for `together`."""
+    alone = _alone(model)
     batches = kv.can_batch(model.new_cache()) and not model.one_row
     allowed = _allowed(model, alone) if batches else LOGIT_TOLERANCE * _distance(alone[0], alone[1])
     first, second = _ROWS[0][:_PIECE_TOKENS], _ROWS[0][_PIECE_TOKENS:]
     in_pieces = _agrees(alone, allowed, lambda: _decode(model, [_prefilled(model, [first, second])]))
-    return Agreement(in_pieces, batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model))))
+    together = batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model)))
+    return in_pieces + 2 * together
 
 
 def _allowed(model: Model, alone: Logits, tolerance: float = LOGIT_TOLERANCE) -> Logits:
@@ -188,6 +178,11 @@ def _side_by_side(model: Model) -> list[RowCache]:
     padded = mx.array([[*row, *[0] * (longest - len(row))] for row in _ROWS])
     model.prefill(StepInput(padded, cache, counts=lengths))
     return unstack(cache, lengths)
+
+
+def _alone(model: Model, tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
+    """The logits of `_decode` of each row by itself."""
+    return np.concatenate([_decode(model, [_prefilled(model, [row])], tokens, built=built) for row in _ROWS])
 
 
 def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
@@ -274,29 +269,20 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "localai_shim" / "agreement"
 
 
-def _recall(fingerprint: str) -> Agreement | None:
-    words = _read(fingerprint)
-    return Agreement("in_pieces" in words, "together" in words) if words else None
-
-
-def _remember(fingerprint: str, found: Agreement) -> None:
-    _write(fingerprint, [name for name, holds in found._asdict().items() if holds])
-
-
-def _read(name: str) -> list[str]:
-    """The stored results of a trial, with "tried" at their end; [] if there was none."""
+def _read(name: str) -> int | None:
+    """The stored result of a trial; None if there is none."""
     try:
-        words = (_folder() / name).read_text(encoding="ascii").split()
+        number, end = (_folder() / name).read_text(encoding="ascii").split()
+        return int(number) if end == "tried" else None
     except (OSError, ValueError):
-        return []
-    return words if words[-1:] == ["tried"] else []
+        return None
 
 
-def _write(name: str, words: Sequence[str]) -> None:
+def _write(name: str, found: int) -> None:
     """Best effort: where the folder cannot be written to, the next process tries again."""
     with contextlib.suppress(OSError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{name}.{secrets.token_hex(4)}"
-        part.write_text(" ".join([*words, "tried"]), encoding="ascii")
+        part.write_text(f"{found} tried", encoding="ascii")
         part.replace(folder / name)

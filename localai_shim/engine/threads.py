@@ -20,69 +20,52 @@ class Run:
 
     Attributes:
         thread: that one; it runs something else afterwards.
+        ended: set when it has ended, and its thread holds nothing of it any more.
     """
 
-    def __init__(self, run: Callable[[], object], name: str) -> None:
-        self._run: Callable[[], object] | None = run
-        self._name = name
-        self._done = threading.Event()
-        self.thread: threading.Thread
+    def __init__(self, thread: threading.Thread) -> None:
+        self.thread, self.ended = thread, threading.Event()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, and its thread holds nothing of it any more; whether it has in time."""
-        return self._done.wait(timeout)
-
-    def begin(self) -> None:
-        """Run it, on the thread that it was given to."""
-        run, self._run = self._run, None
-        threading.current_thread().name = self._name
-        try:
-            if run is not None:
-                run()
-        except BaseException:
-            log.exception("an engine's thread failed")
-        threading.current_thread().name = IDLE_NAME
-
-    def end(self) -> None:
-        self._done.set()
+        """Wait until it has `ended`; whether it has in time."""
+        return self.ended.wait(timeout)
 
 
-class _Thread:
-    """Runs one piece of work after another, and waits in between. It never ends: an interpreter that ends leaves it
+_Given = queue.SimpleQueue[tuple[Run, str, Callable[[], object]]]
+_idle: list[tuple[threading.Thread, _Given]] = []
+_lock = threading.Lock()
+
+
+def _serve(given: _Given) -> None:
+    """Run one function after another, and wait in between. A thread never ends: an interpreter that ends leaves it
     asleep.
 
-    A thread that ended then would run MLX's thread-local destructors while the process tears down what they use.
+    One that ended then would run MLX's thread-local destructors while the process tears down what they use.
     """
-
-    def __init__(self) -> None:
-        self._given: queue.SimpleQueue[Run] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._loop, name=IDLE_NAME, daemon=True)
-        self._thread.start()
-
-    def give(self, work: Run) -> None:
-        work.thread = self._thread
-        self._given.put(work)
-
-    def _loop(self) -> None:
-        while True:
-            work = self._given.get()
-            work.begin()
-            with _lock:
-                _idle.append(self)
-            work.end()
-            del work  # it is not to be held while this one waits
-
-
-_idle: list[_Thread] = []
-_lock = threading.Lock()
+    thread = threading.current_thread()
+    while True:
+        work, thread.name, run = given.get()
+        try:
+            run()
+        except BaseException:
+            log.exception("an engine's thread failed")
+        del run  # neither it nor its run is to be held while this one waits
+        thread.name = IDLE_NAME
+        with _lock:
+            _idle.append((thread, given))
+        work.ended.set()
+        del work
 
 
 def start(run: Callable[[], object], name: str) -> Run:
     """Run something on a thread that is idle, or on a new one, which has this name meanwhile."""
-    work = Run(run, name)
     with _lock:
-        thread = _idle.pop() if _idle else None
-    (thread or _Thread()).give(work)
+        thread, given = _idle.pop() if _idle else (None, _Given())
+    if thread is None:
+        thread = threading.Thread(target=_serve, args=(given,), name=IDLE_NAME, daemon=True)
+        thread.start()
+    work = Run(thread)
+    given.put((work, name, run))
     return work
 
 

@@ -7,30 +7,15 @@ tokens that are taken back; recurrent layers keep the states from before a step,
 runs what stayed once more at the beginning of its next step.
 """
 
-from __future__ import annotations
-
-from ..cache_contents import RowCache
-from .batch_cache import BatchCache, join
-from .buckets import Buckets, BucketStep, BuiltBuckets, Place, max_padding_bytes
-from .merged import MergedCache
-from .row import OneRow, can_batch, copied, fits_slots, read_row, write_row
-from .slots import SlotCache
-
-__all__ = [
-    "BatchCache",
-    "BucketStep",
-    "Buckets",
-    "BuiltBuckets",
-    "MergedCache",
-    "OneRow",
-    "Place",
-    "RowCache",
-    "SlotCache",
-    "can_batch",
-    "copied",
-    "fits_slots",
-    "join",
-    "max_padding_bytes",
-    "read_row",
-    "write_row",
-]
+from ..cache_contents import RowCache as RowCache
+from .batch_cache import BatchCache as BatchCache
+from .batch_cache import join as join
+from .buckets import Buckets as Buckets
+from .buckets import BucketStep as BucketStep
+from .buckets import BuiltBuckets as BuiltBuckets
+from .buckets import Place as Place
+from .buckets import max_padding_bytes as max_padding_bytes
+from .row import can_batch as can_batch
+from .row import copied as copied
+from .row import fits_slots as fits_slots
+from .row import read_row as read_row

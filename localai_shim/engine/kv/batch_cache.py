@@ -6,64 +6,17 @@ unknown kinds are merged by the methods of their classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from ..cache_contents import Contents, RowCache
+from ..cache_contents import RowCache
 from .merged import MergedCache
 from .row import OneRow, can_batch, fits_slots, is_packed
 from .slots import SlotCache
 
-
-class BatchCache(Protocol):
-    """The caches of some rows. A row is known by its slot, a place in the model's batch."""
-
-    @property
-    def width(self) -> int:
-        """Slots that a step runs, freed ones among them included."""
-        ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def lengths(self) -> list[int]:
-        """Tokens of each row; 0 where that is not known."""
-        ...
-
-    def join(self, rows: Sequence[RowCache]) -> list[int]:
-        """Add prefilled rows; returns their slots, ascending. No step should be in flight."""
-        ...
-
-    def leave(self, slots: Sequence[int]) -> None:
-        """Free slots."""
-        ...
-
-    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
-        """Begin a step, of one token per row or, by slot, of so many: see `SlotCache.advance`."""
-        ...
-
-    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
-        """After a step of several tokens: keep the first of each row's only. See `SlotCache.settle`."""
-        ...
-
-    @property
-    def wants_compaction(self) -> bool:
-        """True if `compact` would save more than it costs."""
-        ...
-
-    def compact(self) -> dict[int, int]:
-        """Move rows into free slots. No step should be in flight. Returns old slot -> new slot where rows moved."""
-        ...
-
-    def read(self, slot: int, start: int = 0) -> list[Contents]:
-        """A copy of one row, the step in flight included; of layers with one position per token, only the tokens from
-        `start` on. Raises ValueError for kinds of caches that slots cannot hold.
-        """
-        ...
-
-    def rollback(self, slot: int, tokens: int) -> None:
-        """Remove a row's last tokens. Raises ValueError where the model's caches cannot."""
-        ...
+BatchCache: TypeAlias = OneRow | SlotCache | MergedCache
+"""The caches of some rows; see `SlotCache` for what its methods do. A row is known by its slot, a place in the model's
+batch."""
 
 
 def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> tuple[BatchCache, list[int]]:
@@ -88,7 +41,7 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> 
     rows = [*([cache.row] if cache is not None else []), *rows]
     if not can_batch(rows[0]):
         raise ValueError(f"a {type(rows[0][0]).__name__} holds one row at a time")
-    joined: BatchCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
+    joined: SlotCache | MergedCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
     slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 
-from ..cache_contents import Contents, KeyValues, LayerCache, Parts, States
+from ..cache_contents import Contents, KeyValues, States
 from ..ports import host
 from .row import copy_of
-from .states import StateSlots
 from .step import Step
 
 
@@ -33,51 +32,47 @@ class Current:
     """The step that runs, or ran last."""
 
 
-class LayerSlots(Protocol):
+class LayerSlots:
     """One layer of `SlotCache`."""
 
-    @property
-    def layer(self) -> LayerCache:
+    def given(self) -> Any:
         """Layer cache that the model is given."""
-        ...
+        return self
 
     def resize(self) -> None:
         """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
-        ...
 
     def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Prepare for a step of so many slots, in which so many tokens of each count; None: the one that each has."""
-        ...
 
     def settle(self, whole: Sequence[bool]) -> None:
         """After a step of several tokens: take it back for the slots that do not keep the whole of it.
 
         Where that is a matter of the row's length, nothing is to be done.
         """
-        ...
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         """Copy rows into slots."""
-        ...
+        raise NotImplementedError
 
-    def read(self, slot: int, length: int, start: int = 0) -> Contents:
+    def read(self, slot: int, length: int, start: int = 0) -> KeyValues | States:
         """A lazy copy of a slot's row of this length; of layers with one position per token, from `start` on.
 
         It has to be evaluated before slots are written to or run again.
         """
-        ...
+        raise NotImplementedError
 
     def can_roll_back(self, length: int, tokens: int) -> bool:
         """True if so many of the last tokens of a row of this length can be removed."""
-        ...
+        return False
 
     def arrays(self) -> list[mx.array]:
         """Its buffers."""
-        ...
+        raise NotImplementedError
 
     def exchange(self, arrays: Sequence[mx.array]) -> None:
-        """Have these in the place of `arrays`."""
-        ...
+        """Have these in the place of `arrays`. Steps are not built ahead with layers that replace theirs."""
+        raise NotImplementedError
 
 
 Writing = Iterator[list[mx.array]]
@@ -101,15 +96,6 @@ def abreast(writings: Iterable[Writing]) -> Writing:
             yield arrays
 
 
-def layer_slots(like: Contents, current: Current) -> LayerSlots:
-    """Slots for rows whose layer has contents of this kind."""
-    if isinstance(like, Parts):
-        return ListSlots(like, current)
-    if isinstance(like, States):
-        return StateSlots(like)
-    return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)
-
-
 def _buffer(which: int) -> property:
     """A buffer itself, None where there is none yet. A few models set it, to add a dependency or to empty it."""
 
@@ -122,8 +108,8 @@ def _buffer(which: int) -> property:
     return property(get, put)
 
 
-class KeyValueSlots:
-    """An attention layer."""
+class KeyValueSlots(LayerSlots):
+    """An attention layer. The model is given this itself."""
 
     # mlx-vlm's models tell by these how many positions attention reads; without them they ask the device, per layer.
     left_padding: None
@@ -137,10 +123,6 @@ class KeyValueSlots:
         self._flat: list[mx.array] = []
         self._slots = self._allocated = 0  # slots, and places of each, of the buffers
         self._shapes: list[tuple[int, int]] = []  # (heads, dim) of each
-
-    @property
-    def layer(self) -> Any:
-        return self  # not an attribute: a cycle would keep the buffers until the garbage collector runs
 
     # -- what models use ----------------------------------------------------------------------------------------
 
@@ -209,9 +191,6 @@ class KeyValueSlots:
     def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         if self._upstream == "mlx_vlm":
             self._idx = self._step.columns(self._capacity, self._ring) - self._step.tokens
-
-    def settle(self, whole: Sequence[bool]) -> None:
-        pass
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
         rows: list[tuple[int, KeyValues]] = []
@@ -335,44 +314,6 @@ class QuantisedSlots(KeyValueSlots):
         how = self._quantised
         quantised = (mx.quantize(a, group_size=how.group_size, bits=how.bits) for a in (keys, values))
         return [part for parts in quantised for part in parts]
-
-
-class ListSlots:
-    """A layer with several caches, in its library's own `CacheList`."""
-
-    def __init__(self, like: Parts, current: Current) -> None:
-        self._parts = [layer_slots(part, current) for part in like.parts]
-        self.layer = host().caches.as_list([part.layer for part in self._parts], like.upstream)
-
-    def resize(self) -> None:
-        for part in self._parts:
-            part.resize()
-
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
-        for part in self._parts:
-            part.begin(width, counts)
-
-    def settle(self, whole: Sequence[bool]) -> None:
-        for part in self._parts:
-            part.settle(whole)
-
-    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
-        columns = zip(*(row.parts for row in contents if isinstance(row, Parts)), strict=True)
-        return abreast(part.write(slots, its) for part, its in zip(self._parts, columns, strict=True))
-
-    def read(self, slot: int, length: int, start: int = 0) -> Parts:
-        return Parts(tuple(part.read(slot, length, start) for part in self._parts))
-
-    def can_roll_back(self, length: int, tokens: int) -> bool:
-        return all(part.can_roll_back(length, tokens) for part in self._parts)
-
-    def arrays(self) -> list[mx.array]:
-        return [array for part in self._parts for array in part.arrays()]
-
-    def exchange(self, arrays: Sequence[mx.array]) -> None:
-        left = iter(arrays)
-        for part in self._parts:
-            part.exchange([next(left) for _ in part.arrays()])
 
 
 def _flattened(grid: mx.array) -> mx.array:

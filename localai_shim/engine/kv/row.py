@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -55,13 +55,25 @@ def leaves(row: Sequence[Contents]) -> list[KeyValues | States]:
     return out
 
 
+def mapped(make: Callable[..., KeyValues | States], *rows: Sequence[Contents]) -> list[Contents]:
+    """A row whose layers are made of those of other rows of one kind, which `make` is called with; lists of caches are
+    taken apart and put together again.
+    """
+    return [
+        Parts(tuple(mapped(make, *(layer.parts for layer in layers))))
+        if isinstance(layers[0], Parts)
+        else make(*layers)
+        for layers in zip(*rows, strict=True)
+    ]
+
+
 def copied(row: RowCache, start: int = 0) -> list[Contents]:
     """A copy of what a row holds; of layers with one position per token, only the tokens from `start` on.
 
     Raises:
         ValueError: as `read_row`.
     """
-    contents = [_copied(layer, start) for layer in read_row(row)]
+    contents = mapped(lambda layer: _copied(layer, start), read_row(row))
     # Evaluated here: MLX would copy a whole buffer that is still to be read when the row goes on.
     mx.eval([array for layer in leaves(contents) for array in layer.arrays if array is not None])
     return contents
@@ -72,9 +84,7 @@ def copy_of(array: mx.array) -> mx.array:
     return array * 1
 
 
-def _copied(layer: Contents, start: int) -> Contents:
-    if isinstance(layer, Parts):
-        return Parts(tuple(_copied(part, start) for part in layer.parts))
+def _copied(layer: KeyValues | States, start: int) -> KeyValues | States:
     if isinstance(layer, States):
         return replace(layer, arrays=tuple(None if array is None else copy_of(array) for array in layer.arrays))
     first = start if layer.ring is None else 0
@@ -98,9 +108,6 @@ class OneRow:
     def lengths(self) -> list[int]:
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
         return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
-
-    def join(self, rows: Sequence[RowCache]) -> list[int]:
-        raise ValueError("a plain cache takes one row")
 
     def leave(self, slots: Sequence[int]) -> None:
         pass

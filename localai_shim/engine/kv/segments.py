@@ -6,13 +6,14 @@ windows, SSM states) are true at one length only, and are held as snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import mlx.core as mx
 
-from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
-from .row import fits_slots, leaves, read_row, write_row
+from ..cache_contents import Contents, KeyValues, RowCache, States, is_trimmable
+from .row import fits_slots, leaves, mapped, read_row, write_row
 
 Segment = list[mx.array]
 """Arrays of the layers that can be trimmed, layer after layer; the tokens are on the axis before the last."""
@@ -88,24 +89,16 @@ def build_row(
     columns = iter(list(zip(*segments, strict=True)))
     others = iter(snapshot.at(length) if snapshot is not None else [])
     allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
-    return write_row([_filled(layer, columns, others, length, allocated) for layer in like])
 
+    def filled(layer: KeyValues | States) -> KeyValues | States:
+        if not isinstance(layer, KeyValues) or not is_trimmable(layer):
+            return next(others)
+        # Quantised ones are concatenated anew with each chunk.
+        count, places = (2, allocated) if layer.quantised is None else (6, length)
+        arrays = tuple(_concatenated(next(columns), length, places) for _ in range(count))
+        return replace(layer, length=length, arrays=arrays)
 
-def _filled(
-    like: Contents,
-    columns: Iterator[tuple[mx.array, ...]],
-    others: Iterator[KeyValues | States],
-    length: int,
-    capacity: int,
-) -> Contents:
-    if isinstance(like, Parts):
-        return Parts(tuple(_filled(part, columns, others, length, capacity) for part in like.parts))
-    if not isinstance(like, KeyValues) or not is_trimmable(like):
-        return next(others)
-    if like.quantised is not None:
-        capacity = length  # these are concatenated anew with each chunk
-    arrays = tuple(_concatenated(next(columns), length, capacity) for _ in range(2 if like.quantised is None else 6))
-    return replace(like, length=length, arrays=arrays)
+    return write_row(mapped(filled, like))
 
 
 def _concatenated(pieces: Sequence[mx.array], length: int, capacity: int) -> mx.array:
@@ -136,28 +129,19 @@ def takes_padding(row: RowCache) -> int:
 
 def stack(rows: Sequence[RowCache]) -> RowCache:
     """Rows of equal length as one cache."""
-    return write_row([_stacked(layers) for layers in zip(*map(read_row, rows), strict=True)])
+    return write_row(mapped(_stacked, *map(read_row, rows)))
 
 
 def unstack(cache: RowCache, lengths: Sequence[int]) -> list[RowCache]:
     """The rows of a cache that `stack` made, each trimmed to its length; lazy views."""
     contents = read_row(cache)
-    return [write_row([_picked(layer, i, length) for layer in contents]) for i, length in enumerate(lengths)]
+    return [write_row(mapped(partial(_picked, i, length), contents)) for i, length in enumerate(lengths)]
 
 
-def _stacked(layers: Sequence[Contents]) -> Contents:
-    first = layers[0]
-    if isinstance(first, Parts):
-        return Parts(
-            tuple(_stacked(parts) for parts in zip(*(x.parts for x in layers if isinstance(x, Parts)), strict=True))
-        )
-    assert isinstance(first, KeyValues)
-    columns = zip(*(layer.arrays for layer in layers if isinstance(layer, KeyValues)), strict=True)
-    return replace(first, arrays=tuple(mx.concatenate(list(arrays), axis=0) for arrays in columns))
+def _stacked(*layers: KeyValues) -> KeyValues:
+    columns = zip(*(layer.arrays for layer in layers), strict=True)
+    return replace(layers[0], arrays=tuple(mx.concatenate(list(arrays), axis=0) for arrays in columns))
 
 
-def _picked(layer: Contents, row: int, length: int) -> Contents:
-    if isinstance(layer, Parts):
-        return Parts(tuple(_picked(part, row, length) for part in layer.parts))
-    assert isinstance(layer, KeyValues)
+def _picked(row: int, length: int, layer: KeyValues) -> KeyValues:
     return replace(layer, length=length, arrays=tuple(a[row : row + 1, :, :length] for a in layer.arrays))

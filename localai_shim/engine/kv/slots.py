@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 import numpy as np
 
-from ..cache_contents import Contents, KeyValues, RowCache, States
-from .layers import Current, LayerSlots, abreast, layer_slots
-from .row import leaves, read_row
+from ..cache_contents import Contents, KeyValues, Parts, RowCache, States
+from ..ports import host
+from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, abreast
+from .row import leaves, mapped, read_row
+from .states import StateSlots
 from .step import Lengths, Step
 
 SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this
@@ -44,7 +46,9 @@ class SlotCache:
         self._current = Current(spare=spare)
         self._recurrent = False
         self._counts: dict[int, int] = {}  # tokens of the step that is not settled yet
-        self._layers: list[LayerSlots] = []
+        self._kinds: list[Contents] = []  # of a row's layers, without arrays
+        self._layers: list[LayerSlots] = []  # lists of caches taken apart
+        self._given: RowCache = []  # what the model is called with
         self._lengths: dict[int, int] = {}  # of the live slots
         self._steps_with_free = 0
 
@@ -71,7 +75,9 @@ class SlotCache:
         contents = [read_row(row) for row in rows]
         lengths = [length_of(row) for row in contents]
         if not self._layers:
-            self._layers = [layer_slots(layer, self._current) for layer in contents[0]]
+            self._kinds = mapped(lambda layer: replace(layer, arrays=()), contents[0])
+            self._layers = [_layer_slots(layer, self._current) for layer in leaves(contents[0])]
+            self._given = _given(self._kinds, iter(self._layers))
             self._recurrent = any(isinstance(layer, States) for layer in leaves(contents[0]))
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
@@ -103,7 +109,7 @@ class SlotCache:
         in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
             layer.begin(width, in_all)
-        return [layer.layer for layer in self._layers]
+        return self._given
 
     @contextmanager
     def build(self, tokens: int) -> Iterator[BuiltSlots | None]:
@@ -117,7 +123,7 @@ class SlotCache:
             return
         running, width = self._current.step, self.width
         step = Step(self._lengths_of(width), False, tokens, self._current.spare, known=False)
-        built = BuiltSlots(step, [layer.layer for layer in self._layers], [layer.arrays() for layer in self._layers])
+        built = BuiltSlots(step, self._given, [layer.arrays() for layer in self._layers])
         self._current.step = step
         try:
             for layer in self._layers:
@@ -197,8 +203,8 @@ class SlotCache:
 
     def read(self, slot: int, start: int = 0) -> list[Contents]:
         """A copy of a row, the step in flight included, which is waited for."""
-        length = self._lengths[slot]
-        row = [layer.read(slot, length, start) for layer in self._layers]
+        length, layers = self._lengths[slot], iter(self._layers)
+        row = mapped(lambda kind: next(layers).read(slot, length, start), self._kinds)
         mx.eval([array for layer in leaves(row) for array in layer.arrays if array is not None])
         return row
 
@@ -251,9 +257,26 @@ class SlotCache:
             layer.resize()
 
     def _write(self, slots: Sequence[int], rows: Sequence[Sequence[Contents]]) -> None:
-        columns = zip(*rows, strict=True)
+        columns = zip(*map(leaves, rows), strict=True)
         for arrays in abreast(layer.write(slots, its) for layer, its in zip(self._layers, columns, strict=True)):
             mx.eval(arrays)
+
+
+def _layer_slots(like: KeyValues | States, current: Current) -> LayerSlots:
+    """Slots for rows whose layer has contents of this kind."""
+    if isinstance(like, States):
+        return StateSlots(like)
+    return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)
+
+
+def _given(kinds: Sequence[Contents], layers: Iterator[LayerSlots]) -> RowCache:
+    """The layer caches of a model whose rows' layers are of these kinds: lists of caches are its library's own."""
+    return [
+        host().caches.as_list(_given(kind.parts, layers), kind.upstream)
+        if isinstance(kind, Parts)
+        else next(layers).given()
+        for kind in kinds
+    ]
 
 
 def slots_for(rows: int) -> int:

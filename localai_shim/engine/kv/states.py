@@ -10,38 +10,39 @@ import mlx.core as mx
 
 from ..cache_contents import Contents, States
 from ..ports import host
+from .layers import LayerSlots
 from .row import copy_of
 
 
-class StateSlots:
+class StateSlots(LayerSlots):
     """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step."""
 
     def __init__(self, like: States) -> None:
-        self.layer: Any = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
+        self._layer: Any = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
         self._upstream = like.upstream
         self._before: list[mx.array | None] = []
         """The states before a step of several tokens."""
 
-    def resize(self) -> None:
-        pass
+    def given(self) -> Any:
+        return self._layer
 
     def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Slots that were never written have the state of an empty row: zeros."""
-        self.layer.cache = [_with_rows(state, width) for state in self.layer.cache]
+        self._layer.cache = [_with_rows(state, width) for state in self._layer.cache]
         if counts is not None:
-            self._before = [None if state is None else state[...] for state in self.layer.cache]
-            self.layer.lengths = mx.array(list(counts))
+            self._before = [None if state is None else state[...] for state in self._layer.cache]
+            self._layer.lengths = mx.array(list(counts))
 
     def settle(self, whole: Sequence[bool]) -> None:
         before, self._before = self._before, []
-        self.layer.lengths = None
+        self._layer.lengths = None
         if not all(whole):
             kept = mx.array(list(whole))
-            self.layer.cache = [_where(kept, *states) for states in zip(self.layer.cache, before, strict=True)]
+            self._layer.cache = [_where(kept, *states) for states in zip(self._layer.cache, before, strict=True)]
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Iterator[list[mx.array]]:
         rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, States)]
-        states, self.layer.cache = list(self.layer.cache), [None] * len(self.layer.cache)
+        states, self._layer.cache = list(self._layer.cache), [None] * len(self._layer.cache)
         for i, state in enumerate(states):
             new = next((row.arrays[i] for _, row in rows if row.arrays[i] is not None), None)
             if state is None and new is not None:
@@ -52,22 +53,15 @@ class StateSlots:
             for state, new in zip(states, row.arrays, strict=True):
                 if state is not None:
                     state[slot : slot + 1] = 0 if new is None else new
-        self.layer.cache = states
+        self._layer.cache = states
         yield [state for state in states if state is not None]
 
     def read(self, slot: int, length: int, start: int = 0) -> States:
-        arrays = (None if s is None else copy_of(s[slot : slot + 1]) for s in self.layer.cache)
+        arrays = (None if s is None else copy_of(s[slot : slot + 1]) for s in self._layer.cache)
         return States(tuple(arrays), self._upstream)
 
-    def can_roll_back(self, length: int, tokens: int) -> bool:
-        return False
-
     def arrays(self) -> list[mx.array]:
-        return [state for state in self.layer.cache if state is not None]
-
-    def exchange(self, arrays: Sequence[mx.array]) -> None:
-        left = iter(arrays)
-        self.layer.cache = [None if state is None else next(left) for state in self.layer.cache]
+        return [state for state in self._layer.cache if state is not None]
 
 
 def _where(kept: mx.array, after: mx.array | None, before: mx.array | None) -> mx.array | None:

@@ -124,15 +124,10 @@ class Step:
         first = self._input(lambda lengths: lengths.astype(np.int32))[:, None, None, None]
         last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
         position = mx.arange(columns, dtype=mx.int32)
-        if ring is not None and (self.tokens > 1 or self._spare):
+        if ring is not None and (window is not None or self.tokens > 1 or self._spare):
             return self._ring_mask(position, first, last, ring, window)
         mask = position <= last
-        if window is None:
-            return mask
-        if ring is not None:  # a place holds the last position that was written to it
-            turning = last - (last - position) % (ring.size - ring.keep)
-            position = mx.where((position < ring.keep) | (last < ring.size), position, turning)
-        return mask & (position > last - window)
+        return mask if window is None else mask & (position > last - window)
 
     def _ring_mask(self, place: mx.array, first: mx.array, last: mx.array, ring: Ring, window: int | None) -> mx.array:
         """Mask of the places of a ring that each token may see, which hold more than the ring would without it.

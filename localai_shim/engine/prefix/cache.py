@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
@@ -105,15 +106,13 @@ class PrefixCache:
         """A row with the longest prefix of a prompt that was found, and its length: at least `least` tokens, and fewer
         than the prompt's.
         """
-        try:
+        with self._reporting():
             found = self._find(salt, keys[:-1])
             if found is not None and found.length >= max(MIN_PREFIX_TOKENS, least):
                 row = build_row(self._like, found.segments, found.snapshot, found.length, len(keys))
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
-        except BaseException as error:
-            self._report(error)
         self.misses += 1
         return None
 
@@ -121,20 +120,16 @@ class PrefixCache:
         """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
         memory.
         """
-        try:
+        found: Match | None = None
+        with self._reporting():
             found = self._tree.match_prefix(salt, keys)
-        except BaseException as error:
-            self._report(error)
-            return 0
         return found.length if found is not None else 0
 
     def limit(self, budget: int) -> None:
         """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
         self._limit = min(self._budget, max(0, budget))
-        try:
+        with self._reporting():
             self._tree.evict(self._limit)
-        except BaseException as error:
-            self._report(error)
 
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Insert a row's keys and values, as far as the tree does not have them.
@@ -144,12 +139,9 @@ class PrefixCache:
             keys: of all tokens that have run through the row.
             read: gives a copy of what the row holds; of layers with one position per token, from this token on.
         """
-        if len(keys) < MIN_PREFIX_TOKENS:
-            return
-        try:
-            self._insert(salt, keys, read)
-        except BaseException as error:
-            self._report(error)
+        if len(keys) >= MIN_PREFIX_TOKENS:
+            with self._reporting():
+                self._insert(salt, keys, read)
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -220,15 +212,15 @@ class PrefixCache:
         self._store, self._writes = None, False
         log.warning("the prefix cache's folder cannot be used, and is not: %s", error)
 
-    def _report(self, error: BaseException) -> None:
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
         """Log a failure, which costs a prompt time and nothing else; the first one as a warning."""
-        log.log(
-            logging.DEBUG if self._failed else logging.WARNING,
-            "the prefix cache failed, requests go on without it: %r",
-            error,
-            exc_info=error,
-        )
-        self._failed = True
+        try:
+            yield
+        except BaseException as error:
+            level = logging.DEBUG if self._failed else logging.WARNING
+            self._failed = True
+            log.log(level, "the prefix cache failed, requests go on without it: %r", error, exc_info=error)
 
 
 def default_budget(weight_bytes: int) -> int:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import glob
 import hashlib
 import json
 import logging
 import os
 import re
 import secrets
+import stat
 import time
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,9 +157,8 @@ class PrefixStore:
         finally:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
-        same = [other for other in self._after.get(parent, ()) if other.prefix_id == prefix_id]
-        for other in same:
-            if other.path.name != name:
+        for other in self._after.get(parent, ()):
+            if other.prefix_id == prefix_id and other.path.name != name:
                 with contextlib.suppress(OSError):
                     other.path.unlink()  # the same tokens, without the snapshot
         self._forget(name)
@@ -230,56 +230,43 @@ class PrefixStore:
 
     def _evict(self) -> None:
         """Delete the files that were used least recently until the rest fits."""
-        files = list(self._files())
+        files = sorted(self._files())
         total = sum(size for _, size, _ in files)
-        if total <= self._budget:
-            return
-        for _, size, path in sorted(files):
+        for _, size, path in files:
+            if total <= self._budget:
+                return
             with contextlib.suppress(OSError):
                 Path(path).unlink(missing_ok=True)
                 total -= size
-            if total <= self._budget:
-                return
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
         """(last use, bytes, path) of the files of all models; removes unfinished ones that nobody writes any more."""
-        for folder in _entries(self._root):
-            for entry in _entries(folder) if folder.is_dir() else ():
-                unfinished = _UNFINISHED.fullmatch(entry.name)
-                if not (unfinished or _NAME.fullmatch(entry.name)) or not entry.is_file(follow_symlinks=False):
+        for path in glob.iglob(os.path.join(glob.escape(str(self._root)), "*", "*.safetensors")):
+            name = os.path.basename(path)
+            unfinished = _UNFINISHED.fullmatch(name)
+            if not (unfinished or _NAME.fullmatch(name)):
+                continue
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                if not stat.S_ISREG(status.st_mode):
                     continue
-                with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if not unfinished:
-                        yield status.st_mtime_ns, status.st_size, entry.path
-                    elif status.st_mtime < time.time() - STALE_SECONDS:
-                        os.unlink(entry.path)
-
-
-def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    """The entries of a folder; none where it cannot be read, such as another user's."""
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
+                if not unfinished:
+                    yield status.st_mtime_ns, status.st_size, path
+                elif status.st_mtime < time.time() - STALE_SECONDS:
+                    os.unlink(path)
 
 
 def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Stored], int]:
-    """The fewest of these files, which are ordered by start, that hold the first `length` tokens or most of them."""
+    """The fewest of these files that hold the first `length` tokens or most of them."""
     chain: list[Stored] = []
-    left = deque(found)
-    best: tuple[Stored, int] | None = None
     at = 0
     while at < length:
-        while left and left[0][0].start <= at:
-            stored, end = left.popleft()
-            if best is None or end > best[1]:
-                best = stored, end
-        if best is None or best[1] <= at:
+        reachable = (pair for pair in found if pair[0].start <= at)
+        stored, end = max(reachable, key=lambda pair: pair[1], default=(None, at))
+        if stored is None or end <= at:
             break
-        chain.append(best[0])
-        at = best[1]
+        chain.append(stored)
+        at = end
     return chain, min(at, length)
 
 

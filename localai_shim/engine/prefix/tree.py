@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 
@@ -20,39 +20,30 @@ _NEVER = 2**63
 _async_eval: Callable[..., None] = mx.async_eval
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """A node of the radix tree: the tokens that follow its parent's, and their keys and values."""
 
-    __slots__ = (
-        "bytes",
-        "children",
-        "keys",
-        "parent",
-        "queued",
-        "salt",
-        "saved",
-        "segment",
-        "served",
-        "snapshot",
-        "start",
-        "used",
-    )
+    salt: Salt
+    parent: Node | None
+    keys: list[int]
+    segment: Segment
+    snapshot: Snapshot | None = None
+    start: int = field(init=False)
+    children: dict[int, Node] = field(default_factory=dict)
+    """By first key."""
+    used: int = 0
+    """Time on the tree's clock when tokens of the node were last used."""
+    served: int = 0
+    """Time when its snapshot was."""
+    queued: int = _NEVER
+    """The age under which it is in the tree's queue for eviction."""
+    saved: bool = False
+    """It is on disk as it is now."""
+    bytes: int = 0
 
-    def __init__(
-        self, salt: Salt, parent: Node | None, keys: list[int], segment: Segment, snapshot: Snapshot | None = None
-    ) -> None:
-        self.salt, self.parent, self.keys = salt, parent, keys
-        self.start: int = 0 if parent is None else parent.end
-        self.segment, self.snapshot = segment, snapshot
-        self.children: dict[int, Node] = {}
-        """By first key."""
-        self.used = self.served = 0
-        """Times on the tree's clock when tokens of the node were last used, and when its snapshot was."""
-        self.queued = _NEVER
-        """The age under which it is in the tree's queue for eviction."""
-        self.saved = False
-        """It is on disk as it is now."""
-        self.bytes = 0
+    def __post_init__(self) -> None:
+        self.start = 0 if self.parent is None else self.parent.end
         self.update_bytes()
 
     @property
@@ -98,9 +89,6 @@ class PrefixTree:
         self._nodes: dict[Node, None] = {}
         self._queue: list[tuple[int, int, Node]] = []  # (age when it was put in, or less; serial number; node)
         self._queued = self._clock = 0
-
-    def __len__(self) -> int:
-        return len(self._nodes)
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes, oldest first."""

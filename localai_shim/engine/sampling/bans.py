@@ -38,7 +38,7 @@ class Bans:
     """
 
     def __init__(self, rows: Sequence[Row], eos: Sequence[int], xp: ModuleType) -> None:
-        self._rows, self._xp = rows, xp
+        self._rows, self._xp, self._vocabulary = rows, xp, 0
         held = [
             (i, token_id, row.min_tokens)
             for i, row in enumerate(rows)
@@ -47,22 +47,20 @@ class Bans:
         ]
         self._held = np.array(held, dtype=np.int64).reshape(-1, 3)
         self._allowing = [i for i, row in enumerate(rows) if row.sampling.allowed_token_ids is not None]
-        self._fits = False
-        self._packed: npt.NDArray[np.uint8] | None = None
+        self._packed: npt.NDArray[np.uint8]
+        """`[rows with allowed tokens, bytes]` of these, as packed bits."""
+        self._wording = np.array([i for i, row in enumerate(rows) if row.sampling.bad_words], dtype=np.int64)
+        self._words: tuple[Ints, Ints, Array]
+        """`[words]` of each its place among the rows with bad words, and its last token; `[words, tokens]` those before
+        the last one, aligned at the right."""
         self._recent: Array = None
         """`[rows with bad words, tokens]` what each drew last, the latest at the right."""
-        none = np.empty(0, dtype=np.int64)
-        self._word_rows, self._word_places, self._last = none, none, none
-        """`[words]`: of each its row, that one's place among the rows with bad words, and its last token."""
-        self._before: Array = None
-        """`[words, tokens]` those before its last one, aligned at the right."""
-        self._wording = [i for i, row in enumerate(rows) if row.sampling.bad_words]
-        if self._wording:
+        if len(self._wording):
             self._gather_words()
 
     def __bool__(self) -> bool:
         """There are any."""
-        return bool(len(self._held) or self._allowing or self._wording)
+        return bool(len(self._held) or self._allowing or len(self._wording))
 
     def apply(self, logits: Array, sampled: npt.NDArray[np.uint64]) -> Array:
         """Ban what the rows may not sample next.
@@ -72,23 +70,23 @@ class Bans:
             sampled: `[rows]` tokens sampled so far.
         """
         xp = self._xp
-        if not self._fits:
+        if not self._vocabulary:
             self._fit(logits.shape[-1])
         if len(self._held):
             rows, tokens, until = self._held.T
             held = np.flatnonzero(sampled[rows].astype(np.int64) < until)
             if len(held):
                 logits[xp.array(rows[held]), xp.array(tokens[held])] = LOGIT_FLOOR
-        if self._wording:
+        if len(self._wording):
             logits = self._ban_words(logits)
         if self._allowing:
             at, keep_only = xp.array(self._allowing), (host if xp is np else device).keep_only
-            logits[at] = keep_only(logits[at], self._allowed(logits.shape[-1]))
+            logits[at] = keep_only(logits[at], self._packed)
         return logits
 
     def note(self, tokens: Array) -> None:
         """Remember what the rows drew, `[rows]`."""
-        if self._wording:
+        if len(self._wording):
             xp = self._xp
             sampled = tokens[xp.array(self._wording)].astype(xp.int32)
             self._recent = xp.concatenate([self._recent[:, 1:], sampled[:, None]], axis=1)
@@ -102,23 +100,18 @@ class Bans:
 
     def _fit(self, vocabulary: int) -> None:
         """Leave out tokens that the model's logits do not have: its tokenizer may know more."""
-        self._fits = True
+        self._vocabulary = vocabulary
         self._held = self._held[self._held[:, 1] < vocabulary]
-        if self._wording:
-            there = self._last < vocabulary
-            self._word_rows, self._word_places = self._word_rows[there], self._word_places[there]
-            self._last, self._before = self._last[there], self._xp.array(self._before[there])
-
-    def _allowed(self, vocabulary: int) -> npt.NDArray[np.uint8]:
-        """The allowed tokens as packed bits, `[rows concerned, bytes]`."""
-        if self._packed is None:
-            bits = np.zeros((len(self._allowing), -(-vocabulary // 8) * 8), dtype=bool)
-            for at, i in enumerate(self._allowing):
-                ids = np.array(self._rows[i].sampling.allowed_token_ids, dtype=np.int64)
-                bits[at, ids[ids < vocabulary]] = True
-                bits[at] |= not bits[at].any()
-            self._packed = np.packbits(bits, axis=1, bitorder="little")
-        return self._packed
+        bits = np.zeros((len(self._allowing), -(-vocabulary // 8) * 8), dtype=bool)
+        for allowed, i in zip(bits, self._allowing, strict=True):
+            ids = np.array(self._rows[i].sampling.allowed_token_ids, dtype=np.int64)
+            allowed[ids[ids < vocabulary]] = True
+            allowed |= not allowed.any()
+        self._packed = np.packbits(bits, axis=1, bitorder="little")
+        if len(self._wording):
+            there = self._words[1] < vocabulary
+            places, last, before = (its[there] for its in self._words)
+            self._words = places, last, self._xp.array(before)
 
     def _gather_words(self) -> None:
         """All rows' bad words in arrays, and the last tokens that the rows drew."""
@@ -126,10 +119,8 @@ class Bans:
         width = max(before.shape[1] for before, _ in known)
         before = [np.pad(b, ((0, 0), (width - b.shape[1], 0)), constant_values=_ANY_TOKEN) for b, _ in known]
         counts = [len(last) for _, last in known]
-        self._word_rows = np.repeat(np.array(self._wording), counts)
-        self._word_places = np.repeat(np.arange(len(known)), counts)
-        self._last = np.concatenate([last for _, last in known])
-        self._before = np.concatenate(before)
+        places, last = np.repeat(np.arange(len(known)), counts), np.concatenate([last for _, last in known])
+        self._words = places, last, np.concatenate(before)
         recent = []
         for i in self._wording:
             kept = self._rows[i].recent
@@ -139,15 +130,15 @@ class Bans:
 
     def _ban_words(self, logits: Array) -> Array:
         """Ban the last tokens of the words of which a row has sampled all others."""
-        xp = self._xp
-        recent = self._recent[xp.array(self._word_places)]
-        completes = xp.all((recent == self._before) | (self._before == _ANY_TOKEN), axis=-1)
+        xp, (places, last, before) = self._xp, self._words
+        completes = xp.all((self._recent[xp.array(places)] == before) | (before == _ANY_TOKEN), axis=-1)
+        rows = self._wording[places]
         if xp is np:
             words = np.flatnonzero(completes)
-            logits[self._word_rows[words], self._last[words]] = LOGIT_FLOOR
+            logits[rows[words], last[words]] = LOGIT_FLOOR
             return logits
         limits = mx.where(completes, LOGIT_FLOOR, mx.inf)  # several words of a row may end alike: the lowest counts
-        return logits.at[mx.array(self._word_rows), mx.array(self._last)].minimum(limits)
+        return logits.at[mx.array(rows), mx.array(last)].minimum(limits)
 
 
 @lru_cache(maxsize=256)

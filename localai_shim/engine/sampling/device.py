@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from .masks import LOGIT_FLOOR, Masks
 
-Floats = npt.NDArray[np.float32]
-
 
 def sample_plain(scaled: mx.array, u: mx.array) -> mx.array:
     """One token per row from the whole distribution. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
@@ -38,13 +36,12 @@ def sample_filtered(scaled: mx.array, top_k: mx.array, top_p: mx.array, min_p: m
 
 
 def penalise(
-    logits: mx.array, counts: mx.array, seen: mx.array, repetition: Floats, presence: Floats, frequency: Floats
+    logits: mx.array, counts: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
 ) -> mx.array:
     """Device form of `host.penalise`."""
-    factor = mx.array(repetition)
-    scaled = mx.where(logits > 0, logits / factor, logits * factor)
+    scaled = mx.where(logits > 0, logits / repetition, logits * repetition)
     logits = mx.where(seen | (counts > 0), scaled, logits)
-    return logits - mx.array(frequency) * counts - mx.array(presence) * (counts > 0)
+    return logits - frequency * counts - presence * (counts > 0)
 
 
 def mask(logits: mx.array, raw: mx.array, masks: Masks, likeliest: mx.array) -> mx.array:

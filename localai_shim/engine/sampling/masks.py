@@ -41,7 +41,7 @@ def make_masks(
         The masks, None when no row is limited at this step, and by place the errors of the constraints that failed.
     """
     words = np.zeros((len(constraints), -(-vocabulary // WORD_BITS)), dtype=np.int32)
-    limited: list[tuple[int, int]] = []
+    kept: list[tuple[int, int]] = []
     failures: dict[int, RowError] = {}
     for at, (row, constraint) in enumerate(constraints):
         try:
@@ -51,14 +51,12 @@ def make_masks(
         except BaseException as error:  # that of a panic in Rust is no Exception
             failures[row] = grammar_failed(error)
             continue
-        limited.append((at, -1 if escape is None else escape))
-    if vocabulary % WORD_BITS:
-        words[:, -1] &= (1 << vocabulary % WORD_BITS) - 1  # no logit belongs to the bits behind
-    allowing = set(np.flatnonzero(words.any(axis=1)).tolist())
-    kept = [(at, escape) for at, escape in limited if at in allowing]
-    for at, _ in limited:
-        if at not in allowing:
-            failures[constraints[at][0]] = grammar_failed(ValueError("it allows no token here"))
+        if vocabulary % WORD_BITS:
+            words[at, -1] &= (1 << vocabulary % WORD_BITS) - 1  # no logit belongs to the bits behind
+        if words[at].any():
+            kept.append((at, -1 if escape is None else escape))
+        else:
+            failures[row] = grammar_failed(ValueError("it allows no token here"))
     if not kept:
         return None, failures
     rows = np.array([constraints[at][0] for at, _ in kept], dtype=np.int64)

@@ -10,7 +10,8 @@ import pytest
 
 from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.kv import Buckets, OneRow, buckets
+from localai_shim.engine.kv import Buckets, buckets
+from localai_shim.engine.kv.row import OneRow
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import SamplingParams

@@ -12,7 +12,10 @@ from mlx_lm.models import cache as upstream
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from localai_shim.engine import kv
-from localai_shim.engine.kv import MergedCache, OneRow, RowCache, SlotCache, slots
+from localai_shim.engine.kv import RowCache, slots
+from localai_shim.engine.kv.merged import MergedCache
+from localai_shim.engine.kv.row import OneRow, write_row
+from localai_shim.engine.kv.slots import SlotCache
 from tests.engine.row_caches import CHANGES, KINDS, QUICK, MakeCache, OwnKVCache, caches_of, forward, load, prefilled
 from tests.samples import only
 from tests.tiny import VOCABULARY
@@ -20,7 +23,7 @@ from tests.tiny import VOCABULARY
 
 def extract(cache: kv.BatchCache, slot: int) -> kv.RowCache:
     """A plain cache with a copy of one row."""
-    return kv.write_row(cache.read(slot))
+    return write_row(cache.read(slot))
 
 
 class World:

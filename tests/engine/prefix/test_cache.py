@@ -8,8 +8,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine import kv
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.kv.row import OneRow
 from localai_shim.engine.prefix import cache as prefix_cache
 from localai_shim.types import Prompt, SamplingParams
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
@@ -283,6 +283,6 @@ def test_a_row_whose_cache_cannot_be_handed_over_ends_as_it_should(
         def fails(cache: Any, slot: int, start: int = 0) -> Any:
             raise RuntimeError("no such row")
 
-        monkeypatch.setattr(kv.OneRow, "read", fails)
+        monkeypatch.setattr(OneRow, "read", fails)
         assert c.ask(tokens(40))[0] == expected("qwen3", tokens(40))
         assert "the prefix cache failed" in caplog.text

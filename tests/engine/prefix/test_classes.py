@@ -8,8 +8,8 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.cache_contents import is_trimmable
-from localai_shim.engine.kv import RowCache, copied, read_row, write_row
-from localai_shim.engine.kv.row import leaves
+from localai_shim.engine.kv import RowCache, copied, read_row
+from localai_shim.engine.kv.row import leaves, write_row
 from localai_shim.engine.kv.segments import Segment, Snapshot, build_row, take_segment, take_snapshot
 from localai_shim.engine.prefix import file
 from tests.engine.row_caches import CHANGES, KINDS, forward, load, prefilled

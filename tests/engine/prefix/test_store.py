@@ -15,8 +15,8 @@ import pytest
 
 from localai_shim.engine.cache_contents import Contents, KeyValues, Quantised, States
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.kv import RowCache, copied, read_row, write_row
-from localai_shim.engine.kv.row import leaves
+from localai_shim.engine.kv import RowCache, copied, read_row
+from localai_shim.engine.kv.row import leaves, write_row
 from localai_shim.engine.prefix import cache as prefix_cache
 from localai_shim.engine.prefix import store as prefix_store
 from localai_shim.engine.prefix.cache import PrefixCache

@@ -68,7 +68,7 @@ def test_the_least_recently_used_goes_first_and_what_others_need_stays() -> None
     tree.evict(4 * TOKEN)
     assert tree.bytes <= 4 * TOKEN
     tree.evict(0)
-    assert (len(tree), tree.bytes, found(tree, [5])) == (0, 0, 0)
+    assert (len(list(tree)), tree.bytes, found(tree, [5])) == (0, 0, 0)
 
 
 class Searching(PrefixTree):
@@ -129,4 +129,4 @@ def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() ->
     tree.evict(3 * TOKEN + 20)
     assert [found(tree, t) for t in ([1, 2, 3], [1, 2])] == [3, 0]
     tree.evict(3 * TOKEN)
-    assert (len(tree), tree.bytes) == (0, 0), "tokens that no snapshot makes use of are dropped, too"
+    assert (len(list(tree)), tree.bytes) == (0, 0), "tokens that no snapshot makes use of are dropped, too"
