@@ -135,11 +135,9 @@ class AnswerParser(TextParser):
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            calls, invalid = self._calls.feed(text, piece.events, cut=self._cut)
-            self._add(delta, calls, invalid)
+            self._add(delta, *self._calls.feed(text, piece.events, cut=self._cut))
         elif kind == "close":
-            calls, invalid = self._calls.close(text, cut=self._cut)
-            self._add(delta, calls, invalid)
+            self._add(delta, *self._calls.close(text, cut=self._cut))
 
     def _add(self, delta: Delta, calls: Sequence[CallDelta], invalid: Sequence[InvalidCall]) -> None:
         if calls:

@@ -221,7 +221,7 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
 
     Args:
         tool_format: name of its call format, one of `FORMATS` or `UPSTREAM`, or "none"; None: by the evidence.
-        reasoning_format: likewise, one of `reasoning_names()` or "none".
+        reasoning_format: likewise, that of one of `THOUGHTS` or "none".
     """
     if tool_format is None:
         tools, tools_why = _tools(evidence)
@@ -285,16 +285,6 @@ def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
-
-
-def tool_names() -> list[str]:
-    """Names of call formats."""
-    return sorted(FORMATS)
-
-
-def reasoning_names() -> list[str]:
-    """Names of reasoning formats."""
-    return sorted(thought.name for thought in THOUGHTS)
 
 
 def named_format(name: str) -> CallFormat | None:

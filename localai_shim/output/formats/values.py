@@ -13,6 +13,12 @@ from .references import resolve
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
 
 
+def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
+    """The schemas of a function's arguments by name."""
+    properties = parameters.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
 def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
     """An argument may be any text and nothing else, so that it can be passed on while it is written."""
     schema = _schema_of(parameters, key)
@@ -23,8 +29,8 @@ def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
 
 def _schema_of(parameters: Mapping[str, object], key: str) -> object:
     """The schema of an argument, its own or that of all which have none; None where there is none."""
-    properties, others = parameters.get("properties"), parameters.get("additionalProperties")
-    if isinstance(properties, Mapping) and key in properties:
+    properties, others = properties_of(parameters), parameters.get("additionalProperties")
+    if key in properties:
         return properties[key]
     return others if isinstance(others, Mapping) and others else None
 
@@ -62,9 +68,7 @@ def schema_at(parameters: Mapping[str, object], key: str, *types: str) -> Mappin
 
     An argument that has no schema may be of any type.
     """
-    properties = parameters.get("properties")
-    schema = properties.get(key, {}) if isinstance(properties, Mapping) else {}
-    for option in _options(schema, parameters):
+    for option in _options(properties_of(parameters).get(key, {}), parameters):
         kinds = _kinds(option)
         if isinstance(option, Mapping) and (kinds is None or kinds & set(types)):
             return option
@@ -91,17 +95,10 @@ def _options(schema: object, root: Mapping[str, object], depth: int = 0) -> Iter
         yield schema
 
 
-def has_schema(parameters: Mapping[str, object], key: str) -> bool:
-    """An argument is among those that the function says it has."""
-    properties = parameters.get("properties")
-    return isinstance(properties, Mapping) and key in properties
-
-
 def takes_text(parameters: Mapping[str, object], key: str, text: str) -> bool:
     """An argument may be this text."""
-    properties = parameters.get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
-    return schema is None or any(_takes_text(option, text) for option in _options(schema, parameters))
+    options = _options(properties_of(parameters).get(key), parameters)
+    return any(_takes_text(option, text) for option in options)
 
 
 def _python_value(text: str, kinds: frozenset[str]) -> object:

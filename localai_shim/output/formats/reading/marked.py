@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
 from ..description import MarkedArguments
-from ..values import has_schema, json_or_text, typed_value
-from .source import Event, Reading, Source, UnreadableError
-from .tagged import dumps
+from ..values import json_or_text, properties_of, typed_value
+from .source import Reading, Source, UnreadableError
+from .tagged import pairs
 
 _KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
 _SCALAR = re.compile(r"[^,{}\[\]]*")
@@ -25,19 +24,13 @@ def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str,
     Raises:
         UnreadableError: something else stands there.
     """
-    written = "{"
-    while (yield from source.peek()) != "}":
-        if source.text.startswith(",", source.at) and written != "{":
-            source.at += 1
-            continue
+
+    def pair() -> Reading[tuple[str, object]]:
         key = yield from _key(source, kind)
         value = yield from _value(source, kind, 0)
-        if isinstance(value, _Bare):
-            value = value.of(schema, key)
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
-        written = ", "
-        source.forget()
-    yield Event("arguments", "{}" if written == "{" else "}")
+        return key, value.of(schema, key) if isinstance(value, _Bare) else value
+
+    yield from pairs(source, "}", pair)
 
 
 def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
@@ -90,7 +83,7 @@ class _Bare(str):
 
     def of(self, schema: Mapping[str, object], key: str) -> object:
         """Value that the text means: by its schema, or as JSON."""
-        if has_schema(schema, key):
+        if key in properties_of(schema):
             return typed_value(str(self), schema, key)
         return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 
-from .source import Event, Reading, Source, UnreadableError
-from .tagged import dumps
+from .source import Reading, Source, UnreadableError
+from .tagged import pairs
 
 _KEY = re.compile(r"([^\W\d]\w*)\s*=\s*")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
@@ -21,17 +20,13 @@ def python_arguments(source: Source) -> Reading[None]:
     Raises:
         UnreadableError: they are no keywords with literals.
     """
-    written = "{"
-    while (yield from source.peek()) != ")":
-        if source.text[source.at :].startswith(",") and written != "{":
-            source.at += 1
-            continue
+
+    def keyword() -> Reading[tuple[str, object]]:
         key = yield from _key(source)
         text = yield from _value(source)
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(_literal(text))}")
-        written = ", "
-        source.forget()
-    yield Event("arguments", "{}" if written == "{" else "}")
+        return key, _literal(text)
+
+    yield from pairs(source, ")", keyword)
 
 
 def _key(source: Source) -> Reading[str]:
