@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -94,16 +95,10 @@ def is_picture(data: bytes) -> bool:
 
 def picture_size(data: bytes, path: str) -> tuple[int, int] | None:
     """Width and height, as the file's head says; None where `decode_picture` would refuse it."""
-    reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
-    if reader is None:
-        return None
-    _quieten()
     try:
-        _check_file(data, path)
-        with reader(_File(data)) as image:
-            _check_image(image, path)
+        with _opened(data, path) as image:
             return image.size
-    except Exception:  # of broken files PIL raises whatever its readers stumble over
+    except BadRequest:
         return None
 
 
@@ -117,16 +112,26 @@ def decode_picture(data: bytes, path: str) -> Pixels:
     Raises:
         BadRequest: it is none of these, is broken, or has more than `MAX_PICTURE_PIXELS`.
     """
+    with _opened(data, path) as image:
+        decoded = _decoded_webp(image, data)
+        return _upright_pixels(image) if decoded is None else _upright_pixels(decoded, _orientation(image))
+
+
+@contextlib.contextmanager
+def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
+    """A file whose head was read, and which may be decoded. What goes wrong with it is a BadRequest."""
     reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
     if reader is None:
         raise _unknown(data, path)
     _quieten()
     try:
-        _check_file(data, path)
+        if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
+            raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
+        if data.startswith(b"GIF8"):
+            _check_size(_gif_extent(data), path)
         with reader(_File(data)) as image:
             _check_image(image, path)
-            decoded = _decoded_webp(image, data)
-            return _upright_pixels(image) if decoded is None else _upright_pixels(decoded, _orientation(image))
+            yield image
     except BadRequest:
         raise
     except Exception as error:  # of broken files PIL raises whatever its readers stumble over
@@ -240,14 +245,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:
         return 1
     return value if isinstance(value, int) else 1
-
-
-def _check_file(data: bytes, path: str) -> None:
-    """Check what has to be known before PIL sees the file."""
-    if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
-        raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
-    if data.startswith(b"GIF8"):
-        _check_size(_gif_extent(data), path)
 
 
 def _gif_extent(data: bytes) -> tuple[int, int]:
