@@ -52,7 +52,7 @@ _DEEPSEEK = CallFormat(
     Parameters(
         '<｜DSML｜parameter name="KEY" string="TYPE">VALUE</｜DSML｜parameter>\n',
         text_type="true",
-        types=("false",),
+        other_type="false",
         also=('<｜DSML｜parameter name="KEY">VALUE</｜DSML｜parameter>\n',),
     ),
     start="<｜DSML｜function_calls>",
@@ -238,7 +238,6 @@ _ROWS = (
         Parameters(
             '<|open|>argument key="KEY" type="TYPE"<|sep|>VALUE<|close|>argument<|sep|>',
             text_type="string",
-            types=("number", "boolean", "null", "array", "object"),
             escaped=True,
             whole='<|open|>json type="object"<|sep|>VALUE<|close|>json<|sep|>',
         ),

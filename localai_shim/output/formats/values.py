@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from .references import resolve
+from .writing import json_type
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
 
@@ -116,15 +117,8 @@ def _python_value(text: str, kinds: frozenset[str]) -> object:
 
 def _kind(value: object) -> frozenset[str]:
     """The types of JSON Schema that a value is of."""
-    if isinstance(value, bool):
-        return frozenset(["boolean"])
-    if isinstance(value, int):
-        return frozenset(["integer", "number"])
-    if isinstance(value, float):
-        return frozenset(["number"])
-    if isinstance(value, str):
-        return frozenset(["string"])
-    return frozenset(["object" if isinstance(value, dict) else "array" if isinstance(value, list) else "null"])
+    name = json_type(value)
+    return frozenset(["integer", name] if name == "number" and isinstance(value, int) else [name])
 
 
 def _kinds(schema: object) -> frozenset[str] | None:

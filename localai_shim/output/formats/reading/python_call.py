@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 
 from .source import Reading, Source, UnreadableError
@@ -92,7 +93,8 @@ def _literal(text: str) -> object:
     text = _LEADING_ZEROS.sub("", text.strip()) if text.strip().isdigit() else text.strip()
     try:
         tree = ast.parse(text, mode="eval")
-        return _plain(ast.literal_eval(_AsJson().visit(tree)))
+        value: object = json.loads(json.dumps(ast.literal_eval(_AsJson().visit(tree))))
+        return value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":  # with quotes of its own kind in it
@@ -108,14 +110,3 @@ class _AsJson(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node
-
-
-def _plain(value: object) -> object:
-    """A value as JSON has it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ValueError(f"JSON has no {type(value).__name__}")
