@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
@@ -66,7 +67,7 @@ class _File(io.BytesIO):
 
 FORMATS = "PNG, JPEG, GIF, WebP, BMP and TIFF"
 # By a file's first bytes. The classes are called directly: `Image.open` would ask every plugin there is, and warn.
-_READERS: tuple[tuple[re.Pattern[bytes], Callable[[_File], Image.Image]], ...] = (
+_READERS: tuple[tuple[re.Pattern[bytes], type[ImageFile]], ...] = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), PngImageFile),
     (re.compile(rb"\xff\xd8\xff"), JpegImageFile),
     (re.compile(rb"GIF8[79]a"), GifImageFile),
@@ -88,9 +89,14 @@ _OTHERS = {
 _loading = threading.Lock()
 
 
-def is_picture(data: bytes) -> bool:
-    """True if a file begins as one of `FORMATS` does."""
-    return any(pattern.match(data) for pattern, _ in _READERS)
+def media_type(data: bytes | bytearray | memoryview) -> str | None:
+    """Media type of a file that begins as one of `FORMATS` does; None for others."""
+    reader = _reader(data)
+    return None if reader is None else Image.MIME[str(reader.format)]
+
+
+def _reader(data: bytes | bytearray | memoryview) -> type[ImageFile] | None:
+    return next((reader for pattern, reader in _READERS if pattern.match(data)), None)
 
 
 def picture_size(data: bytes, path: str) -> tuple[int, int] | None:
@@ -120,7 +126,7 @@ def decode_picture(data: bytes, path: str) -> Pixels:
 @contextlib.contextmanager
 def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
     """A file whose head was read, and which may be decoded. What goes wrong with it is a BadRequest."""
-    reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
+    reader = _reader(data)
     if reader is None:
         raise _unknown(data, path)
     _quieten()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import BadRequest
 from ...media import MediaKind, MediaRules
-from .pictures import is_picture
+from .pictures import media_type
 from .remote import fetch
 from .sounds import is_sound
 from .videos import is_video
@@ -28,7 +28,7 @@ _MAX_PATH_CHARS = 4096  # characters
 _SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
-_KNOWN = {"image": is_picture, "audio": is_sound, "video": is_video}
+_KNOWN = {"image": media_type, "audio": is_sound, "video": is_video}
 _IMAGE_CODES = {
     "url": "invalid_image_url",
     "base64": "invalid_base64_image",
