@@ -59,7 +59,7 @@ class ServedModel:
         """Reader of one request's media; with `truncates` turns that do not fit are left out after that."""
         if not self.tokenizer.media_kinds:
             return no_media
-        return MediaReader(self.tokenizer, self.media_rules, self.media, self.context_length, truncates=truncates)
+        return MediaReader(self.tokenizer.model, self.media_rules, self.media, self.context_length, truncates=truncates)
 
     @property
     def max_new_tokens(self) -> int | None:

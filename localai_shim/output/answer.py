@@ -10,12 +10,12 @@ from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
 from .markup import REASONING, Markup
 from .offered import OfferedTools
-from .stop import ALL_TEXT, StopMatcher, TokenRules
-from .text import Delta, release_tokens, text_alone, text_stripped
+from .stop import ALL_TEXT, TokenRules
+from .text import Delta, TextParser
 from .tool_calls import CallDelta, CallParser, InvalidCall
 
 
-class AnswerParser:
+class AnswerParser(TextParser):
     """Detokenises one choice, splits it into channels, cuts its content at a stop string and reads its tool calls.
 
     Args:
@@ -24,12 +24,8 @@ class AnswerParser:
         state: the state that the answer begins in, see `Markup.state_after`.
         tools: what the model may call.
         stop: stop strings, looked for in the content only.
-        min_tokens: stop strings that begin in the first so many tokens do not count.
         with_tokens: fill `Delta.tokens`, with the tokens of the content.
-        rules: which tokens are not text.
-
-    Attributes:
-        stop_reason: what ended the choice, see `TokenRules`; once it has ended.
+        min_tokens, rules: see `TextParser`.
     """
 
     def __init__(
@@ -44,23 +40,15 @@ class AnswerParser:
         with_tokens: bool = False,
         rules: TokenRules = ALL_TEXT,
     ) -> None:
+        super().__init__(detokenizer, stop, min_tokens=min_tokens, with_tokens=with_tokens, rules=rules)
         tools = tools or OfferedTools()
-        self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
-        self._stripped = text_stripped(detokenizer)
         self._splitter = ChannelSplitter(markup, state=state, tools=tools)
         self._calls = CallParser(markup.tools, tools)
-        self._matcher = StopMatcher(stop, include=rules.include_stop)
-        self._rules = rules
-        self.stop_reason: int | str | None = None
-        self._unchecked = min_tokens  # as `StopStrings` counts them: ends of sequence are not text
         self._checks = True
-        self._tokens = _ContentTokens() if with_tokens else None
-        self._plain, self._hidden = not (stop or with_tokens), rules.hidden
+        self._tokens = _ContentTokens(self._pending) if with_tokens else None
         self._cut = False
         self._has_text = False
         self._invalid: list[str] = []
-        self.generated = 0
-        self.reasoning_tokens = 0
 
     @property
     def calls(self) -> int:
@@ -121,8 +109,7 @@ class AnswerParser:
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
         self._show_invalid(delta, finished)
         if self._tokens is not None:
-            self._tokens.released += len(delta.text)
-            delta.tokens = release_tokens(self._tokens.placed, self._tokens.released, finished, self._matcher.matched)
+            delta.tokens = self._release(delta.text, finished)
         return delta
 
     def _show_invalid(self, delta: Delta, finished: bool) -> None:
@@ -148,11 +135,9 @@ class AnswerParser:
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            calls, invalid = self._calls.feed(text, piece.events, cut=self._cut)
-            self._add(delta, calls, invalid)
+            self._add(delta, *self._calls.feed(text, piece.events, cut=self._cut))
         elif kind == "close":
-            calls, invalid = self._calls.close(text, cut=self._cut)
-            self._add(delta, calls, invalid)
+            self._add(delta, *self._calls.close(text, cut=self._cut))
 
     def _add(self, delta: Delta, calls: Sequence[CallDelta], invalid: Sequence[InvalidCall]) -> None:
         if calls:
@@ -162,14 +147,17 @@ class AnswerParser:
 
 
 class _ContentTokens:
-    """Finds the tokens whose text is content, and where in the content it is."""
+    """Finds the tokens whose text is content, and where in the content it is.
 
-    def __init__(self) -> None:
+    Args:
+        placed: gets them: a token, and where in the content its text starts and ends.
+    """
+
+    def __init__(self, placed: deque[tuple[Token, int, int]]) -> None:
         self._unplaced: deque[tuple[Token, int, int]] = deque()  # token, where in the answer its text starts and ends
-        self.placed: deque[tuple[Token, int, int]] = deque()  # token, where in the content its text starts and ends
+        self._placed = placed
         self._length = 0  # of the answer
         self._content = 0  # characters of content that were placed
-        self.released = 0  # characters of content that were given out
 
     def add(self, token: Token, length: int, stripped: int) -> None:
         self._unplaced.append((token, self._length - stripped, self._length + length))
@@ -183,7 +171,7 @@ class _ContentTokens:
             if is_content and end >= piece.start:
                 at = self._content - piece.start
                 start = max(start, piece.start) if piece.start else start  # before all text, too
-                self.placed.append((token, start + at, min(end, piece.end) + at))
+                self._placed.append((token, start + at, min(end, piece.end) + at))
             elif not is_content and end > piece.end:
                 return  # its rest may be content
             self._unplaced.popleft()

@@ -11,7 +11,7 @@ from .formats.description import CallFormat, Channels
 from .formats.layout import around
 from .formats.reading.block import BlockReader
 from .formats.reading.source import Event
-from .markup import HEADER, NORMAL, REASONING, TOOL, Markup
+from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
 from .offered import OfferedTools
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
@@ -38,7 +38,6 @@ class Piece(NamedTuple):
 _DECIDE = "decide"  # a header is complete: what it says is the next state
 _HEAD = "head"  # a call begins whose block has no marker: the text belongs to the call
 _BODY = "body"  # of a message that holds a block of calls
-_PROSE = (NORMAL, REASONING)
 _KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
 _NONE_OFFERED = OfferedTools()
 Reading = Generator[Piece, None, str]
@@ -119,7 +118,7 @@ class ChannelSplitter:
         self._markup, self._tools = markup, tools
         self._offered = bool(tools.functions)
         self._edges = _edges_of(markup, self._offered)
-        self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in _PROSE}
+        self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in PROSE}
         self._held = ""  # may be the beginning of a marker
         self._at = 0  # where in the answer the next piece begins
         self._opening = self._header = ""
@@ -164,10 +163,7 @@ class ChannelSplitter:
         """
         out = list(self._trimmed(self._end(cut)))
         is_markup = self._fresh or self._called or self.state != NORMAL or (cut and self._markup.structural)
-        kind: Kind = "markup" if is_markup else "content"
-        out += [Piece(kind, *space[1:]) for space in self._space]
-        self._space = []
-        return out
+        return [*out, *self._release("markup" if is_markup else "content")]
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +171,7 @@ class ChannelSplitter:
         text, self._held = self._held + text, ""
         while text:
             if self._block is not None:
-                text = yield from self._read(self._block, text)
+                text = yield from self._show(self._block, self._block.feed(text))
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
@@ -230,12 +226,8 @@ class ChannelSplitter:
             self._block.unread = "" if header else marker
             self._block.marker = ""
 
-    def _read(self, block: _Block, text: str) -> Reading:
-        """Take more of a block; returns what follows it."""
-        events = block.feed(text)
-        return (yield from self._show(block, events))
-
     def _show(self, block: _Block, events: Sequence[Event]) -> Reading:
+        """Show what was read of a block; returns what follows it."""
         reader = block.reader
         if reader.rejected:
             return (yield from self._reject(block))

@@ -13,6 +13,8 @@ REASONING = "reasoning"
 TOOL = "tool"
 HEADER = "header"
 """States of an answer; text in a header belongs to the markup."""
+PROSE = (NORMAL, REASONING)
+"""States whose text is somebody's: hidden tokens are none of it."""
 
 
 @dataclass(frozen=True, slots=True)

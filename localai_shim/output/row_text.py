@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from .channels import ChannelSplitter
 from .detokenizer import Detokenizer
-from .markup import NORMAL, REASONING
-
-PROSE = (NORMAL, REASONING)
-"""The states in which hidden tokens are not text."""
+from .markup import PROSE
 
 
 class RowText:

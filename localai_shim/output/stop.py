@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types import Token
-from .markup import NORMAL
-from .row_text import PROSE, RowText
+from .markup import NORMAL, PROSE
+from .row_text import RowText
 
 
 @dataclass(frozen=True, slots=True)

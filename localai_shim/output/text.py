@@ -56,8 +56,11 @@ class TextParser:
         rules: TokenRules = ALL_TEXT,
         with_end: bool = False,
     ) -> None:
-        self._detokenizer, self._alone = detokenizer, text_alone(detokenizer)
-        self._stripped = text_stripped(detokenizer)
+        self._detokenizer = detokenizer
+        self._alone: Callable[[int], str | None] = lambda _: None
+        self._stripped: Callable[[], int] = lambda: 0
+        if isinstance(detokenizer, ByteDetokenizer):  # of others nothing is known but the text
+            self._alone, self._stripped = detokenizer.alone, detokenizer.take_stripped
         self._matcher = StopMatcher(stop, include=rules.include_stop)
         self._rules, self._hidden = rules, rules.hidden
         self.stop_reason: int | str | None = None
@@ -105,37 +108,22 @@ class TextParser:
             out += self._matcher.flush()
         if finished:
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
-        self._released += len(out)
-        tokens = release_tokens(self._pending, self._released, finished, self._matcher.matched)
-        return Delta(out, tokens, token.finish_reason)
+        return Delta(out, self._release(out, finished), token.finish_reason)
 
+    def _release(self, text: str, finished: bool) -> list[tuple[Token, int]]:
+        """Take out the tokens whose text is given out now, each with where that starts.
 
-def text_alone(detokenizer: Detokenizer) -> Callable[[int], str | None]:
-    """See `ByteDetokenizer.alone`; other detokenizers take each token."""
-    return detokenizer.alone if isinstance(detokenizer, ByteDetokenizer) else lambda _: None
-
-
-def text_stripped(detokenizer: Detokenizer) -> Callable[[], int]:
-    """See `ByteDetokenizer.take_stripped`; nothing is known of other detokenizers."""
-    return detokenizer.take_stripped if isinstance(detokenizer, ByteDetokenizer) else lambda: 0
-
-
-def release_tokens(
-    pending: deque[tuple[Token, int, int]], released: int, finished: bool, stopped: bool
-) -> list[tuple[Token, int]]:
-    """Take out the tokens whose text was given out, each with where that starts.
-
-    Args:
-        pending: tokens, and where their texts start and end, in order.
-        released: characters given out.
-        finished: no more come: a token that a stop string cut in two is given out as well, but none behind it.
-        stopped: a stop string was found.
-    """
-    out: list[tuple[Token, int]] = []
-    while pending and pending[0][2] <= released:
-        token, start, _ = pending.popleft()
-        out.append((token, start))
-    if finished:
-        out += [(token, start) for token, start, _ in pending if start < released or not stopped]
-        pending.clear()
-    return out
+        Args:
+            text: what is given out.
+            finished: no more comes: a token that a stop string cut in two is given out as well, but none behind it.
+        """
+        self._released += len(text)
+        pending, released, out = self._pending, self._released, list[tuple[Token, int]]()
+        while pending and pending[0][2] <= released:
+            token, start, _ = pending.popleft()
+            out.append((token, start))
+        if finished:
+            stopped = self._matcher.matched
+            out += [(token, start) for token, start, _ in pending if start < released or not stopped]
+            pending.clear()
+        return out

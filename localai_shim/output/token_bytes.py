@@ -20,16 +20,11 @@ def byte_of_char() -> dict[str, int]:
     return alphabet
 
 
-class _Alphabet(dict[int, int]):
-    """`byte_of_char` for `str.translate`, which raises for any other character."""
-
-    def __missing__(self, code: int) -> int:
-        raise UnicodeError(f"{chr(code)!r} stands for no byte")
-
-
 @lru_cache(maxsize=1)
-def _alphabet() -> _Alphabet:
-    return _Alphabet({ord(char): byte for char, byte in byte_of_char().items()})
+def _alphabet() -> dict[int, int | str]:
+    """`byte_of_char` for `str.translate`; what stands for no byte becomes a character that Latin-1 lacks."""
+    alphabet: dict[str, int | str] = {chr(code): "\ufffd" for code in range(0x100)}
+    return str.maketrans(alphabet | byte_of_char())
 
 
 class TokenBytes:
@@ -68,11 +63,7 @@ class TokenBytes:
 
     def joined(self, token_ids: Sequence[int]) -> bytes:
         """Those of several tokens."""
-        known = self._bytes
-        try:
-            return b"".join([known[i] for i in token_ids])
-        except KeyError:
-            return b"".join(map(self, token_ids))
+        return b"".join(map(self, token_ids))
 
     def whole(self, token_id: int) -> str | None:
         """A token's text if it is made of whole characters."""

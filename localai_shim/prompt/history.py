@@ -107,14 +107,9 @@ def wrapped(arguments: Any) -> Any:
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
-def with_json_values(arguments: Any) -> Any:
-    """Arguments whose values are strings; those that are none as JSON."""
-    return _with_values(arguments, as_text)
-
-
-def with_python_values(arguments: Any) -> Any:
-    """Arguments whose values are strings, which hold what they were in Python."""
-    return _with_values(arguments, repr)
+def with_values(write: Callable[[Any], str], arguments: Any) -> Any:
+    """Arguments whose values are strings, as `write` makes them; malformed ones as they are."""
+    return arguments if isinstance(arguments, str) else {key: write(value) for key, value in arguments.items()}
 
 
 def with_blank_content(messages: list[Message], blank: str | None) -> list[Message]:
@@ -144,16 +139,8 @@ def text_as_reasoning(messages: list[Message]) -> list[Message]:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _with_values(arguments: Any, write: Callable[[Any], str]) -> Any:
-    return arguments if isinstance(arguments, str) else {key: write(value) for key, value in arguments.items()}
-
-
-def _has_both(message: Message) -> bool:
-    return bool(message.get("tool_calls") and message["content"] and message.get("reasoning_content"))
-
-
 def _join(message: Message) -> Message:
-    if not _has_both(message):
+    if not (message.get("tool_calls") and message["content"] and message.get("reasoning_content")):
         return message
     return {**message, "reasoning_content": f"{message['reasoning_content']}\n\n{message['content']}", "content": ""}
 

@@ -15,15 +15,6 @@ from typing import Any
 from ..errors import BadRequest
 
 _BASE64_BYTES = 3 * 2**18  # at a time: it holds the GIL
-_TYPES = {
-    b"\x89PNG": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"BM": "image/bmp",
-    b"RIFF": "image/webp",
-    b"II*\0": "image/tiff",
-    b"MM\0*": "image/tiff",
-}
 
 
 def is_object(value: object) -> bool:
@@ -77,11 +68,12 @@ def _data_urls(value: Any, path: str) -> str | list[str]:
 
 
 def _data_url(data: bytes | bytearray | memoryview) -> str:
-    kind = next((name for start, name in _TYPES.items() if bytes(data[:4]).startswith(start)), None)
+    from .media.pictures import media_type
+
     view = memoryview(data)
     pieces: Sequence[memoryview] = [view[at : at + _BASE64_BYTES] for at in range(0, len(view), _BASE64_BYTES)]
     encoded = "".join(base64.b64encode(piece).decode("ascii") for piece in pieces)
-    return f"data:{kind or 'application/octet-stream'};base64,{encoded}"
+    return f"data:{media_type(data) or 'application/octet-stream'};base64,{encoded}"
 
 
 def _png(picture: Any, path: str) -> bytes:

@@ -11,13 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
 from ..threads import deadline
 from ..threads.workers import Begun
 from .history import Message
+from .tokenizing import Tokenizing
 
 if TYPE_CHECKING:
     from .media.parts import MediaSource
@@ -132,20 +133,6 @@ class MediaCache:
         return media
 
 
-class _Processor(Protocol):
-    """Processor that reads the items: see `template.ChatTokenizer`."""
-
-    @property
-    def media_kinds(self) -> frozenset[MediaKind]: ...
-
-    @property
-    def decodes_media(self) -> bool: ...
-
-    def process(self, media: Media) -> ProcessedMedia: ...
-
-    def unread(self, size: MediaSize) -> ProcessedMedia | None: ...
-
-
 class MediaReader:
     """The `ReadPart` of one request. Each item is decoded and processed once, and begins to be as soon as it is met.
 
@@ -159,7 +146,7 @@ class MediaReader:
 
     def __init__(
         self,
-        processor: _Processor,
+        processor: Tokenizing,
         rules: MediaRules,
         cache: MediaCache,
         context_length: int | None = None,
@@ -184,9 +171,9 @@ class MediaReader:
 
         deadline.check()
         processor, contents = self._processor, self._rules.contents
-        decodes = processor.decodes_media
+        decodes = getattr(processor, "decodes_media", True)  # a scripted model looks at no data
         try:
-            source = open_media(part, path, self._rules, processor.media_kinds, self._space if decodes else None)
+            source = open_media(part, path, self._rules, self._space if decodes else None)
         except _TooLargeError as error:
             made = error.made
             return lambda: made
@@ -202,7 +189,7 @@ def _unread() -> ProcessedMedia:
     raise UnreadError
 
 
-def _processed(source: MediaSource, processor: _Processor, cache: MediaCache) -> ProcessedMedia:
+def _processed(source: MediaSource, processor: Tokenizing, cache: MediaCache) -> ProcessedMedia:
     def make() -> ProcessedMedia:
         deadline.check()
         try:
@@ -227,7 +214,7 @@ class _TooLargeError(BadRequest):
 class _Space:
     """Tokens that the items of one request take at least, by their sizes. It is called as a `Fits`."""
 
-    def __init__(self, processor: _Processor, context_length: int, truncates: bool) -> None:
+    def __init__(self, processor: Tokenizing, context_length: int, truncates: bool) -> None:
         self._processor, self._limit, self._truncates = processor, context_length, truncates
         self._lock = threading.Lock()
         self._taken: dict[str, int] = {}

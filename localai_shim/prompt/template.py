@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from ..errors import BadRequest
-from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
+from ..media import MediaKind, MediaSpan, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
 from ..threads.deadline import Budget, check
@@ -67,7 +67,7 @@ class ChatTokenizer:
     """
 
     def __init__(self, model: Tokenizing, write: WriteCalls | None = None, budget: Budget | None = None) -> None:
-        self._model, self._budget = model, budget or Budget()
+        self.model, self._budget = model, budget or Budget()
         self._write = write or tool_text.write_plain
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
@@ -77,24 +77,7 @@ class ChatTokenizer:
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
         """Kinds of media that the model reads beside text."""
-        return self._model.media_kinds
-
-    @property
-    def decodes_media(self) -> bool:
-        """Processing looks at the data of items; a scripted model's does not."""
-        return getattr(self._model, "decodes_media", True)
-
-    def process(self, media: Media) -> ProcessedMedia:
-        """Run the model's processor over one item.
-
-        Raises:
-            ValueError: the model cannot read this one; says why.
-        """
-        return self._model.process(media)
-
-    def unread(self, size: MediaSize) -> ProcessedMedia | None:
-        """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
-        return self._model.unread(size)
+        return self.model.media_kinds
 
     def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
         """Find the items of a conversation in what was rendered of it.
@@ -106,7 +89,7 @@ class ChatTokenizer:
         if not parts:
             return []
         try:
-            return self._model.spans(prompt, [part.media for part in parts])
+            return self.model.spans(prompt, [part.media for part in parts])
         except SpelledPlaceholder as error:
             text = f"Invalid 'allow_special_tokens': {error}. Take it out of the text, or leave the field out."
             raise BadRequest.invalid("allow_special_tokens", text) from None
@@ -120,11 +103,11 @@ class ChatTokenizer:
             UnicodeEncodeError: the text holds lone surrogates.
         """
         text.encode()
-        return self._model.encode(text)
+        return self.model.encode(text)
 
     def encode_bare(self, text: str) -> list[int]:
         """A text's tokens alone: no beginning-of-sequence token."""
-        return self._model.encode(text, add_special_tokens=False)
+        return self.model.encode(text, add_special_tokens=False)
 
     def encode_marker(self, text: str) -> list[int]:
         """A text such as `</think>` as it stands within an output: see `encode_within`."""
@@ -194,7 +177,7 @@ class ChatTokenizer:
         """
         program = getattr(self._tokenizer, "_chat_template", None)
         source = repr(getattr(self._tokenizer, "chat_template", None)).encode()
-        key = type(self._model), bool(self._model.media_kinds), program or hashlib.sha256(source).digest()
+        key = type(self.model), bool(self.model.media_kinds), program or hashlib.sha256(source).digest()
 
         def render(messages: list[Message], variables: dict[str, object], tools: Tools) -> str:
             return self._rendered_text(self._fitted(messages), variables, tools)
@@ -284,7 +267,7 @@ class ChatTokenizer:
         Args:
             prompt: what `render` made of the conversation.
         """
-        if self._model.cuts_anywhere:
+        if self.model.cuts_anywhere:
             return []
         found: set[int] = set()
         with contextlib.suppress(BadRequest):
@@ -315,7 +298,7 @@ class ChatTokenizer:
             check()
             try:
                 read, given = attempt.variables(tools, simple=simple)
-                ids = self._model.apply_chat_template(
+                ids = self.model.apply_chat_template(
                     self._fitted(attempt.fit(messages, self._write)),
                     read | variables,
                     given,
@@ -339,7 +322,7 @@ class ChatTokenizer:
     def _fitted(self, messages: list[Message]) -> list[Message]:
         """Messages with the keys and parts that the template reads."""
         named = history.name_reasoning(messages, self._reasoning_names)
-        return history.with_parts(named) if self._model.media_kinds and self._reads_parts_only else named
+        return history.with_parts(named) if self.model.media_kinds and self._reads_parts_only else named
 
     def prompt_end(self, ids: Sequence[int]) -> str:
         """The text of a prompt's last tokens, special ones included: what a generation prompt ends with.
@@ -372,15 +355,10 @@ class ChatTokenizer:
 
     def _with_reasoning_apart(self, messages: list[Message]) -> list[Message]:
         """Answers that begin with a block of reasoning, which a template would look for in their content."""
-        start, end = self._markers("think")
-        if not start or end not in (self.template_source or ""):
+        start, end = (getattr(self._tokenizer, name, None) for name in ("think_start", "think_end"))
+        if not start or not end or end not in (self.template_source or ""):
             return messages
         return [history.reasoning_apart(message, start, end) for message in messages]
-
-    def _markers(self, kind: str) -> tuple[str, str]:
-        """The markers of a block, as mlx-lm's tokenizer names them; empty where it has none."""
-        start, end = (getattr(self._tokenizer, f"{kind}_{edge}", None) or "" for edge in ("start", "end"))
-        return start, end
 
     @cached_property
     def _reasoning_names(self) -> tuple[str, ...]:
@@ -411,5 +389,5 @@ class ChatTokenizer:
         """Render made-up messages with the template, without tokenising."""
         check()
         seen = RenderedText(lambda text: "")
-        self._model.apply_chat_template(messages, variables, tools, True, seen)
+        self.model.apply_chat_template(messages, variables, tools, True, seen)
         return seen.text

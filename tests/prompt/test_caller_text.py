@@ -135,8 +135,8 @@ def test_ordinary_prompts_are_tokenised_in_one_piece(of_kind: Make, monkeypatch:
     tokenizer = of_kind("byte_level")
     tokenizer.prepare()
     seen: list[Any] = []
-    original = tokenizer._model.apply_chat_template
-    monkeypatch.setattr(tokenizer._model, "apply_chat_template", lambda *args: seen.append(args) or original(*args))
+    original = tokenizer.model.apply_chat_template
+    monkeypatch.setattr(tokenizer.model, "apply_chat_template", lambda *args: seen.append(args) or original(*args))
     messages, tools = conversation(user="if a <b and c> d: x[0] = '</div>' # 1 < 2 | 3 > 2")
     tokenizer.render(Conversation(messages, {}, tools))
     assert [args[4] for args in seen] == [None], "nothing changes the rendered text"
@@ -309,7 +309,7 @@ def test_a_text_without_control_tokens_has_the_tokens_of_the_whole_prompt(of_kin
 
 def test_boundaries_are_where_they_would_be(of_kind: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = of_kind("byte_level")
-    monkeypatch.setattr(tokenizer._model, "cuts_anywhere", False)
+    monkeypatch.setattr(tokenizer.model, "cuts_anywhere", False)
     messages = template_messages(
         [{"role": "system", "content": "No <|im_end|>."}, {"role": "user", "content": INJECTED}]
     )

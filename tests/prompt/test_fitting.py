@@ -97,8 +97,8 @@ def test_a_template_is_tried_out_once_in_the_process(make: Make, monkeypatch: py
     make(template).prepare()
     later = make(template)
     seen: list[Any] = []
-    original = later._model.apply_chat_template
-    monkeypatch.setattr(later._model, "apply_chat_template", lambda *of: seen.append(of) or original(*of))
+    original = later.model.apply_chat_template
+    monkeypatch.setattr(later.model, "apply_chat_template", lambda *of: seen.append(of) or original(*of))
     render(later, [SYSTEM, USER], TOOLS)
     assert len(seen) == 1
 
@@ -223,7 +223,7 @@ def test_calls_and_results_come_in_the_form_that_the_tools_were_told_in(make: Ma
 
 
 def test_a_model_s_own_calls_are_written_by_what_knows_them(make: Make) -> None:
-    tokenizer = ChatTokenizer(make(kinds.TALK_ALONE)._model, lambda found: f"<<{found}>>")
+    tokenizer = ChatTokenizer(make(kinds.TALK_ALONE).model, lambda found: f"<<{found}>>")
     text = render(tokenizer, [USER, *calls('{"a": 1}')], TOOLS)
     assert text.endswith(
         "<user>Weather?</><assistant><<[('f0', {'a': 1})]>></><user><tool_response>\nR0x\n</tool_response></>"

@@ -104,13 +104,13 @@ def render(tokenizer: ChatTokenizer, messages: list[Any], tools: Any = None, **v
 def count_attempts(tokenizer: ChatTokenizer, messages: list[Any], monkeypatch: pytest.MonkeyPatch) -> int:
     """How often the template runs until one rendering is accepted."""
     attempts = []
-    original = tokenizer._model.apply_chat_template
+    original = tokenizer.model.apply_chat_template
 
     def counting(*args: Any) -> list[int]:
         attempts.append(args)
         return original(*args)
 
-    monkeypatch.setattr(tokenizer._model, "apply_chat_template", counting)
+    monkeypatch.setattr(tokenizer.model, "apply_chat_template", counting)
     tokenizer.render(Conversation(template_messages(messages)))
     return len(attempts)
 

@@ -181,9 +181,9 @@ def test_a_template_that_looks_for_parts_gets_them(tmp_path: Path, template: str
     """SmolVLM's and Idefics' walk through the content, and would render nothing of a string."""
     make_tokenizer(tmp_path, template=template or TEMPLATE)
     tokenizer = chat_tokenizer(load_tokenizer(tmp_path))
-    tokenizer._model.media_kinds = frozenset({"image"})  # type: ignore[misc]
+    tokenizer.model.media_kinds = frozenset({"image"})  # type: ignore[misc]
     messages = template_messages([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
-    assert text in ChatTokenizer(tokenizer._model).decode(tokenizer.render(Conversation(messages)))
+    assert text in ChatTokenizer(tokenizer.model).decode(tokenizer.render(Conversation(messages)))
 
 
 def test_files_are_refused_by_every_model() -> None:

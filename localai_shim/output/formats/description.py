@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_TYPES = {"number": 0, "integer": 0, "boolean": 1, "null": 2, "array": 3, "object": 4}
-
 
 @dataclass(frozen=True, slots=True)
 class JsonArguments:
@@ -20,7 +18,7 @@ class Parameters:
         layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
             VALUE is markup; all other whitespace there is the value's.
         text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
-        types: what TYPE says of numbers, booleans, null, arrays and objects; one name where that is the same.
+        other_type: what TYPE says of all other values; empty where it is JSON's name of their type.
         escaped: keys are escaped as in XML.
         cdata: a value may stand in `<![CDATA[...]]>`.
         element: what stands before each tag where objects and arrays are written as nested elements.
@@ -30,7 +28,7 @@ class Parameters:
 
     layout: str
     text_type: str = ""
-    types: tuple[str, ...] = ()
+    other_type: str = ""
     escaped: bool = False
     cdata: bool = False
     element: str | None = None
@@ -39,9 +37,9 @@ class Parameters:
 
     def type_name(self, type: str) -> str:
         """Name that the model has for a JSON type; empty where it names none."""
-        if type == "string" or not self.types:
+        if type == "string" or not self.text_type:
             return self.text_type
-        return self.types[_TYPES[type] if len(self.types) > 1 else 0]
+        return self.other_type or type.replace("integer", "number")
 
 
 @dataclass(frozen=True, slots=True)

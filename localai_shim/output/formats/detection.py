@@ -20,6 +20,9 @@ NONE = "none"
 """Instead of a format's name: such markup is text."""
 
 
+_Row = TypeVar("_Row", CallFormat, Thought)
+
+
 @dataclass(frozen=True, slots=True)
 class Sign:
     """Texts of a template by which a family is known.
@@ -218,7 +221,7 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
 
     Args:
         tool_format: name of its call format, one of `FORMATS` or `UPSTREAM`, or "none"; None: by the evidence.
-        reasoning_format: likewise, one of `reasoning_names()` or "none".
+        reasoning_format: likewise, that of one of `THOUGHTS` or "none".
     """
     if tool_format is None:
         tools, tools_why = _tools(evidence)
@@ -284,28 +287,13 @@ def _thought(evidence: Evidence) -> tuple[Thought | None, str]:
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def tool_names() -> list[str]:
-    """Names of call formats."""
-    return sorted(FORMATS)
-
-
-def reasoning_names() -> list[str]:
-    """Names of reasoning formats."""
-    return sorted(thought.name for thought in THOUGHTS)
-
-
 def named_format(name: str) -> CallFormat | None:
     """The call format of this name; None for "none".
 
     Raises:
         ValueError: there is none; says which there are.
     """
-    if name == NONE:
-        return None
-    found = FORMATS.get(name) or FORMATS.get(UPSTREAM.get(name, ""))
-    if found is None:
-        raise _unknown("tool_format", name, tool_names())
-    return found
+    return _named("tool_format", FORMATS, name if name in FORMATS else UPSTREAM.get(name, name))
 
 
 def named_thought(name: str) -> Thought | None:
@@ -314,22 +302,20 @@ def named_thought(name: str) -> Thought | None:
     Raises:
         ValueError: there is none; says which there are.
     """
+    return _named("reasoning_format", {thought.name: thought for thought in reversed(THOUGHTS)}, name)
+
+
+def _named(option: str, table: Mapping[str, _Row], name: str) -> _Row | None:
     if name == NONE:
         return None
-    found = next((thought for thought in THOUGHTS if thought.name == name), None)
-    if found is None:
-        raise _unknown("reasoning_format", name, reasoning_names())
-    return found
-
-
-def _unknown(option: str, name: str, names: list[str]) -> ValueError:
-    return ValueError(f"`{option}` must be one of {', '.join(map(repr, [*names, NONE]))}, not {name!r}")
+    if name not in table:
+        raise ValueError(f"`{option}` must be one of {', '.join(map(repr, [*sorted(table), NONE]))}, not {name!r}")
+    return table[name]
 
 
 # -- Hunyuan 3, whose markers end with a suffix that each checkpoint chooses -----------------------------------------
 
 _SUFFIX = ":opensource"  # in the tables
-_Row = TypeVar("_Row", CallFormat, Thought)
 
 
 def _suffix(evidence: Evidence) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
-_HOLES = re.compile(r"\b(?:NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
+_HOLES = re.compile(r"\b(NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
 _SPACE = re.compile(r"\s*")
 # With an end: what goes on and on is none of these, and would be read again with each token.
 _FILLS = {
@@ -75,16 +75,7 @@ class Layout:
 @lru_cache(maxsize=512)
 def layout(text: str) -> Layout:
     """The layout that a text with holes in capitals describes."""
-    parts: list[tuple[bool, str]] = []
-    at = 0
-    for found in _HOLES.finditer(text):
-        if found.start() > at:
-            parts.append((False, text[at : found.start()]))
-        parts.append((True, found.group()))
-        at = found.end()
-    if at < len(text):
-        parts.append((False, text[at:]))
-    return Layout(tuple(parts))
+    return Layout(tuple((i % 2 == 1, part) for i, part in enumerate(_HOLES.split(text)) if part))
 
 
 def around(text: str, hole: Hole) -> tuple[str, str]:

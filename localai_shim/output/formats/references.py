@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote
 
 
@@ -14,16 +15,11 @@ def resolve(root: Mapping[str, object], reference: str) -> object:
     """
     if not reference.startswith("#"):
         raise KeyError(reference)
-    node: object = root
+    node: Any = root
     for step in reference[1:].split("/")[1:]:
         step = unquote(step).replace("~1", "/").replace("~0", "~")
         try:
-            if isinstance(node, list):
-                node = node[int(step)]
-            elif isinstance(node, Mapping):
-                node = node[step]
-            else:
-                raise KeyError(reference)
-        except (IndexError, ValueError):
+            node = node[int(step) if isinstance(node, list) else step]
+        except (LookupError, TypeError, ValueError):
             raise KeyError(reference) from None
     return node

@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .description import CallFormat, JsonArguments, MarkedArguments, Parameters, PythonArguments
 
 _OBJECT = '{"name": "NAME", "arguments": ARGUMENTS}'
 _LLAMA_OBJECT = '{"name": "NAME", "parameters": ARGUMENTS}'
 _BLOCK = ("\n", "\n")
 _LIST = ("[", "]")
-_DSML = Parameters(
-    '<｜DSML｜parameter name="KEY" string="TYPE">VALUE</｜DSML｜parameter>\n',
-    text_type="true",
-    types=("false",),
-    also=('<｜DSML｜parameter name="KEY">VALUE</｜DSML｜parameter>\n',),
-)
-_INVOKE = '<｜DSML｜invoke name="NAME">\nARGUMENTS</｜DSML｜invoke>\n'
-_QWEN = Parameters("<parameter=KEY>\nVALUE\n</parameter>\n")
 _MINIMAX = "]<]minimax[>["
-_KIMI_TYPES = ("number", "boolean", "null", "array", "object")
 
 
-def _glm(name: str, prefix: str = "", suffix: str = "") -> CallFormat:
-    def tag(word: str) -> str:
-        return f"<{prefix}{word}{suffix}>"
-
-    values = f"{tag('arg_key')}KEY{tag('/arg_key')}\n{tag('arg_value')}VALUE{tag('/arg_value')}\n"
+def _glm(name: str, prefix: str = "") -> CallFormat:
+    key, value = f"{prefix}arg_key", f"{prefix}arg_value"
     return CallFormat(
         name,
         "NAME\nARGUMENTS",
-        Parameters(values.replace(f"<{prefix}/", f"</{prefix}")),
-        start=tag("tool_call"),
-        end=f"</{prefix}tool_call{suffix}>",
+        Parameters(f"<{key}>KEY</{key}>\n<{value}>VALUE</{value}>\n"),
+        start=f"<{prefix}tool_call>",
+        end=f"</{prefix}tool_call>",
         between="\n",
         each=True,
         also=(_OBJECT,),
     )
+
+
+_MISTRAL = CallFormat(
+    "mistral",
+    "NAME[ARGS]ARGUMENTS",
+    start="[TOOL_CALLS]",
+    each=True,
+    thought=False,
+    also=("NAME[CALL_ID]ID[ARGS]ARGUMENTS", _OBJECT),
+)
+_QWEN = CallFormat(
+    "qwen3_coder",
+    "<function=NAME>\nARGUMENTS</function>",
+    Parameters("<parameter=KEY>\nVALUE\n</parameter>\n"),
+    start="<tool_call>",
+    end="</tool_call>",
+    inside=_BLOCK,
+    between="\n",
+    each=True,
+    heads=("<function=",),
+)
+_DEEPSEEK = CallFormat(
+    "deepseek_v32",
+    '<｜DSML｜invoke name="NAME">\nARGUMENTS</｜DSML｜invoke>\n',
+    Parameters(
+        '<｜DSML｜parameter name="KEY" string="TYPE">VALUE</｜DSML｜parameter>\n',
+        text_type="true",
+        other_type="false",
+        also=('<｜DSML｜parameter name="KEY">VALUE</｜DSML｜parameter>\n',),
+    ),
+    start="<｜DSML｜function_calls>",
+    end="</｜DSML｜function_calls>",
+    inside=("\n", ""),
+    heads=("<｜DSML｜invoke",),
+)
 
 
 _ROWS = (
@@ -115,21 +140,9 @@ _ROWS = (
         "mistral_array", _OBJECT, start="[TOOL_CALLS]", inside=_LIST, between=", ", also=("NAME[ARGS]ARGUMENTS",)
     ),
     # -- A header and JSON --------------------------------------------------------------------------------------------
-    CallFormat(
-        "mistral",
-        "NAME[ARGS]ARGUMENTS",
-        start="[TOOL_CALLS]",
-        each=True,
-        thought=False,
-        also=("NAME[CALL_ID]ID[ARGS]ARGUMENTS", _OBJECT),
-    ),
-    CallFormat(
-        "mistral_call_id",
-        "NAME[CALL_ID]ID[ARGS]ARGUMENTS",
-        start="[TOOL_CALLS]",
-        each=True,
-        thought=False,
-        also=("NAME[ARGS]ARGUMENTS", _OBJECT),
+    _MISTRAL,
+    replace(
+        _MISTRAL, name="mistral_call_id", call="NAME[CALL_ID]ID[ARGS]ARGUMENTS", also=("NAME[ARGS]ARGUMENTS", _OBJECT)
     ),
     CallFormat(
         "deepseek_v3",
@@ -166,27 +179,13 @@ _ROWS = (
         heads=("<|tool_call:begin|>",),
     ),
     # -- Parameters one by one ----------------------------------------------------------------------------------------
-    CallFormat(
-        "qwen3_coder",
-        "<function=NAME>\nARGUMENTS</function>",
+    _QWEN,
+    replace(
         _QWEN,
-        start="<tool_call>",
-        end="</tool_call>",
-        inside=_BLOCK,
-        between="\n",
-        each=True,
-        heads=("<function=",),
-    ),
-    CallFormat(
-        "seed_oss",
-        "<function=NAME>\nARGUMENTS</function>",
-        Parameters("<parameter=KEY>VALUE</parameter>\n"),
+        name="seed_oss",
+        arguments=Parameters("<parameter=KEY>VALUE</parameter>\n"),
         start="<seed:tool_call>",
         end="</seed:tool_call>",
-        inside=_BLOCK,
-        between="\n",
-        each=True,
-        heads=("<function=",),
     ),
     _glm("glm"),
     _glm("longcat", prefix="longcat_"),
@@ -201,24 +200,13 @@ _ROWS = (
         inside=("\n", ""),
         heads=("<tool_call:opensource>",),
     ),
-    CallFormat(
-        "deepseek_v32",
-        _INVOKE,
-        _DSML,
-        start="<｜DSML｜function_calls>",
-        end="</｜DSML｜function_calls>",
-        inside=("\n", ""),
-        heads=("<｜DSML｜invoke",),
-    ),
-    CallFormat(
-        "deepseek_v4",
-        _INVOKE,
-        _DSML,
+    _DEEPSEEK,
+    replace(
+        _DEEPSEEK,
+        name="deepseek_v4",
         start="<｜DSML｜tool_calls>",
         end="</｜DSML｜tool_calls>",
-        inside=("\n", ""),
         openers=("<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
-        heads=("<｜DSML｜invoke",),
     ),
     CallFormat(
         "minicpm5",
@@ -250,7 +238,6 @@ _ROWS = (
         Parameters(
             '<|open|>argument key="KEY" type="TYPE"<|sep|>VALUE<|close|>argument<|sep|>',
             text_type="string",
-            types=_KIMI_TYPES,
             escaped=True,
             whole='<|open|>json type="object"<|sep|>VALUE<|close|>json<|sep|>',
         ),

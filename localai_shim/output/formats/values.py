@@ -6,11 +6,18 @@ import ast
 import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from .references import resolve
+from .writing import json_type
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
+
+
+def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
+    """The schemas of a function's arguments by name."""
+    properties = parameters.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
@@ -23,8 +30,8 @@ def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
 
 def _schema_of(parameters: Mapping[str, object], key: str) -> object:
     """The schema of an argument, its own or that of all which have none; None where there is none."""
-    properties, others = parameters.get("properties"), parameters.get("additionalProperties")
-    if isinstance(properties, Mapping) and key in properties:
+    properties, others = properties_of(parameters), parameters.get("additionalProperties")
+    if key in properties:
         return properties[key]
     return others if isinstance(others, Mapping) and others else None
 
@@ -42,17 +49,19 @@ def typed_value(text: str, parameters: Mapping[str, object], key: str) -> object
     if takes_all_text(parameters, key):
         return text
     schema = _schema_of(parameters, key)
-    is_text, kinds = _takes_text(schema, text, parameters), _kinds(schema, parameters)
+    options = [*_options(schema, parameters)]
+    is_text = any(_takes_text(option, text) for option in options)
+    kinds = frozenset().union(*(_kinds(option) or () for option in options))
     if is_text and isinstance(schema, Mapping) and {"enum", "const"} & schema.keys():
         return text  # one of these
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
-        return text if is_text else _python_value(text, kinds or frozenset())
+        return text if is_text else _python_value(text, kinds)
     if not is_text:
         is_whole = isinstance(value, float) and value.is_integer() and kinds == frozenset(["integer"])
         return int(value) if isinstance(value, float) and is_whole else value
-    return value if not isinstance(value, str) and kinds is not None and _kind(value) & kinds else text
+    return value if not isinstance(value, str) and _kind(value) & kinds else text
 
 
 def schema_at(parameters: Mapping[str, object], key: str, *types: str) -> Mapping[str, object] | None:
@@ -60,40 +69,37 @@ def schema_at(parameters: Mapping[str, object], key: str, *types: str) -> Mappin
 
     An argument that has no schema may be of any type.
     """
-    properties = parameters.get("properties")
-    schema = properties.get(key, {}) if isinstance(properties, Mapping) else {}
-    return _option(schema, parameters, types, 0)
+    for option in _options(properties_of(parameters).get(key, {}), parameters):
+        kinds = _kinds(option)
+        if isinstance(option, Mapping) and (kinds is None or kinds & set(types)):
+            return option
+    return None
 
 
-def _option(
-    schema: object, root: Mapping[str, object], types: Sequence[str], depth: int
-) -> Mapping[str, object] | None:
-    if not isinstance(schema, Mapping) or depth > MAX_REFERENCE_DEPTH:
-        return None
-    if isinstance(reference := schema.get("$ref"), str):
+def _options(schema: object, root: Mapping[str, object], depth: int = 0) -> Iterator[object]:
+    """The schemas without references and alternatives of which a value has to match one; True where none is found."""
+    if depth > MAX_REFERENCE_DEPTH:
+        yield True
+    elif not isinstance(schema, Mapping):
+        yield schema
+    elif isinstance(reference := schema.get("$ref"), str):
         try:
-            return _option(resolve(root, reference), root, types, depth + 1)
+            yield from _options(resolve(root, reference), root, depth + 1)
         except KeyError:
-            return None
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := schema.get(key), list):
-            found = (_option(option, root, types, depth + 1) for option in options)
-            return next((option for option in found if option is not None), None)
-    kinds = _kinds(schema, root)
-    return schema if kinds is None or kinds & set(types) else None
-
-
-def has_schema(parameters: Mapping[str, object], key: str) -> bool:
-    """An argument is among those that the function says it has."""
-    properties = parameters.get("properties")
-    return isinstance(properties, Mapping) and key in properties
+            yield True
+    elif (
+        isinstance(options := schema.get("anyOf", schema.get("oneOf")), list) and not {"enum", "const"} & schema.keys()
+    ):
+        for option in options:
+            yield from _options(option, root, depth + 1)
+    else:
+        yield schema
 
 
 def takes_text(parameters: Mapping[str, object], key: str, text: str) -> bool:
     """An argument may be this text."""
-    properties = parameters.get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
-    return schema is None or _takes_text(schema, text, parameters)
+    options = _options(properties_of(parameters).get(key), parameters)
+    return any(_takes_text(option, text) for option in options)
 
 
 def _python_value(text: str, kinds: frozenset[str]) -> object:
@@ -111,55 +117,29 @@ def _python_value(text: str, kinds: frozenset[str]) -> object:
 
 def _kind(value: object) -> frozenset[str]:
     """The types of JSON Schema that a value is of."""
-    if isinstance(value, bool):
-        return frozenset(["boolean"])
-    if isinstance(value, int):
-        return frozenset(["integer", "number"])
-    if isinstance(value, float):
-        return frozenset(["number"])
-    if isinstance(value, str):
-        return frozenset(["string"])
-    return frozenset(["object" if isinstance(value, dict) else "array" if isinstance(value, list) else "null"])
+    name = json_type(value)
+    return frozenset(["integer", name] if name == "number" and isinstance(value, int) else [name])
 
 
-def _kinds(schema: object, root: Mapping[str, object], depth: int = 0) -> frozenset[str] | None:
-    """The types that a schema names; None where it names none."""
-    if not isinstance(schema, Mapping) or depth > MAX_REFERENCE_DEPTH:
+def _kinds(schema: object) -> frozenset[str] | None:
+    """The types that one of the `_options` names; None where it names none."""
+    if not isinstance(schema, Mapping):
         return None
-    if isinstance(reference := schema.get("$ref"), str):
-        try:
-            return _kinds(resolve(root, reference), root, depth + 1)
-        except KeyError:
-            return None
     if "enum" in schema or "const" in schema:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
         return frozenset().union(*map(_kind, values)) if isinstance(values, list) else None
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := schema.get(key), list):
-            found = [_kinds(option, root, depth + 1) for option in options]
-            return frozenset().union(*(kinds for kinds in found if kinds is not None))
     types = schema.get("type")
     return None if types is None else frozenset(types if isinstance(types, list) else [types])
 
 
-def _takes_text(schema: object, text: str, root: Mapping[str, object], depth: int = 0) -> bool:
-    """True if a string is a value of the schema; a schema that is not understood takes any."""
+def _takes_text(schema: object, text: str) -> bool:
+    """True if a string is a value of one of the `_options`; a schema that is not understood takes any."""
     if not isinstance(schema, Mapping):
         return schema is not False
-    if depth > MAX_REFERENCE_DEPTH:
-        return True
-    if isinstance(reference := schema.get("$ref"), str):
-        try:
-            return _takes_text(resolve(root, reference), text, root, depth + 1)
-        except KeyError:
-            return True
     if "enum" in schema:
         return text in schema["enum"]
     if "const" in schema:
         return bool(text == schema["const"])
-    for key in ("anyOf", "oneOf"):
-        if isinstance(options := schema.get(key), list):
-            return any(_takes_text(option, text, root, depth + 1) for option in options)
     types = schema.get("type", "string")
     if "string" not in (types if isinstance(types, list) else [types]):
         return False

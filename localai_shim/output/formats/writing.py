@@ -49,12 +49,12 @@ def write_arguments(kind: Arguments, arguments: Mapping[str, object]) -> str:
 
 
 def _parameter(kind: Parameters, key: str, value: object) -> str:
-    type = kind.type_name(_type(value))
+    type = kind.type_name(json_type(value))
     holes = {"KEY": escape(key) if kind.escaped else key, "VALUE": _value(kind, value), "TYPE": type}
     return layout(kind.layout).write(holes)
 
 
-def _type(value: object) -> str:
+def json_type(value: object) -> str:
     """JSON's name of a value's type."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else "boolean"

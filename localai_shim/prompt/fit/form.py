@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from ...types import Json
@@ -135,8 +136,8 @@ class Form:
             out = history.one_call_each(out)
         for wanted, change in (
             (self.wraps, history.wrapped),
-            (self.values == "json", history.with_json_values),
-            (self.values == "python", history.with_python_values),
+            (self.values == "json", partial(history.with_values, history.as_text)),
+            (self.values == "python", partial(history.with_values, repr)),
             (self.arguments == "string", history.as_text),
         ):
             if wanted:
@@ -154,7 +155,7 @@ class Form:
         if self.answers_results:
             rest = roles.answered_results(rest)
         if self.one_system and len(head) > 1:
-            head = roles.joined_head(head)
+            head = [roles.joined(head)]
         last = rest[-1]["role"] if rest else "user"
         if self.system == "user" or (self.system != "own" and last != "user"):
             head, rest = [], roles.head_as_user(head, rest)

@@ -29,16 +29,23 @@ def split_head(messages: Sequence[Message]) -> tuple[list[Message], list[Message
     return head, list(messages[len(head) :])
 
 
-def joined_head(head: Sequence[Message]) -> list[Message]:
-    """One message of several, in the role of the first."""
-    return [_joined(head)] if head else []
+def joined(messages: Sequence[Message]) -> Message:
+    """One message with the contents and the reasoning of all, in the role of the first, and what else the last has."""
+    out = dict(messages[-1]) | {"role": messages[0]["role"]}
+    for key in ("content", "reasoning_content"):
+        contents = [message[key] for message in messages if message.get(key)]
+        if contents:
+            out[key] = contents[0]
+        for content in contents[1:]:
+            out[key] = joined_contents(out[key], content)
+    return out
 
 
 def head_as_user(head: Sequence[Message], rest: Sequence[Message]) -> list[Message]:
     """The instructions before the text of the user's first message, or in one where somebody else begins."""
     if not head:
         return list(rest)
-    first = {"role": "user", "content": _joined(head)["content"]}
+    first = {"role": "user", "content": joined(head)["content"]}
     if rest and rest[0]["role"] == "user":
         return [{**rest[0], "content": joined_contents(first["content"], rest[0]["content"])}, *rest[1:]]
     return [first, *rest]
@@ -59,7 +66,7 @@ def joined_neighbours(messages: Sequence[Message], role: str, *, with_calls: boo
     for message in messages:
         follows = bool(out) and out[-1]["role"] == message["role"] == role and not out[-1].get("tool_calls")
         if follows and (with_calls or not message.get("tool_calls")):
-            out[-1] = _joined([out[-1], message])
+            out[-1] = joined([out[-1], message])
         else:
             out.append(message)
     return out
@@ -76,18 +83,6 @@ def answered_results(messages: Sequence[Message]) -> list[Message]:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-
-
-def _joined(messages: Sequence[Message]) -> Message:
-    """One message with the contents and the reasoning of all, and what else the last has."""
-    out = dict(messages[-1]) | {"role": messages[0]["role"]}
-    for key in ("content", "reasoning_content"):
-        contents = [message[key] for message in messages if message.get(key)]
-        if contents:
-            out[key] = contents[0]
-        for content in contents[1:]:
-            out[key] = joined_contents(out[key], content)
-    return out
 
 
 def _parts(content: Content) -> list[Any]:

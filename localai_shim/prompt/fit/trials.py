@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ...threads.deadline import Budget
 from ...types import Json
@@ -17,11 +17,8 @@ from ..history import Message
 from . import tool_text
 from .form import Form
 
-
-class Render(Protocol):
-    """The text of a conversation. It raises what the template raises."""
-
-    def __call__(self, messages: list[Message], variables: dict[str, object], tools: list[Json] | None) -> str: ...
+Render = Callable[[list[Message], dict[str, object], list[Json] | None], str]
+"""(messages, variables, tools) -> the text of a conversation. It raises what the template raises."""
 
 
 class RenderedText:
@@ -167,7 +164,7 @@ _SHOWN_TOOLS = [_Trial([_user], [_TOOL, _DESCRIBED, _PARAMETER])]
 _STILL_SHOWN_TOOLS = [_Trial([_user, *_turn], [_TOOL, _DESCRIBED, _PARAMETER])]
 
 
-_found: dict[tuple[Hashable, bool], Form | None] = {}
+_forms: dict[tuple[Hashable, bool], Form | None] = {}
 """Forms by template, and whether tools are offered; None: it does not show them."""
 
 
@@ -189,18 +186,12 @@ class Fitting:
     @property
     def without_tools(self) -> Form:
         """The form of conversations where no tools are offered."""
-        key = self._key, False
-        if key not in _found:
-            _found[key] = self._searched(None, Form())
-        return _found[key] or Form()
+        return self._found(None, Form()) or Form()
 
     @property
     def with_tools(self) -> Form | None:
         """The form of conversations where tools are offered; None: the template does not show them."""
-        key = self._key, True
-        if key not in _found:
-            _found[key] = self._searched(_TOOLS, Form() if self._reads_tools else None)
-        return _found[key]
+        return self._found(_TOOLS, Form() if self._reads_tools else None)
 
     @property
     def shows_tools(self) -> bool:
@@ -228,13 +219,16 @@ class Fitting:
             return self.without_tools
         return self.with_tools or replace(self.without_tools, calls=False, results="user")
 
-    def _searched(self, tools: list[Json] | None, plain: Form | None) -> Form | None:
+    def _found(self, tools: list[Json] | None, plain: Form | None) -> Form | None:
         """The form that is found; `plain` where the search takes too long."""
-        return self._budget.find(
-            "the form of conversations that it takes best",
-            lambda: _Search(self._text, tools).form(),
-            lambda: plain,
-        )
+        key = self._key, tools is not None
+        if key not in _forms:
+            _forms[key] = self._budget.find(
+                "the form of conversations that it takes best",
+                lambda: _Search(self._text, tools).form(),
+                lambda: plain,
+            )
+        return _forms[key]
 
     def _text(self, messages: list[Message], form: Form, tools: list[Json] | None) -> str | None:
         """The rendering of a conversation in a form; None: the template refuses it."""

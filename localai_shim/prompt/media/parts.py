@@ -28,7 +28,7 @@ _PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
     "audio_url": ("audio", ("audio_url",)),
     "input_audio": ("audio", ("input_audio",)),
 }
-_FILES = ("file", "input_file")
+_PICTURES = tuple(name for name, (kind, _) in _PARTS.items() if kind == "image")
 _INNER = {"image": ("url",), "video": ("url",), "audio": ("data", "url")}
 _DETAILS: tuple[Detail, ...] = get_args(Detail)
 
@@ -44,9 +44,9 @@ class MediaSource:
     """Equal for parts whose content and detail are equal: a hash of the encoded bytes, or of pixels."""
     content: Content
     """Encoded, or the pixels of one image or of all frames, or the frames of a video."""
-    rate: float | None = None
+    rate: float | None
     """The frames per second that a video was said to have, or is to be read at."""
-    fits: Fits | None = None
+    fits: Fits
     """See `open_media`: of files whose size only a decoder says."""
 
     def decode(self) -> Media:
@@ -62,51 +62,42 @@ class MediaSource:
             data, rate = decode_video(data, self.path, rate, self._check_frames)
         else:
             data, rate = decode_sound(data, self.path)
-            if self.fits is not None:
-                self.fits(MediaSize("audio", seconds=len(data) / rate), self.path)
+            self.fits(MediaSize("audio", seconds=len(data) / rate), self.path)
         return Media(self.kind, data, self.path, self.detail, rate)
 
     def _check_frames(self, frames: int, height: int, width: int) -> None:
-        if self.fits is not None:
-            self.fits(MediaSize("video", height, width, frames, detail=self.detail), self.path)
+        self.fits(MediaSize("video", height, width, frames, detail=self.detail), self.path)
 
 
 Content = bytes | npt.NDArray[np.generic] | tuple[MediaSource, ...]
 
 
-def open_media(
-    part: Mapping[str, object], path: str, rules: MediaRules, kinds: frozenset[MediaKind], fits: Fits | None = None
-) -> MediaSource:
+def open_media(part: Mapping[str, object], path: str, rules: MediaRules, fits: Fits | None = None) -> MediaSource:
     """Find the content of a part, from wherever `rules` allow, without decoding it.
 
     In the place of a URL may stand bytes, a `PIL.Image.Image`, an array, or a `pathlib.Path`. The program itself has
     put these there, so a `Path` may name any file; a string may not.
 
     Args:
-        part: as it was sent; those of files are refused.
+        part: as it was sent; one of a type that holds media.
         path: its place in the request: `messages[0].content[1]`.
-        kinds: what the model takes.
         fits: is called with the item's size before anything of it is decoded; what it raises is raised.
 
     Raises:
-        BadRequest: a field is wrong, its content cannot or may not be read, or the model does not take such parts.
+        BadRequest: a field is wrong, or its content cannot or may not be read.
     """
-    name = part.get("type")
-    if not isinstance(name, str) or name not in _PARTS:
-        raise _no_files(name, path, kinds)
-    kind, fields = _PARTS[name]
-    if kind not in kinds:
-        raise BadRequest.unsupported_value(
-            f"{path}.type",
-            f"Content parts of type '{name}' are not supported by this model, which takes {_taken(kinds)}.",
-        )
+    kind, fields = _PARTS[str(part["type"])]
     _refuse_files(part, path, kind)
     field = next((field for field in fields if part.get(field) is not None), None)
     if field is None:
         raise BadRequest.missing(f"{path}.{fields[0]}")
     value, at, options = _content(part, field, f"{path}.{field}", kind)
     rate = _rate(part, path) if kind == "video" else None
-    return _opened(value, at, kind, rules, _detail(*options), rate, fits)
+    return _opened(value, at, kind, rules, _detail(*options), rate, fits or _any_size)
+
+
+def _any_size(size: MediaSize, path: str) -> None:
+    """`Fits` of a prompt that may be of any length."""
 
 
 def _content(
@@ -138,8 +129,8 @@ def _opened(
     kind: MediaKind,
     rules: MediaRules,
     detail: Detail,
-    rate: float | None = None,
-    fits: Fits | None = None,
+    rate: float | None,
+    fits: Fits,
 ) -> MediaSource:
     content: Content
     if kind == "video" and isinstance(value, list | tuple):
@@ -153,7 +144,7 @@ def _opened(
         content = picture_pixels(value, path)
     else:
         content = read_source(value, path, kind, rules)
-    if kind == "image" and isinstance(content, bytes) and fits is not None:
+    if kind == "image" and isinstance(content, bytes) and fits is not _any_size:
         size = picture_size(content, path)
         _check_fits(fits, None if size is None else size[::-1], path, detail)
     elif isinstance(content, np.ndarray):
@@ -161,9 +152,9 @@ def _opened(
     return MediaSource(kind, path, detail, _key(kind, detail, rate, content), content, rate, fits)
 
 
-def _check_fits(fits: Fits | None, shape: tuple[int, ...] | None, path: str, detail: Detail) -> None:
+def _check_fits(fits: Fits, shape: tuple[int, ...] | None, path: str, detail: Detail) -> None:
     """Check the size of a picture, `[height, width, ...]`, or of frames, `[frames, height, width, 3]`."""
-    if fits is None or shape is None:
+    if shape is None:
         return
     if len(shape) < 4:
         fits(MediaSize("image", shape[0], shape[1], detail=detail), path)
@@ -172,22 +163,23 @@ def _check_fits(fits: Fits | None, shape: tuple[int, ...] | None, path: str, det
 
 
 def _frames(
-    values: list[object] | tuple[object, ...], path: str, rules: MediaRules, detail: Detail, fits: Fits | None
+    values: list[object] | tuple[object, ...], path: str, rules: MediaRules, detail: Detail, fits: Fits
 ) -> tuple[MediaSource, ...]:
     """Frames that were sent one by one: where one of them is a picture of some size, all are."""
     _check_count(len(values), path)
 
     def all_fit(size: MediaSize, _: str) -> None:
-        if fits is not None:
-            fits(MediaSize("video", size.height, size.width, len(values), detail=detail), path)
+        fits(MediaSize("video", size.height, size.width, len(values), detail=detail), path)
 
     frames = []
     for i, value in enumerate(values):
         at = f"{path}[{i}]"
         if isinstance(value, Mapping) and "type" in value:  # a part of its own
-            frames.append(open_media(value, at, rules, frozenset(("image",)), all_fit))
+            if value["type"] not in _PICTURES:
+                raise BadRequest.unknown_value(f"{at}.type", value["type"], _PICTURES)
+            frames.append(open_media(value, at, rules, all_fit))
         else:
-            frames.append(_opened(value, at, "image", rules, detail, fits=all_fit))
+            frames.append(_opened(value, at, "image", rules, detail, None, all_fit))
     return tuple(frames)
 
 
@@ -241,18 +233,3 @@ def _rate(part: Mapping[str, object], path: str) -> float | None:
     if not 0 < value <= 1000:
         raise BadRequest.invalid(f"{path}.fps", f"Invalid '{path}.fps': {value} is not between 0 and 1000.")
     return float(value)
-
-
-def _no_files(name: object, path: str, kinds: frozenset[MediaKind]) -> BadRequest:
-    if name in _FILES:
-        text = f"Content parts of type '{name}' are not supported: this client reads no files. The model takes"
-        return BadRequest.unsupported_value(f"{path}.type", f"{text} {_taken(kinds)}.")
-    return BadRequest.invalid(f"{path}.type", f"Invalid value: {name!r}. The model takes {_taken(kinds)}.")
-
-
-def _taken(kinds: frozenset[MediaKind]) -> str:
-    """The parts that a model takes, in words."""
-    names = ["text", *(f"'{name}'" for name, (kind, _) in _PARTS.items() if kind in kinds)]
-    if len(names) == 1:
-        return "text only"
-    return f"text and parts of type {', '.join(names[1:])}"

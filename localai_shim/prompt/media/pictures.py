@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
@@ -65,7 +67,7 @@ class _File(io.BytesIO):
 
 FORMATS = "PNG, JPEG, GIF, WebP, BMP and TIFF"
 # By a file's first bytes. The classes are called directly: `Image.open` would ask every plugin there is, and warn.
-_READERS: tuple[tuple[re.Pattern[bytes], Callable[[_File], Image.Image]], ...] = (
+_READERS: tuple[tuple[re.Pattern[bytes], type[ImageFile]], ...] = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), PngImageFile),
     (re.compile(rb"\xff\xd8\xff"), JpegImageFile),
     (re.compile(rb"GIF8[79]a"), GifImageFile),
@@ -87,23 +89,22 @@ _OTHERS = {
 _loading = threading.Lock()
 
 
-def is_picture(data: bytes) -> bool:
-    """True if a file begins as one of `FORMATS` does."""
-    return any(pattern.match(data) for pattern, _ in _READERS)
+def media_type(data: bytes | bytearray | memoryview) -> str | None:
+    """Media type of a file that begins as one of `FORMATS` does; None for others."""
+    reader = _reader(data)
+    return None if reader is None else Image.MIME[str(reader.format)]
+
+
+def _reader(data: bytes | bytearray | memoryview) -> type[ImageFile] | None:
+    return next((reader for pattern, reader in _READERS if pattern.match(data)), None)
 
 
 def picture_size(data: bytes, path: str) -> tuple[int, int] | None:
     """Width and height, as the file's head says; None where `decode_picture` would refuse it."""
-    reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
-    if reader is None:
-        return None
-    _quieten()
     try:
-        _check_file(data, path)
-        with reader(_File(data)) as image:
-            _check_image(image, path)
+        with _opened(data, path) as image:
             return image.size
-    except Exception:  # of broken files PIL raises whatever its readers stumble over
+    except BadRequest:
         return None
 
 
@@ -117,16 +118,26 @@ def decode_picture(data: bytes, path: str) -> Pixels:
     Raises:
         BadRequest: it is none of these, is broken, or has more than `MAX_PICTURE_PIXELS`.
     """
-    reader = next((reader for pattern, reader in _READERS if pattern.match(data)), None)
+    with _opened(data, path) as image:
+        decoded = _decoded_webp(image, data)
+        return _upright_pixels(image) if decoded is None else _upright_pixels(decoded, _orientation(image))
+
+
+@contextlib.contextmanager
+def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
+    """A file whose head was read, and which may be decoded. What goes wrong with it is a BadRequest."""
+    reader = _reader(data)
     if reader is None:
         raise _unknown(data, path)
     _quieten()
     try:
-        _check_file(data, path)
+        if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
+            raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
+        if data.startswith(b"GIF8"):
+            _check_size(_gif_extent(data), path)
         with reader(_File(data)) as image:
             _check_image(image, path)
-            decoded = _decoded_webp(image, data)
-            return _upright_pixels(image) if decoded is None else _upright_pixels(decoded, _orientation(image))
+            yield image
     except BadRequest:
         raise
     except Exception as error:  # of broken files PIL raises whatever its readers stumble over
@@ -240,14 +251,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:
         return 1
     return value if isinstance(value, int) else 1
-
-
-def _check_file(data: bytes, path: str) -> None:
-    """Check what has to be known before PIL sees the file."""
-    if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
-        raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
-    if data.startswith(b"GIF8"):
-        _check_size(_gif_extent(data), path)
 
 
 def _gif_extent(data: bytes) -> tuple[int, int]:

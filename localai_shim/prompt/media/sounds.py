@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from ...errors import BadRequest
 
 Samples = npt.NDArray[np.float32]
 """`[samples]`, one channel, -1 to 1; nobody writes to it."""
-Reader = Callable[[bytes], Samples]
 
 MAX_SOUND_SAMPLES = 30 * 60 * 48_000
 """Half an hour at 48 kHz: 345 MB. Models hear at most some minutes of it."""
@@ -24,7 +23,15 @@ _WAV = re.compile(rb"(RIFF|RIFX|RF64)....WAVE", re.DOTALL)
 _FLAC = re.compile(rb"fLaC")
 _MP3 = re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_HALF_SCALE = {8: 128.0, 16: 32_768.0, 32: 2_147_483_648.0}
+_WAV_TYPES = {
+    (_PCM, 8): "u1",
+    (_PCM, 16): "<i2",
+    (_PCM, 24): "<i4",
+    (_PCM, 32): "<i4",
+    (_FLOAT, 32): "<f4",
+    (_FLOAT, 64): "<f8",
+}
+"""NumPy's names of samples by the format's number and bits; those of 24 bits are padded."""
 
 
 def is_sound(data: bytes) -> bool:
@@ -66,12 +73,12 @@ def _decode_wav(data: bytes, path: str) -> tuple[Samples, int]:
         kind = struct.unpack_from("<H", chunks[b"fmt "], 24)[0]
     _check(channels, rate, path)
     body = chunks[b"data"]
-    if block != channels * bits // 8 or (kind, bits) not in _WAV_READERS:
+    if block != channels * bits // 8 or (kind, bits) not in _WAV_TYPES:
         raise _refuse(path, f"WAV of format {kind} with {bits} bits is not read; save it as PCM of 16 bits")
     count = len(body) // block
     if count > MAX_SOUND_SAMPLES:
         raise _too_long(path)
-    samples = _WAV_READERS[kind, bits](body[: count * block]).reshape(count, channels).mean(axis=1, dtype=np.float32)
+    samples = _wav_samples(kind, bits, body[: count * block]).reshape(count, channels).mean(axis=1, dtype=np.float32)
     return np.nan_to_num(samples.clip(-1, 1)), rate
 
 
@@ -88,34 +95,15 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 8 + length + length % 2
 
 
-def _integers(dtype: str, bits: int) -> Reader:
-    def read(body: bytes) -> npt.NDArray[np.float32]:
-        values = np.frombuffer(body, dtype).astype(np.float32)
-        if bits == 8:
-            values -= 128.0
-        return values / np.float32(_HALF_SCALE[bits])
-
-    return read
-
-
-def _of_24_bits(body: bytes) -> npt.NDArray[np.float32]:
-    places = np.zeros((len(body) // 3, 4), np.uint8)
-    places[:, 1:] = np.frombuffer(body, np.uint8).reshape(-1, 3)
-    return places.view("<i4")[:, 0].astype(np.float32) / np.float32(_HALF_SCALE[32])
-
-
-def _floats(dtype: str) -> Reader:
-    return lambda body: np.frombuffer(body, dtype).astype(np.float32)
-
-
-_WAV_READERS: dict[tuple[int, int], Reader] = {
-    (_PCM, 8): _integers("u1", 8),
-    (_PCM, 16): _integers("<i2", 16),
-    (_PCM, 24): _of_24_bits,
-    (_PCM, 32): _integers("<i4", 32),
-    (_FLOAT, 32): _floats("<f4"),
-    (_FLOAT, 64): _floats("<f8"),
-}
+def _wav_samples(kind: int, bits: int, body: bytes) -> Samples:
+    if bits == 24:
+        places = np.zeros((len(body) // 3, 4), np.uint8)
+        places[:, 1:] = np.frombuffer(body, np.uint8).reshape(-1, 3)
+        body, bits = places.tobytes(), 32
+    samples = np.frombuffer(body, _WAV_TYPES[kind, bits]).astype(np.float32)
+    if kind == _FLOAT:
+        return samples
+    return (samples - np.float32(128 if bits == 8 else 0)) / np.float32(2 ** (bits - 1))
 
 
 def _decode_others(data: bytes, path: str) -> tuple[Samples, int]:

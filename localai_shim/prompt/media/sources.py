@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import BadRequest
 from ...media import MediaKind, MediaRules
-from .pictures import is_picture
+from .pictures import media_type
 from .remote import fetch
 from .sounds import is_sound
 from .videos import is_video
@@ -28,8 +28,13 @@ _MAX_PATH_CHARS = 4096  # characters
 _SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
-_KNOWN = {"image": is_picture, "audio": is_sound, "video": is_video}
-_INVALID_URL: dict[MediaKind, str] = {"image": "invalid_image_url"}
+_KNOWN = {"image": media_type, "audio": is_sound, "video": is_video}
+_IMAGE_CODES = {
+    "url": "invalid_image_url",
+    "base64": "invalid_base64_image",
+    "size": "image_file_too_large",
+    "file": "image_file_not_found",
+}
 
 
 def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
@@ -60,8 +65,7 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
             raise _refuse(
                 path, kind, "URLs are fetched only if the client has allow_remote_images=True; send a data: URL"
             )
-        code = _INVALID_URL.get(kind, "invalid_value")
-        return rules.read((kind, text), partial(fetch, text, path, MAX_FILE_BYTES[kind], code=code))
+        return rules.read((kind, text), partial(fetch, text, path, MAX_FILE_BYTES[kind], code=_code(kind, "url")))
     if scheme not in ("", "file"):
         raise _refuse(path, kind, f"{scheme}: URLs are not read; send a data: URL")
     data = None if scheme else _raw_base64(text, kind, rules)
@@ -83,7 +87,7 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
         text = text[: comma + 1] + urllib.parse.unquote(text[comma + 1 :])
     data = _decoded(text, comma + 1)
     if data is None:
-        raise _refuse(path, kind, "what follows the comma of the data: URL is not base64", base64=True)
+        raise _refuse(path, kind, "what follows the comma of the data: URL is not base64", "base64")
     return _limited(data, path, kind)
 
 
@@ -147,19 +151,17 @@ def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
     Raises:
         BadRequest: it is none, cannot be read, or is longer than `MAX_FILE_BYTES`.
     """
-    missing = "image_file_not_found" if kind == "image" else "invalid_value"
     name = file.name[:_SHOWN_CHARACTERS]
     try:
         # A pipe would block, and what is not a regular file has no length.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise BadRequest(f"Invalid '{path}': {name!r} is not a regular file.", param=path, code=missing)
+                raise _refuse(path, kind, f"{name!r} is not a regular file", "file")
             return _limited(opened.read(MAX_FILE_BYTES[kind] + 1), path, kind)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        text = f"Invalid '{path}': the file {name!r} cannot be read: {why}."
-        raise BadRequest(text, param=path, code=missing) from None
+        raise _refuse(path, kind, f"the file {name!r} cannot be read: {why}", "file") from None
 
 
 def _limited(data: bytes, path: str, kind: MediaKind) -> bytes:
@@ -169,13 +171,13 @@ def _limited(data: bytes, path: str, kind: MediaKind) -> bytes:
 
 
 def _too_long(path: str, kind: MediaKind) -> BadRequest:
-    code = "image_file_too_large" if kind == "image" else "invalid_value"
-    text = f"Invalid '{path}': it has more than {MAX_FILE_BYTES[kind] >> 20} MiB, the most that is read of one {kind}."
-    return BadRequest(text, param=path, code=code)
+    most = f"{MAX_FILE_BYTES[kind] >> 20} MiB, the most that is read of one {kind}"
+    return _refuse(path, kind, f"it has more than {most}", "size")
 
 
-def _refuse(path: str, kind: MediaKind, why: str, *, base64: bool = False) -> BadRequest:
-    code = _INVALID_URL.get(kind, "invalid_value")
-    if base64 and kind == "image":
-        code = "invalid_base64_image"
-    return BadRequest(f"Invalid '{path}': {why}.", param=path, code=code)
+def _code(kind: MediaKind, fault: str) -> str:
+    return _IMAGE_CODES[fault] if kind == "image" else "invalid_value"
+
+
+def _refuse(path: str, kind: MediaKind, why: str, fault: str = "url") -> BadRequest:
+    return BadRequest(f"Invalid '{path}': {why}.", param=path, code=_code(kind, fault))

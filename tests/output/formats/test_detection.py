@@ -13,8 +13,6 @@ from localai_shim.output.formats.detection import (
     detect,
     named_format,
     named_thought,
-    reasoning_names,
-    tool_names,
 )
 from localai_shim.output.formats.table import FORMATS, PLAIN
 from localai_shim.output.formats.thoughts import THOUGHTS, Thought
@@ -202,9 +200,9 @@ def test_names_that_nobody_knows_are_errors_with_those_that_there_are() -> None:
         named_format("nothing")
     with pytest.raises(ValueError, match=r"`reasoning_format` must be one of .*'think'.*'none', not 'nothing'"):
         named_thought("nothing")
-    for name in tool_names():
+    for name in FORMATS:
         assert named_format(name) is FORMATS[name]
-    for name in reasoning_names():
+    for name in {thought.name for thought in THOUGHTS}:
         found = named_thought(name)
         assert found is not None and found.name == name
     assert set(UPSTREAM.values()) <= set(FORMATS)

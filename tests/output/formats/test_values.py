@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from localai_shim.output.formats.values import (
-    has_schema,
     json_or_text,
+    properties_of,
     schema_at,
     takes_all_text,
     takes_text,
@@ -66,7 +66,7 @@ def test_a_value_is_what_its_text_spells_in_its_types(schema: object, text: str,
 def test_an_argument_that_the_function_does_not_have_is_text() -> None:
     assert typed_value("3", function({"type": "integer"}), "y") == "3"
     assert typed_value("3", {}, "y") == "3"
-    assert has_schema(function({}), "x") and not has_schema(function({}), "y")
+    assert properties_of(function({})) == {"x": {}} and properties_of({}) == {}
 
 
 @pytest.mark.parametrize(

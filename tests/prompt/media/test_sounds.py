@@ -140,7 +140,7 @@ def test_parts(prefix: str, data: bytes) -> None:
     content = {"data": prefix + base64.b64encode(data).decode(), "format": "wav"}
     for value in (content, {"data": data, "format": "mp3"}):
         part = {"type": "input_audio", "input_audio": value}
-        media = open_media(part, "messages[0].content[0]", MediaRules(), frozenset(("audio",))).decode()
+        media = open_media(part, "messages[0].content[0]", MediaRules()).decode()
         assert (media.kind, media.path) == ("audio", PATH)
         assert media.rate == decode_sound(data, PATH)[1]
 
@@ -148,5 +148,5 @@ def test_parts(prefix: str, data: bytes) -> None:
 def test_base64_that_is_no_sound_is_said_to_be_none() -> None:
     part = {"type": "input_audio", "input_audio": {"data": "T2dnUwAAAAA=", "format": "wav"}}
     with pytest.raises(BadRequest, match="neither WAV nor MP3 nor FLAC") as caught:
-        open_media(part, "messages[0].content[0]", MediaRules(), frozenset(("audio",))).decode()
+        open_media(part, "messages[0].content[0]", MediaRules()).decode()
     assert caught.value.param == PATH

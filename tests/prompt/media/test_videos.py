@@ -118,7 +118,7 @@ def test_frames_that_are_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(videos, "MAX_VIDEO_PIXELS", 100)
     part = {"type": "video", "video": [np.zeros((8, 8, 3), np.uint8)] * 2}
     with pytest.raises(BadRequest, match="megapixels"):
-        open_media(part, AT, MediaRules(), frozenset(("video",))).decode()
+        open_media(part, AT, MediaRules()).decode()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,6 @@ def test_parts(clips: dict[str, Path]) -> None:
     data = clips["a.mp4"].read_bytes()
     url = "data:video/mp4;base64," + base64.b64encode(data).decode()
     rules = MediaRules(folder=str(clips["a.mp4"].parent))
-    kinds = frozenset(("video",))
     parts = [
         {"type": "video_url", "video_url": {"url": url}},
         {"type": "video_url", "video_url": "a.mp4"},
@@ -160,10 +159,10 @@ def test_parts(clips: dict[str, Path]) -> None:
         {"type": "input_video", "video": clips["a.mp4"]},
         {"type": "video", "video": url},
     ]
-    sources = [open_media(part, AT, rules, kinds) for part in parts]
+    sources = [open_media(part, AT, rules) for part in parts]
     assert len({source.key for source in sources}) == 1
     for source in sources:
         media = source.decode()
         assert (media.data.shape, media.rate) == ((8, 48, 64, 3), 2.0)
     slower = {"type": "video_url", "video_url": {"url": url}, "fps": 1}
-    assert open_media(slower, AT, rules, kinds).decode().rate == 1.0
+    assert open_media(slower, AT, rules).decode().rate == 1.0

@@ -49,7 +49,7 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str] = (), marked: bool = True) -> None:
+    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str], marked: bool) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
 from ..description import MarkedArguments
-from ..values import has_schema, json_or_text, typed_value
-from .source import Event, Reading, Source, UnreadableError
-from .tagged import dumps
+from ..values import json_or_text, properties_of, typed_value
+from .source import Reading, Source, UnreadableError
+from .tagged import pairs
 
 _KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
 _SCALAR = re.compile(r"[^,{}\[\]]*")
+_ENDS = {"{": "}", "[": "]"}
 MAX_DEPTH = 100
 
 
@@ -25,19 +25,13 @@ def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str,
     Raises:
         UnreadableError: something else stands there.
     """
-    written = "{"
-    while (yield from source.peek()) != "}":
-        if source.text.startswith(",", source.at) and written != "{":
-            source.at += 1
-            continue
+
+    def pair() -> Reading[tuple[str, object]]:
         key = yield from _key(source, kind)
         value = yield from _value(source, kind, 0)
-        if isinstance(value, _Bare):
-            value = value.of(schema, key)
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
-        written = ", "
-        source.forget()
-    yield Event("arguments", "{}" if written == "{" else "}")
+        return key, value.of(schema, key) if isinstance(value, _Bare) else value
+
+    yield from pairs(source, "}", pair)
 
 
 def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
@@ -72,10 +66,8 @@ def _value(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]
     first = yield from source.peek()
     if (yield from source.literal([kind.quote])) is not None:
         return (yield from _string(source, kind.quote))
-    if first == "{" and kind.nests:
-        return (yield from _object(source, kind, depth))
-    if first == "[" and kind.nests:
-        return (yield from _array(source, kind, depth))
+    if first in _ENDS and kind.nests:
+        return (yield from _nested(source, kind, depth, _ENDS[first]))
     while (found := _SCALAR.match(source.text, source.at)) is not None and found.end() == len(source.text):
         yield from source.more()
     assert found is not None
@@ -90,33 +82,23 @@ class _Bare(str):
 
     def of(self, schema: Mapping[str, object], key: str) -> object:
         """Value that the text means: by its schema, or as JSON."""
-        if has_schema(schema, key):
+        if key in properties_of(schema):
             return typed_value(str(self), schema, key)
         return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))
 
 
-def _object(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
-    made: dict[str, object] = {}
+def _nested(source: Source, kind: MarkedArguments, depth: int, end: str) -> Reading[object]:
+    """An object or, where `end` is a square bracket, an array."""
+    keys: list[str] = []
+    values: list[object] = []
     source.at += 1
-    while (following := (yield from source.peek())) != "}":
+    while (following := (yield from source.peek())) != end:
         if following == ",":
             source.at += 1
             continue
-        key = yield from _key(source, kind)
+        if end == "}":
+            keys.append((yield from _key(source, kind)))
         value = yield from _value(source, kind, depth + 1)
-        made[key] = value.of({}, key) if isinstance(value, _Bare) else value
+        values.append(value.of({}, "") if isinstance(value, _Bare) else value)
     source.at += 1
-    return made
-
-
-def _array(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]:
-    made: list[object] = []
-    source.at += 1
-    while (following := (yield from source.peek())) != "]":
-        if following == ",":
-            source.at += 1
-            continue
-        value = yield from _value(source, kind, depth + 1)
-        made.append(value.of({}, "") if isinstance(value, _Bare) else value)
-    source.at += 1
-    return made
+    return dict(zip(keys, values, strict=True)) if end == "}" else values

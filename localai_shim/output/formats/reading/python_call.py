@@ -6,8 +6,8 @@ import ast
 import json
 import re
 
-from .source import Event, Reading, Source, UnreadableError
-from .tagged import dumps
+from .source import Reading, Source, UnreadableError
+from .tagged import pairs
 
 _KEY = re.compile(r"([^\W\d]\w*)\s*=\s*")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
@@ -21,17 +21,13 @@ def python_arguments(source: Source) -> Reading[None]:
     Raises:
         UnreadableError: they are no keywords with literals.
     """
-    written = "{"
-    while (yield from source.peek()) != ")":
-        if source.text[source.at :].startswith(",") and written != "{":
-            source.at += 1
-            continue
+
+    def keyword() -> Reading[tuple[str, object]]:
         key = yield from _key(source)
         text = yield from _value(source)
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(_literal(text))}")
-        written = ", "
-        source.forget()
-    yield Event("arguments", "{}" if written == "{" else "}")
+        return key, _literal(text)
+
+    yield from pairs(source, ")", keyword)
 
 
 def _key(source: Source) -> Reading[str]:
@@ -97,7 +93,8 @@ def _literal(text: str) -> object:
     text = _LEADING_ZEROS.sub("", text.strip()) if text.strip().isdigit() else text.strip()
     try:
         tree = ast.parse(text, mode="eval")
-        return _plain(ast.literal_eval(_AsJson().visit(tree)))
+        value: object = json.loads(json.dumps(ast.literal_eval(_AsJson().visit(tree))))
+        return value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":  # with quotes of its own kind in it
@@ -113,14 +110,3 @@ class _AsJson(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node
-
-
-def _plain(value: object) -> object:
-    """A value as JSON has it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ValueError(f"JSON has no {type(value).__name__}")

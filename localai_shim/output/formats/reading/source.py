@@ -109,19 +109,15 @@ class Source:
     def match(self, layouts: Sequence[Layout]) -> Reading[tuple[Layout, Match] | None]:
         """The first of several layouts that stands here; it is read then, but for the whitespace behind it."""
         while True:
-            waits = False
             for layout in layouts:
                 found = layout.match(self.text, self.at)
-                if isinstance(found, Partial):
-                    waits = True
-                    break  # one that comes later may be the beginning of this one
-                if found is not None:
+                if isinstance(found, Match):
                     self.at = found.end
                     return layout, found
-            if not waits:
+                if isinstance(found, Partial) and not self.ended:
+                    break  # one that comes later may be the beginning of this one
+            else:
                 return None
-            if self.ended:
-                return self._match_whole(layouts)
             yield None
 
     def literal(self, texts: Sequence[str]) -> Reading[str | None]:
@@ -167,11 +163,3 @@ class Source:
             if text[at:] in beginnings:
                 return at
         return len(text)
-
-    def _match_whole(self, layouts: Sequence[Layout]) -> tuple[Layout, Match] | None:
-        for layout in layouts:
-            found = layout.match(self.text, self.at)
-            if isinstance(found, Match):
-                self.at = found.end
-                return layout, found
-        return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import unescape
 
 from ..description import Parameters
 from ..layout import Layout, Match, Partial, around, layout
-from ..values import has_schema, json_or_text, schema_at, takes_all_text, takes_text, typed_value
+from ..values import json_or_text, properties_of, schema_at, takes_all_text, takes_text, typed_value
 from .json_values import json_value
 from .source import Event, Reading, Source, UnreadableError
 
@@ -34,8 +34,7 @@ def parameters(
     """
     head, behind = around(kind.layout, "VALUE")
     heads = [layout(around(text, "VALUE")[0]) for text in (kind.layout, *kind.also)]
-    known = schema.get("properties")
-    awaited = set(known) if isinstance(known, Mapping) else set[object]()
+    awaited = set(properties_of(schema))
     whole = around(kind.whole, "VALUE") if kind.whole else None
     written = "{"
     while True:
@@ -58,8 +57,8 @@ def parameters(
             return not is_cut
         holes = found[1].holes
         key = unescape(holes["KEY"]) if kind.escaped else holes["KEY"]
+        value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
         if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
-            value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
             text = yield from value.read(starts_line=head.endswith("\n"))
             inner = json_or_text(text)
             yield Event("arguments", text if isinstance(inner, dict) else dumps({key: text})[:-1])
@@ -68,7 +67,6 @@ def parameters(
         yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: ")
         written = ", "
         awaited.discard(key)
-        value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
         if _is_text(kind, holes.get("TYPE"), schema, key):
             yield from value.stream(starts_line=head.endswith("\n"))
         else:
@@ -79,14 +77,14 @@ def parameters(
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
     return takes_all_text(schema, key) and (
-        not kind.text_type or type in (None, kind.text_type) or has_schema(schema, key)
+        not kind.text_type or type in (None, kind.text_type) or key in properties_of(schema)
     )
 
 
 def _typed(kind: Parameters, text: str, type: str | None, schema: Mapping[str, object], key: str) -> object:
     if kind.element is not None:
         return _element(text, kind.element, schema, key)
-    if kind.text_type and type is not None and not has_schema(schema, key):
+    if kind.text_type and type is not None and key not in properties_of(schema):
         return text if type == kind.text_type else json_or_text(text)
     if kind.text_type and type == kind.text_type and takes_text(schema, key, text):
         return text
@@ -276,6 +274,24 @@ def _element(text: str, element: str, schema: Mapping[str, object], key: str) ->
     if inner is not None and (text.lstrip().startswith(f"{element}<") or (not text and "type" in inner)):
         return _elements(text, element, schema, key)
     return typed_value(text, schema, key)
+
+
+def pairs(source: Source, end: str, pair: Callable[[], Reading[tuple[str, object]]]) -> Reading[None]:
+    """Emit arguments with commas between them as one JSON object, up to what ends them.
+
+    Args:
+        pair: reads one.
+    """
+    written = "{"
+    while (yield from source.peek()) != end:
+        if source.text.startswith(",", source.at) and written != "{":
+            source.at += 1
+            continue
+        key, value = yield from pair()
+        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
+        written = ", "
+        source.forget()
+    yield Event("arguments", "{}" if written == "{" else "}")
 
 
 def inside(text: str) -> str:
