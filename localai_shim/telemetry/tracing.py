@@ -15,7 +15,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -60,8 +60,6 @@ _REQUEST_FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 }
 _AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
 Attributes = dict[str, Any]
-ProviderT = TypeVar("ProviderT")
-MadeT = TypeVar("MadeT")
 
 
 def observer(method: str, path: str) -> Observer | None:
@@ -76,8 +74,8 @@ def observer(method: str, path: str) -> Observer | None:
             return None
         here = trace.set_span_in_context(caller, context.Context())
     spans, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-    tracer = None if _is_idle(spans, trace) else _made_once(spans, _tracer)
-    instruments = None if _is_idle(meters, metrics) else _made_once(meters, _instruments)
+    tracer = None if _is_idle(spans, trace) else _tracer(spans)
+    instruments = None if _is_idle(meters, metrics) else _instruments(meters)
     if tracer is None and instruments is None:
         return None
 
@@ -105,18 +103,7 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
     return type(provider).__module__.startswith(api.__name__)
 
 
-_made: dict[str, tuple[object, Any]] = {}
-
-
-def _made_once(provider: ProviderT, make: Callable[[ProviderT], MadeT]) -> MadeT:
-    """Make something of a provider once, as long as that is the program's."""
-    known = _made.get(make.__name__)
-    if known is None or known[0] is not provider:
-        known = _made[make.__name__] = (provider, make(provider))
-    made: MadeT = known[1]
-    return made
-
-
+@functools.lru_cache(1)  # it is made once, as long as the provider is the program's
 def _tracer(provider: trace.TracerProvider) -> trace.Tracer:
     return provider.get_tracer(NAME, VERSION)
 
@@ -289,6 +276,7 @@ class _Instruments(NamedTuple):
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
 
 
+@functools.lru_cache(1)
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 
