@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ..stats import NO_DRAFTS, DraftCounts, RowTimings
 from ..types import EngineError, EngineLike, Work
@@ -96,6 +97,7 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
     """The timings of a request, of those of its work, which may still run where the client gave up."""
     times, rows = [work.timings for work in works], [work.timings for work in works if work.emits_tokens]
     inputs = [each.counts() for each in {id(work.input): work.input for work in works}.values()]
+    decoded = [row.batch_rows for row in rows if row.batch_rows is not None]
     return RequestTimings(
         started,
         ended,
@@ -109,7 +111,7 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
         cached_tokens=sum(each.cached for each in inputs),
         media_tokens=sum(each.media for each in inputs),
         output_tokens=sum(len(row.output) for row in rows),
-        batch_rows=_mean([row.batch_rows for row in rows if row.batch_rows is not None]),
+        batch_rows=fmean(decoded) if decoded else None,
         drafts=DraftCounts(sum(row.drafts.drafted for row in rows), sum(row.drafts.accepted for row in rows)),
         rows=len(rows),
         finish_reasons=tuple(row.finish_reason for row in rows if row.finish_reason is not None),
@@ -122,10 +124,6 @@ def _between(start: float | None, end: float | None) -> float | None:
 
 def _first(times: Iterable[float | None]) -> float | None:
     return min((time for time in times if time is not None), default=None)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _seconds_per_token(rows: Sequence[RowTimings]) -> float | None:

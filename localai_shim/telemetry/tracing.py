@@ -22,7 +22,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from ..stats import EngineStats
 from ..types import VERSION, EngineError, EngineLike
-from .timings import Observer, Served
+from .timings import Observer, RequestTimings, Served
 
 NAME = "localai_shim"
 PROVIDER = "mlx"
@@ -124,7 +124,7 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
     name = f"engine {served.model}" if served.model else "engine"
     span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
     if span.is_recording():
-        span.set_attributes(_measured(served))
+        span.set_attributes(_measured(timings))
         for event, at in (
             ("queued", timings.queued),
             ("prefill_started", timings.begun),
@@ -199,26 +199,30 @@ def _usage(served: Served) -> Attributes:
     return usage
 
 
-def _measured(served: Served) -> Attributes:
+def _tokens(timings: RequestTimings) -> dict[str, int]:
+    """Tokens of a request, by what they were; of one that generates none, those of its input."""
+    found = {"input": timings.input_tokens} if timings.input_tokens else {}
+    if timings.rows:
+        found |= {
+            "cached": timings.cached_tokens,
+            "media": timings.media_tokens,
+            "output": timings.output_tokens,
+            "drafted": timings.drafts.drafted,
+            "accepted": timings.drafts.accepted,
+        }
+    return found
+
+
+def _measured(timings: RequestTimings) -> Attributes:
     """Figures that only the engine knows."""
-    timings = served.timings
     found = {
         "time_to_first_token": timings.first_token_seconds,
         "time_per_output_token": timings.seconds_per_token,
         "queue_time": timings.queue_seconds,
         "prefill_time": timings.prefill_seconds,
         "batch_rows": timings.batch_rows,
+        **{f"{name}_tokens": count for name, count in _tokens(timings).items()},
     }
-    if timings.input_tokens:
-        found["input_tokens"] = timings.input_tokens
-    if timings.rows:
-        found |= {
-            "cached_tokens": timings.cached_tokens,
-            "media_tokens": timings.media_tokens,
-            "output_tokens": timings.output_tokens,
-            "drafted_tokens": timings.drafts.drafted,
-            "accepted_tokens": timings.drafts.accepted,
-        }
     return {f"{NAME}.{name}": value for name, value in found.items() if value is not None}
 
 
@@ -264,14 +268,7 @@ class _Instruments(NamedTuple):
         ):
             if value is not None:
                 histogram.record(value, labels, here)
-        for kind, count in (
-            ("input", timings.input_tokens),
-            ("cached", timings.cached_tokens),
-            ("media", timings.media_tokens),
-            ("output", timings.output_tokens),
-            ("drafted", timings.drafts.drafted),
-            ("accepted", timings.drafts.accepted),
-        ):
+        for kind, count in _tokens(timings).items():
             if count:
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...types import EmbeddingRequest, GenerationRequest, Json, Sink, Ticket, Work
+from ...types import EmbeddingRequest, GenerationRequest, Json, Work
 from .. import marks
 from ..answers import Mark
 from ..model.engine import ScriptedEngine
-from ..model.replies import LIKELY_LOGPROB, Logprob, PlayedRow, Reply, Script
+from ..model.replies import LIKELY_LOGPROB, Logprob, Place, PlayedRow, Reply, Script
 from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
 from .cassette import Cassette, RecordMode
@@ -107,16 +107,16 @@ class CassetteEngine(ScriptedEngine):
                 _sign(queued, played)
         return prepared
 
-    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
         """The row of a recorded answer, which ends where that ended, whatever else was asked for."""
         played = _recorded(request)
         reply = _reply(played.answer, played.choice, self.tokenizer)
         row = GenerationRequest(request.prompt, request.sampling, _ENDLESS, timings=request.timings)
-        return PlayedRow(row, sink, index, ticket, Script(reply, self.tokenizer), self.model, False)
+        return PlayedRow(row, place, Script(reply, self.tokenizer), self.model, False)
 
-    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
         self._give_vectors(work, _recorded(work).answer.vectors())
-        return self._end(sink, index, ticket)
+        return self._end(place)
 
 
 def _recorded(work: Work) -> _Recorded:
