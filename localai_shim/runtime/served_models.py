@@ -93,8 +93,6 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         generation_defaults=model.generation_defaults,
         hidden_ids=tokenizer.special_ids - marking,
         tasks=model.tasks,
-        embedding=model.embedding,
-        reranking=model.reranking,
         is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,
     )
 

@@ -77,11 +77,9 @@ _VERBOSITY = ("verbosity", "medium")
 
 
 def _listed(value: object) -> list[object]:
-    return [{"role": "user", "content": value}] if isinstance(value, str) else list(_sequence(value))
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _message(value: object) -> object:

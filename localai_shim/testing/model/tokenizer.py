@@ -124,14 +124,10 @@ class ScriptedTokenizer:
         self.has_chat_template = chat_template is not None
         self._compiled = None if self.chat_template is None else _environment().from_string(self.chat_template)
         self.backend_tokenizer = _Backend()
-        self.has_thinking = think is not None
         none: tuple[str | None, str | None] = (None, None)
         self.think_start, self.think_end = think or none
-        self.has_tool_calling = tools is not None
         self.tool_call_start, self.tool_call_end = tools or none
-        self.tool_parser: object = None
         self.tool_format = tool_format
-        self.init_kwargs: dict[str, object] = {}
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -198,11 +194,6 @@ class ScriptedTokenizer:
         if 256 <= token_id < 256 + len(self._special):
             return self._bytes[token_id].decode()
         return "".join(_CHARS[byte] for byte in self._bytes[token_id])
-
-    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | list[int | None] | None:
-        """The inverse; None for a text that is no token's."""
-        vocabulary = self.get_vocab()
-        return vocabulary.get(tokens) if isinstance(tokens, str) else [vocabulary.get(token) for token in tokens]
 
     def get_vocab(self) -> dict[str, int]:
         """Token -> id."""
