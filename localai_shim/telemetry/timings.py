@@ -52,17 +52,17 @@ class RequestTimings:
     @property
     def queue_seconds(self) -> float | None:
         """Seconds in the queue."""
-        return _between(self.queued, self.begun)
+        return between(self.queued, self.begun)
 
     @property
     def prefill_seconds(self) -> float | None:
         """Seconds in which its prompt was prefilled, beside other work."""
-        return _between(self.begun, self.prefilled)
+        return between(self.begun, self.prefilled)
 
     @property
     def first_token_seconds(self) -> float | None:
         """From the call until the first token."""
-        return _between(self.started, self.first_token)
+        return between(self.started, self.first_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
     )
 
 
-def _between(start: float | None, end: float | None) -> float | None:
+def between(start: float | None, end: float | None) -> float | None:
+    """Seconds from one time to another, as far as it came to both."""
     return None if start is None or end is None else end - start
 
 

@@ -13,9 +13,7 @@ from ..types import Json
 if TYPE_CHECKING:
     from .model.replies import PlayedRow
 
-_APIS = {"/chat/completions": "chat.completions", "/responses/compact": "responses.compact"}
 _NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
-_VECTOR_APIS = ("embeddings", "rerank")
 _GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
 
 
@@ -55,7 +53,7 @@ class Request:
     @property
     def wants_vectors(self) -> bool:
         """It is answered with vectors or scores, and no text."""
-        return self.api in _VECTOR_APIS
+        return self.api in ("embeddings", "rerank")
 
     @property
     def error(self) -> BaseException | None:
@@ -192,7 +190,7 @@ class Request:
 
 def api_of(path: str) -> str:
     """The name of an endpoint, as the SDK's resources are called."""
-    return _APIS.get(path, path.strip("/").replace("/", "."))
+    return path.strip("/").replace("/", ".")
 
 
 def plain(value: object) -> Any:

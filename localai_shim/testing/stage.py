@@ -149,7 +149,8 @@ class Stage(ScriptedEngine):
             asked.errors.append(self._failure(trouble, call))
             raise asked.errors[-1]
         patience = None if call.timeout is None else Patience(call.timeout, True)
-        dimensions = max(_dimensions(asked.model), asked.body.get("dimensions") or 0)
+        usual = MAX_DIMENSIONS if asked.model == "text-embedding-3-large" else 1536  # as OpenAI's models have them
+        dimensions = max(usual, asked.body.get("dimensions") or 0)
         end = NO_TOKENS if trouble is None else replace(NO_TOKENS, hang=True)
         request.reply = _Staged(asked, None, patience, rows, dimensions, end)
 
@@ -261,11 +262,6 @@ def _staged(reply: object) -> _Staged:
     if not isinstance(reply, _Staged):
         raise UnexpectedRequest("a scripted client's engine answers its clients only")
     return reply
-
-
-def _dimensions(model: str) -> int:
-    """Number of dimensions that OpenAI's models have."""
-    return MAX_DIMENSIONS if model == "text-embedding-3-large" else 1536
 
 
 def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:

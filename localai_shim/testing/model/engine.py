@@ -78,6 +78,7 @@ class ScriptedEngine:
     """Preparing a request takes no time: it is done on its caller's thread, and the timeout counts from there on."""
     max_inline_tokens = 0
     """Answers that take no time, and have no more tokens than these, are played on their caller's thread."""
+    is_ready = True
 
     def __init__(
         self,
@@ -140,10 +141,6 @@ class ScriptedEngine:
     def wait(self) -> None:
         """Does not wait."""
         self.check_process()
-
-    @property
-    def is_ready(self) -> bool:
-        return True
 
     def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
         """Play a reply to each row, and make up vectors and scores; events go to the sink under the place in `works`.

@@ -183,11 +183,9 @@ class ScriptedTokenizer:
         kept = (i for i in ids if not (skip_special_tokens and i in self.all_special_ids))
         return b"".join(self._bytes[i] for i in kept).decode(errors="replace")
 
-    def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> str | list[str | None] | None:
-        """Tokens as vocabularies write them; None for an id that is no token's."""
-        if isinstance(ids, int):
-            return self._spell(ids) if 0 <= ids < len(self) else None
-        return [self._spell(i) if 0 <= i < len(self) else None for i in ids]
+    def convert_ids_to_tokens(self, token_id: int) -> str | None:
+        """A token as vocabularies write it; None for an id that is no token's."""
+        return self._spell(token_id) if 0 <= token_id < len(self) else None
 
     def _spell(self, token_id: int) -> str:
         """A marker as it is; all others in GPT-2's byte-level alphabet."""
