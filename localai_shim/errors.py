@@ -53,9 +53,9 @@ class BadRequest(RequestError):
     @classmethod
     def wrong_type(cls, param: str, expected: str, value: object) -> BadRequest:
         """A field of the wrong type. `expected` with its article, such as 'a string'."""
-        got = _TYPE_NAMES.get(type(value), f"{type(value).__name__} instead")
+        got = _TYPE_NAMES.get(type(value), type(value).__name__)
         text = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
-        return cls(text.replace("instead instead", "instead"), param=param, code="invalid_type")
+        return cls(text, param=param, code="invalid_type")
 
     @classmethod
     def invalid(cls, param: str, message: str) -> BadRequest:

@@ -229,10 +229,7 @@ def model_options(given: LocalOptions) -> ModelOptions:
         value = given.get(name)
         if value is None or value is OWN[name].default:
             continue
-        if int in get_args(TYPES[name]) or float in get_args(TYPES[name]):
-            _check_option(name, value)
-        elif OWN[name].choices and value not in OWN[name].choices:
-            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, OWN[name].choices))}, not {value!r}")
+        _check_option(name, value)
         made[name] = value
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
@@ -294,14 +291,15 @@ def _check_drafts(made: Mapping[str, Any]) -> None:
 
 
 def _check_option(name: str, value: Any) -> None:
-    option = OWN[name]
-    check_number(name, value, whole=float not in get_args(TYPES[name]))
-    if option.least is None and value <= 0:
-        raise ValueError(f"`{name}` must be positive, not {value!r}")
-    if option.least is not None and value < option.least:
-        raise ValueError(f"`{name}` must not be negative, not {value!r}")
+    option, kinds = OWN[name], get_args(TYPES[name])
+    if int in kinds or float in kinds:
+        check_number(name, value, whole=float not in kinds)
+        if option.least is None and value <= 0:
+            raise ValueError(f"`{name}` must be positive, not {value!r}")
+        if option.least is not None and value < option.least:
+            raise ValueError(f"`{name}` must not be negative, not {value!r}")
     if option.choices and value not in option.choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(str, option.choices))}, not {value!r}")
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, option.choices))}, not {value!r}")
 
 
 def check_number(name: str, value: object, *, whole: bool = False) -> None:

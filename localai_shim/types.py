@@ -134,7 +134,6 @@ class StopChecker(Protocol):
 
     def feed(self, token_id: int) -> bool:
         """Take the next output token, before the row's constraint does; True when the row ends with it."""
-        ...
 
 
 class GrammarConstraint(Protocol):
@@ -143,12 +142,10 @@ class GrammarConstraint(Protocol):
     @property
     def idle(self) -> bool:
         """It allows every token from here on, whatever is generated."""
-        ...
 
     @property
     def escape(self) -> int | None:
         """A token that is sampled in spite of `mask` where it is the likeliest of all, for the next token only."""
-        ...
 
     def mask(self, out: Any) -> bool:
         """Fill the logits mask of the next token; False when every token is allowed. Changes nothing but `out`.
@@ -156,15 +153,12 @@ class GrammarConstraint(Protocol):
         Args:
             out: `[words]` int32, NumPy, zeroed: token i is allowed where bit i % 32 of word i // 32 is set.
         """
-        ...
 
     def accept(self, token_id: int) -> bool:
         """Take the token that was sampled; True when nothing may follow it, and the row ends."""
-        ...
 
     def forced(self) -> Sequence[int]:
         """Tokens that probably come next, as the constraint leaves no choice about the text. Changes nothing."""
-        ...
 
 
 class Input(Protocol):
@@ -278,7 +272,6 @@ class Waker(Protocol):
 
     def wake(self) -> None:
         """Raises RuntimeError when the event loop has ended."""
-        ...
 
 
 class Sink(Protocol):
@@ -289,7 +282,6 @@ class Sink(Protocol):
 
     def put(self, index: int, event: Event) -> None:
         """Take an event of the request with this index. Runs on the engine thread and must not block."""
-        ...
 
 
 class Recipient(Protocol):
@@ -301,7 +293,6 @@ class Recipient(Protocol):
     @property
     def index(self) -> int:
         """The request's place in its submission."""
-        ...
 
 
 RecipientT = TypeVar("RecipientT", bound=Recipient)
@@ -358,27 +349,22 @@ class LoadedModel(Protocol):
     @property
     def tasks(self) -> Sequence[Task]:
         """Tasks that it serves."""
-        ...
 
     @property
     def embedding(self) -> Embedding | None:
         """Settings for embedding texts; None: it embeds none."""
-        ...
 
     @property
     def reranking(self) -> Reranking | None:
         """Settings for scoring documents; None: it scores none."""
-        ...
 
     @property
     def generation_defaults(self) -> Mapping[str, Any]:
         """The checkpoint's generation_config.json."""
-        ...
 
     @property
     def text(self) -> Any:
         """Makes its prompts: see `prompt.tokenizing.Tokenizing`."""
-        ...
 
 
 class EngineLike(Protocol):

@@ -30,7 +30,8 @@ MAY = {
     "__main__": "cli",
     "cli": "backends client engine models options prompt prompt.fit runtime sdk stats threads types",
     "testing": (
-        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model types"
+        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model "
+        "threads types"
     ),
     "testing.cassettes": (
         "client endpoints endpoints.embeddings endpoints.responses errors output.formats sdk testing "

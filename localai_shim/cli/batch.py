@@ -11,11 +11,12 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ..types import Json
 from .loading import open_client
 from .model_options import add_model, given_options
 from .show import one_line
@@ -37,56 +38,62 @@ def run(arguments: argparse.Namespace) -> int:
     with open(arguments.input, "rb") as lines:
         total = sum(bool(line.strip()) for line in lines)
         lines.seek(0)
-        before = _find_answers(output, resume=arguments.resume)
+        found = _find_answers(output, resume=arguments.resume)
+        told, is_error = 0, False
         try:
             with (
                 open_client("batch", arguments.model, given_options(arguments)) as client,
-                _appending(output, before.size) as out,
+                _appending(output, found.size) as out,
             ):
                 from ..client.batch_lines import answer_lines
                 from ..models.progress import make_bar
 
-                show, counts = make_bar(arguments.input), _Counts(before.answered, list(before.failures))
+                show = make_bar(arguments.input)
 
-                def count(answered: int, failed: int) -> None:
-                    counts.failing, counts.told = failed > counts.told, failed
-                    show(min(counts.done + 1, total), total)
+                def count(_: int, failed: int) -> None:
+                    nonlocal told, is_error
+                    told, is_error = failed, failed > told
+                    show(min(found.answered + len(found.failures) + 1, total), total)
 
-                for answer in answer_lines(client, lines, on_progress=count, done=before.ids):
-                    if counts.add(answer, before.errors):
-                        out.write(f"{answer}\n".encode())
+                for answer in answer_lines(client, lines, on_progress=count, done=found.ids):
+                    if not is_error:
+                        found.answered += 1
+                    elif not found.add(json.loads(answer)):
+                        continue
+                    out.write(f"{answer}\n".encode())
         except KeyboardInterrupt:
             if output.exists():
                 sys.stderr.write(f"{arguments.output} has what was answered; --resume goes on with the rest.\n")
             raise
-    return counts.report(arguments.output)
+    return found.report(arguments.output)
 
 
 @dataclass
-class _Counts:
-    """Count of lines that have an answer, and those whose answer is an error."""
+class _Answers:
+    """The answers of an output file, counted."""
 
-    answered: int
-    failures: list[str]
-    """The name of each line that failed, and why."""
-    told: int = 0
-    """Failures that `answer_lines` has told of."""
-    failing: bool = False
-    """The answer that comes next is one."""
+    size: int = 0
+    """Bytes of the whole lines that it had before."""
+    answered: int = 0
+    failures: list[str] = field(default_factory=list)
+    """The name of each line whose answer is an error, and why."""
+    ids: set[str] = field(default_factory=set)
+    """Each `custom_id` that has an answer."""
+    errors: set[str] = field(default_factory=set)
+    """Those of lines that have no `custom_id`."""
 
-    @property
-    def done(self) -> int:
-        return self.answered + len(self.failures)
-
-    def add(self, answer: str, known: Container[str]) -> bool:
-        """Count an answer; False if it is an error, of a line without a name, that is `known` and counted already."""
-        if not self.failing:
+    def add(self, answer: Json) -> bool:
+        """Count an answer; False if it is an error, of a line without a name, that is counted already."""
+        name, error = answer["custom_id"], _error(answer)
+        if name is not None:
+            self.ids.add(name)
+        if error is None:
             self.answered += 1
             return True
-        found = json.loads(answer)
-        name, error = found["custom_id"], _error(found) or "it failed"
-        if name is None and error in known:
-            return False
+        if name is None:
+            if error in self.errors:
+                return False
+            self.errors.add(error)
         self.failures.append(_failure(name, error))
         return True
 
@@ -100,54 +107,29 @@ class _Counts:
         return 1 if self.failures else 0
 
 
-@dataclass
-class _Before:
-    """The answers that a file has."""
-
-    size: int = 0
-    """Bytes of whole lines."""
-    answered: int = 0
-    failures: list[str] = field(default_factory=list)
-    ids: set[str] = field(default_factory=set)
-    errors: set[str] = field(default_factory=set)
-    """Those of lines that have no `custom_id`."""
-
-
-def _find_answers(output: Path, *, resume: bool) -> _Before:
-    """Lines of the output file, which may be there if it is empty or is to be gone on with.
+def _find_answers(output: Path, *, resume: bool) -> _Answers:
+    """Answers in the output file, which may be there if it is empty or is to be gone on with.
 
     Raises:
         OSError: it may not, or it could not be written.
         ValueError: it has something else than answers.
     """
+    found = _Answers()
     if not output.exists():
         if not output.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output.parent))
-        return _Before()
-    if not resume:
-        if output.stat().st_size:
-            reason = f"{os.strerror(errno.EEXIST)} (--resume goes on with it)"
-            raise FileExistsError(errno.EEXIST, reason, str(output))
-        return _Before()
-    found = _Before()
+        return found
+    if output.stat().st_size and not resume:
+        raise FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)} (--resume goes on with it)", str(output))
     with output.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                answer = json.loads(line)
-                name, error = answer["custom_id"], _error(answer)
+                found.add(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError):
                 if line.endswith(b"\n"):
                     raise ValueError(f"{output} cannot be gone on with: its line {number} is no answer.") from None
                 break  # torn as the program was killed
             found.size += len(line)
-            if name is not None:
-                found.ids.add(name)
-            if error is None:
-                found.answered += 1
-            else:
-                found.failures.append(_failure(name, error))
-                if name is None:
-                    found.errors.add(error)
     return found
 
 
@@ -172,7 +154,7 @@ def _ends_with_newline(output: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _error(answer: dict[str, object]) -> str | None:
+def _error(answer: Json) -> str | None:
     """Reason why a line has no answer; None where it has."""
     error, response = answer["error"], answer["response"]
     if isinstance(response, dict):

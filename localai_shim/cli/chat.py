@@ -127,14 +127,9 @@ class Chat:
 
     def command(self, name: str, rest: str) -> None:
         """Do what a line that begins with a slash asks for."""
-        if name == "image":
-            self._add_picture(rest)
-        elif name == "system":
-            self._say_system(rest)
-        elif name == "save":
-            self._save(rest)
-        elif name == "clear":
-            self._clear()
+        commands = {"image": self._add_picture, "system": self._say_system, "save": self._save, "clear": self._clear}
+        if name in commands:
+            commands[name](rest)
         else:
             self.say(HELP if name == "help" else f"There is no command /{name}. These are:\n{HELP}")
 
@@ -146,7 +141,7 @@ class Chat:
         else:
             self.say("The system message is gone.\n" if had else "There was no system message.\n")
 
-    def _clear(self) -> None:
+    def _clear(self, _: str) -> None:
         kept = [message for message in self.messages if message["role"] == "system"]
         forgotten, self.messages = len(self.messages) - len(kept), kept
         pictures = f" and {_counted(len(self._pictures), 'picture')}" if self._pictures else ""

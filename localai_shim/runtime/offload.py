@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from functools import partial
 from importlib import import_module
 from typing import TypeVar
@@ -73,25 +73,17 @@ def run(work: Callable[[], T], deadline: Deadline) -> T:
 
 def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Future[None]:
     """Call functions that block, some at once, apart from all that computes. The first that raises ends it."""
-    done: Future[None] = Future()
     waiting = deque(reads)
     threads = [_reading.submit(partial(_read_some, waiting, deadline)) for _ in reads[:MAX_READS_EACH]]
-    left = threads.copy()
-    lock = threading.Lock()
+    return _preparing.submit(partial(_wait_for_all, threads, waiting))
 
-    def ended(thread: Future[None]) -> None:
-        error = thread.exception()
-        with lock:
-            left.remove(thread)
-            if error is not None and not done.done():
-                waiting.clear()
-                done.set_exception(error)
-            elif not left and not done.done():
-                done.set_result(None)
 
-    for thread in threads:
-        thread.add_done_callback(ended)
-    return done
+def _wait_for_all(threads: Sequence[Future[None]], waiting: deque[Callable[[], object]]) -> None:
+    try:
+        for thread in as_completed(threads):
+            thread.result()
+    finally:
+        waiting.clear()
 
 
 def _read_some(waiting: deque[Callable[[], object]], deadline: Deadline) -> None:

@@ -51,14 +51,6 @@ def is_described(engine: EngineLike) -> bool:
     return engine in _served
 
 
-def serve_like(engine: EngineLike, other: EngineLike) -> None:
-    """Serve an engine's model as another engine's that differs in its name and context length only.
-
-    Describing a model takes longer than many tests.
-    """
-    serve(engine, serve(other))
-
-
 def describe_loaded(model: LoadedModel, options: LoadOptions) -> None:
     """Describe a model on the thread that has loaded it, and find out how its template takes conversations."""
     served = _described[model] = _describe(model, options)
@@ -101,8 +93,6 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         generation_defaults=model.generation_defaults,
         hidden_ids=tokenizer.special_ids - marking,
         tasks=model.tasks,
-        embedding=model.embedding,
-        reranking=model.reranking,
         is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,
     )
 

@@ -100,10 +100,5 @@ def _check_formats(options: ModelOptions, models: Mapping[str, object]) -> None:
 
 def _options_of(name: str, options: ModelOptions) -> ModelOptions:
     """The options of one model, with its own formats."""
-    own = dict(options)
-    for option in ("tool_format", "reasoning_format"):
-        if isinstance(given := own.get(option), Mapping):
-            own[option] = given.get(name)
-            if own[option] is None:
-                del own[option]
-    return cast(ModelOptions, own)
+    own = {option: given.get(name) if isinstance(given, Mapping) else given for option, given in options.items()}
+    return cast(ModelOptions, {option: value for option, value in own.items() if value is not None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..types import log
-from .timings import Served
+from .timings import Served, between
 
 Fields = dict[str, str | int | float]
 """Of a line, by name: seconds, counts, words."""
@@ -22,13 +22,13 @@ def _timings(served: Served) -> Fields:
     timings = served.timings
     if timings.queued is None:
         return {}
-    fields = Fields(prepare=timings.queued - timings.started)
-    if timings.queue_seconds is not None:
-        fields["queued"] = timings.queue_seconds
-    if timings.first_token is not None and timings.begun is not None:
-        fields["prefill"] = timings.first_token - timings.begun
-    if timings.first_token_seconds is not None:
-        fields["ttft"] = timings.first_token_seconds
+    stages = {
+        "prepare": timings.queued - timings.started,
+        "queued": timings.queue_seconds,
+        "prefill": between(timings.begun, timings.first_token),
+        "ttft": timings.first_token_seconds,
+    }
+    fields: Fields = {name: seconds for name, seconds in stages.items() if seconds is not None}
     fields |= {"in": timings.input_tokens, "cached": timings.cached_tokens, "out": timings.output_tokens}
     decoded = timings.output_tokens - timings.rows
     if timings.first_token is not None and decoded > 0:

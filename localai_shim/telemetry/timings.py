@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ..stats import NO_DRAFTS, DraftCounts, RowTimings
 from ..types import EngineError, EngineLike, Work
@@ -51,17 +52,17 @@ class RequestTimings:
     @property
     def queue_seconds(self) -> float | None:
         """Seconds in the queue."""
-        return _between(self.queued, self.begun)
+        return between(self.queued, self.begun)
 
     @property
     def prefill_seconds(self) -> float | None:
         """Seconds in which its prompt was prefilled, beside other work."""
-        return _between(self.begun, self.prefilled)
+        return between(self.begun, self.prefilled)
 
     @property
     def first_token_seconds(self) -> float | None:
         """From the call until the first token."""
-        return _between(self.started, self.first_token)
+        return between(self.started, self.first_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
     """The timings of a request, of those of its work, which may still run where the client gave up."""
     times, rows = [work.timings for work in works], [work.timings for work in works if work.emits_tokens]
     inputs = [each.counts() for each in {id(work.input): work.input for work in works}.values()]
+    decoded = [row.batch_rows for row in rows if row.batch_rows is not None]
     return RequestTimings(
         started,
         ended,
@@ -109,23 +111,20 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
         cached_tokens=sum(each.cached for each in inputs),
         media_tokens=sum(each.media for each in inputs),
         output_tokens=sum(len(row.output) for row in rows),
-        batch_rows=_mean([row.batch_rows for row in rows if row.batch_rows is not None]),
+        batch_rows=fmean(decoded) if decoded else None,
         drafts=DraftCounts(sum(row.drafts.drafted for row in rows), sum(row.drafts.accepted for row in rows)),
         rows=len(rows),
         finish_reasons=tuple(row.finish_reason for row in rows if row.finish_reason is not None),
     )
 
 
-def _between(start: float | None, end: float | None) -> float | None:
+def between(start: float | None, end: float | None) -> float | None:
+    """Seconds from one time to another, as far as it came to both."""
     return None if start is None or end is None else end - start
 
 
 def _first(times: Iterable[float | None]) -> float | None:
     return min((time for time in times if time is not None), default=None)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _seconds_per_token(rows: Sequence[RowTimings]) -> float | None:

@@ -15,14 +15,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from ..stats import EngineStats
 from ..types import VERSION, EngineError, EngineLike
-from .timings import Observer, Served
+from .timings import Observer, RequestTimings, Served
 
 NAME = "localai_shim"
 PROVIDER = "mlx"
@@ -60,8 +60,6 @@ _REQUEST_FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 }
 _AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
 Attributes = dict[str, Any]
-ProviderT = TypeVar("ProviderT")
-MadeT = TypeVar("MadeT")
 
 
 def observer(method: str, path: str) -> Observer | None:
@@ -76,8 +74,8 @@ def observer(method: str, path: str) -> Observer | None:
             return None
         here = trace.set_span_in_context(caller, context.Context())
     spans, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-    tracer = None if _is_idle(spans, trace) else _made_once(spans, _tracer)
-    instruments = None if _is_idle(meters, metrics) else _made_once(meters, _instruments)
+    tracer = None if _is_idle(spans, trace) else _tracer(spans)
+    instruments = None if _is_idle(meters, metrics) else _instruments(meters)
     if tracer is None and instruments is None:
         return None
 
@@ -105,18 +103,7 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
     return type(provider).__module__.startswith(api.__name__)
 
 
-_made: dict[str, tuple[object, Any]] = {}
-
-
-def _made_once(provider: ProviderT, make: Callable[[ProviderT], MadeT]) -> MadeT:
-    """Make something of a provider once, as long as that is the program's."""
-    known = _made.get(make.__name__)
-    if known is None or known[0] is not provider:
-        known = _made[make.__name__] = (provider, make(provider))
-    made: MadeT = known[1]
-    return made
-
-
+@functools.lru_cache(1)  # it is made once, as long as the provider is the program's
 def _tracer(provider: trace.TracerProvider) -> trace.Tracer:
     return provider.get_tracer(NAME, VERSION)
 
@@ -137,7 +124,7 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
     name = f"engine {served.model}" if served.model else "engine"
     span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
     if span.is_recording():
-        span.set_attributes(_measured(served))
+        span.set_attributes(_measured(timings))
         for event, at in (
             ("queued", timings.queued),
             ("prefill_started", timings.begun),
@@ -212,26 +199,30 @@ def _usage(served: Served) -> Attributes:
     return usage
 
 
-def _measured(served: Served) -> Attributes:
+def _tokens(timings: RequestTimings) -> dict[str, int]:
+    """Tokens of a request, by what they were; of one that generates none, those of its input."""
+    found = {"input": timings.input_tokens} if timings.input_tokens else {}
+    if timings.rows:
+        found |= {
+            "cached": timings.cached_tokens,
+            "media": timings.media_tokens,
+            "output": timings.output_tokens,
+            "drafted": timings.drafts.drafted,
+            "accepted": timings.drafts.accepted,
+        }
+    return found
+
+
+def _measured(timings: RequestTimings) -> Attributes:
     """Figures that only the engine knows."""
-    timings = served.timings
     found = {
         "time_to_first_token": timings.first_token_seconds,
         "time_per_output_token": timings.seconds_per_token,
         "queue_time": timings.queue_seconds,
         "prefill_time": timings.prefill_seconds,
         "batch_rows": timings.batch_rows,
+        **{f"{name}_tokens": count for name, count in _tokens(timings).items()},
     }
-    if timings.input_tokens:
-        found["input_tokens"] = timings.input_tokens
-    if timings.rows:
-        found |= {
-            "cached_tokens": timings.cached_tokens,
-            "media_tokens": timings.media_tokens,
-            "output_tokens": timings.output_tokens,
-            "drafted_tokens": timings.drafts.drafted,
-            "accepted_tokens": timings.drafts.accepted,
-        }
     return {f"{NAME}.{name}": value for name, value in found.items() if value is not None}
 
 
@@ -277,18 +268,12 @@ class _Instruments(NamedTuple):
         ):
             if value is not None:
                 histogram.record(value, labels, here)
-        for kind, count in (
-            ("input", timings.input_tokens),
-            ("cached", timings.cached_tokens),
-            ("media", timings.media_tokens),
-            ("output", timings.output_tokens),
-            ("drafted", timings.drafts.drafted),
-            ("accepted", timings.drafts.accepted),
-        ):
+        for kind, count in _tokens(timings).items():
             if count:
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
 
 
+@functools.lru_cache(1)
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 

@@ -14,38 +14,42 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .answers import (
-        api_error,
-        authentication_error,
-        connection_error,
-        content_filter,
-        context_length_exceeded,
-        cut,
-        embedding,
-        hang,
-        rate_limit,
-        reasoning,
-        refusal,
-        relevance,
-        server_error,
-        timed,
-        timeout,
-        tool_call,
-        truncated,
+if TYPE_CHECKING:  # names that stand for themselves are exported, as type checkers see it
+    from .answers import (  # noqa: I001 - one name below the other
+        api_error as api_error,
+        authentication_error as authentication_error,
+        connection_error as connection_error,
+        content_filter as content_filter,
+        context_length_exceeded as context_length_exceeded,
+        cut as cut,
+        embedding as embedding,
+        hang as hang,
+        rate_limit as rate_limit,
+        reasoning as reasoning,
+        refusal as refusal,
+        relevance as relevance,
+        server_error as server_error,
+        timed as timed,
+        timeout as timeout,
+        tool_call as tool_call,
+        truncated as truncated,
     )
-    from .cases import LocalOpenAITestCase
-    from .cassettes.engine import play_cassette
-    from .checks import Budget, Usage
-    from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
-    from .factory import ClientFactory, LocalOpenAIConfig, scripted
-    from .model.clock import Clock
-    from .model.engine import ScriptedEngine
-    from .model.replies import Decide, Reply, ReplyLike
-    from .model.tokenizer import Piece, ScriptedTokenizer
-    from .patching import patch_openai
-    from .requests import Request
-    from .script import UnexpectedRequest
+    from .cases import LocalOpenAITestCase as LocalOpenAITestCase
+    from .cassettes.engine import play_cassette as play_cassette
+    from .checks import Budget as Budget, Usage as Usage
+    from .clients import (
+        AsyncScriptedOpenAI as AsyncScriptedOpenAI,
+        IncompleteScript as IncompleteScript,
+        ScriptedOpenAI as ScriptedOpenAI,
+    )
+    from .factory import ClientFactory as ClientFactory, LocalOpenAIConfig as LocalOpenAIConfig, scripted as scripted
+    from .model.clock import Clock as Clock
+    from .model.engine import ScriptedEngine as ScriptedEngine
+    from .model.replies import Decide as Decide, Reply as Reply, ReplyLike as ReplyLike
+    from .model.tokenizer import Piece as Piece, ScriptedTokenizer as ScriptedTokenizer
+    from .patching import patch_openai as patch_openai
+    from .requests import Request as Request
+    from .script import UnexpectedRequest as UnexpectedRequest
 
 _MODULES = {
     "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut "
@@ -65,45 +69,7 @@ _MODULES = {
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "AsyncScriptedOpenAI",
-    "Budget",
-    "ClientFactory",
-    "Clock",
-    "Decide",
-    "IncompleteScript",
-    "LocalOpenAIConfig",
-    "LocalOpenAITestCase",
-    "Piece",
-    "Reply",
-    "ReplyLike",
-    "Request",
-    "ScriptedEngine",
-    "ScriptedOpenAI",
-    "ScriptedTokenizer",
-    "UnexpectedRequest",
-    "Usage",
-    "api_error",
-    "authentication_error",
-    "connection_error",
-    "content_filter",
-    "context_length_exceeded",
-    "cut",
-    "embedding",
-    "hang",
-    "patch_openai",
-    "play_cassette",
-    "rate_limit",
-    "reasoning",
-    "refusal",
-    "relevance",
-    "scripted",
-    "server_error",
-    "timed",
-    "timeout",
-    "tool_call",
-    "truncated",
-]
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> object:

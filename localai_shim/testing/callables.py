@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
-import threading
 from collections.abc import Awaitable
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ..threads.workers import Workers
 from .answers import Answer, ScriptedReply, read_answer
 
 if TYPE_CHECKING:
     from .requests import Request
+
+
+_loops = Workers("reply", idle=0.0)
 
 
 def decide(reply: ScriptedReply, request: Request) -> Answer:
@@ -37,6 +41,9 @@ def _wait_for(made: Awaitable[object]) -> object:
 
     from ..client.call import preparing
 
+    async def alone() -> object:
+        return await made
+
     async def beside_others() -> object:
         limiter = preparing()
         limiter.total_tokens += 1  # this thread waits, perhaps for a request that has to be prepared first
@@ -48,26 +55,6 @@ def _wait_for(made: Awaitable[object]) -> object:
     try:
         anyio.from_thread.run_sync(int)
     except RuntimeError:  # this thread works for no event loop
-        return _on_a_loop_of_its_own(made)
+        # It may have a running event loop itself, which its context tells of.
+        return contextvars.Context().run(_loops.submit, partial(anyio.run, alone)).result()
     return anyio.from_thread.run(beside_others)
-
-
-def _on_a_loop_of_its_own(made: Awaitable[object]) -> object:
-    """Run an awaitable on a thread of its own: this thread may have a running event loop."""
-    import anyio
-
-    result: Future[object] = Future()
-
-    async def wait() -> object:
-        return await made
-
-    def run() -> None:
-        try:
-            result.set_result(anyio.run(wait))
-        except BaseException as error:
-            result.set_exception(error)
-
-    thread = threading.Thread(target=run, name="localai_shim:reply", daemon=True)
-    thread.start()
-    thread.join()
-    return result.result()

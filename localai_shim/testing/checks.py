@@ -80,11 +80,6 @@ class Budget:
         ]
         return "\n".join([f"the token budget is exceeded: {', '.join(over)}", *lines])
 
-    def check(self) -> None:
-        """Raise AssertionError where it is exceeded."""
-        if (problem := self.over()) is not None:
-            raise AssertionError(problem)
-
     def __enter__(self) -> Self:
         self._first = len(self._calls)
         return self
@@ -93,8 +88,8 @@ class Budget:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._last, self.is_over = len(self._calls), True
-        if error is None:
-            self.check()
+        if error is None and (problem := self.over()) is not None:
+            raise AssertionError(problem)
 
 
 def check_called(calls: Sequence[Request], times: int | None, criteria: Criteria) -> None:

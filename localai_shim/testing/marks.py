@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from openai import BaseModel
 
 from ..endpoints.assembler import Assembler
 from ..endpoints.responses.assembler import ResponseAssembler
-from ..types import Token
 from .answers import Mark
 
 
@@ -18,25 +17,30 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
     if isinstance(assembler, ResponseAssembler) and marks.get(0) == "refusal":
         assembler.refuses = True
         return
-    feed, result, reasons = assembler.feed, assembler.result, assembler.finish_reasons
-
-    def marked_feed(index: int, token: Token) -> Sequence[BaseModel]:
-        events = feed(index, token)
-        for event in events:
-            _mark(event, marks)
-        return events
-
-    def marked_result() -> BaseModel:
-        answer = result()
-        _mark(answer, marks)
-        return answer
+    reasons = assembler.finish_reasons
 
     def marked_reasons() -> tuple[str, ...]:
         is_cut = [marks.get(i) == "content_filter" and reason == "length" for i, reason in enumerate(reasons())]
         return tuple("content_filter" if cut else reason for cut, reason in zip(is_cut, reasons(), strict=True))
 
-    # What is stored comes from these, too.
-    assembler.__dict__.update(feed=marked_feed, result=marked_result, finish_reasons=marked_reasons)
+    assembler.__dict__["finish_reasons"] = marked_reasons
+    change_answers(assembler, lambda answer: _mark(answer, marks))
+
+
+def change_answers(assembler: Assembler[BaseModel], change: Callable[[BaseModel], None]) -> None:
+    """Have a function change an answer's events and the whole answer, from which what is stored is made, too."""
+    begin, feed, result = assembler.begin, assembler.feed, assembler.result
+
+    def changed(events: Sequence[BaseModel]) -> Sequence[BaseModel]:
+        for event in events:
+            change(event)
+        return events
+
+    assembler.__dict__.update(
+        begin=lambda: changed(begin()),
+        feed=lambda index, token: changed(feed(index, token)),
+        result=lambda: changed([result()])[0],
+    )
 
 
 def _mark(answer: Any, marks: Mapping[int, Mark]) -> None:

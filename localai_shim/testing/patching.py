@@ -47,12 +47,7 @@ class patch_openai:
     def __enter__(self) -> AnyLocalOpenAI:
         with _lock:
             if not _active:
-                _undo.extend(
-                    [
-                        _patch(sdk.OpenAI, _http),
-                        _patch(sdk.AsyncOpenAI, _async_http),
-                    ]
-                )
+                _undo.extend([_patch(sdk.OpenAI, _http), _patch(sdk.AsyncOpenAI, _async_http)])
                 _settings.update(stock_clients.module_settings())
                 take_placeholders_back()
             _set_placeholders()

@@ -6,23 +6,15 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..types import Json
 
-_APIS = {"/chat/completions": "chat.completions", "/responses/compact": "responses.compact"}
+if TYPE_CHECKING:
+    from .model.replies import PlayedRow
+
 _NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
-_VECTOR_APIS = ("embeddings", "rerank")
 _GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
-
-
-class Spent(Protocol):
-    """A choice that is being played."""
-
-    @property
-    def generated(self) -> int:
-        """Output tokens so far."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -53,14 +45,15 @@ class Request:
     """The calls in the answer: name and arguments, or the text of what is not JSON."""
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
     """Errors that the script has its choices fail with."""
-    choices: list[Spent] = field(default_factory=list[Spent], repr=False)
+    choices: list[PlayedRow] = field(default_factory=list["PlayedRow"], repr=False)
+    """Choices that are played."""
     texts: list[str] = field(default_factory=list[str])
     """The texts that are embedded, or the documents that are ranked; of token ids their text."""
 
     @property
     def wants_vectors(self) -> bool:
         """It is answered with vectors or scores, and no text."""
-        return self.api in _VECTOR_APIS
+        return self.api in ("embeddings", "rerank")
 
     @property
     def error(self) -> BaseException | None:
@@ -197,7 +190,7 @@ class Request:
 
 def api_of(path: str) -> str:
     """The name of an endpoint, as the SDK's resources are called."""
-    return _APIS.get(path, path.strip("/").replace("/", "."))
+    return path.strip("/").replace("/", ".")
 
 
 def plain(value: object) -> Any:

@@ -122,11 +122,6 @@ class Script:
         self._answered: set[str] = set()
         """The APIs whose vectors were scripted, and all played."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Nothing was ever scripted."""
-        return not (self.ordered or self.played or self.rules)
-
     def take(self, request: Request) -> tuple[ScriptedReply] | None:
         """The reply to a request; None where nothing is scripted, and an answer is made up.
 
@@ -137,7 +132,7 @@ class Script:
             UnexpectedRequest: there is none.
         """
         with self._lock:
-            if self.is_empty:
+            if not (self.ordered or self.played or self.rules):  # nothing was ever scripted
                 return None
             for rule in self.rules:
                 taken = rule.take(request)
@@ -157,7 +152,7 @@ class Script:
 
     def _next(self, request: Request) -> int | None:
         """Index of the ordered reply for a request."""
-        if self.ordered and _is_failure(self.ordered[0]):
+        if self.ordered and isinstance(self.ordered[0], Trouble | Exception):
             return 0
         return next((i for i, reply in enumerate(self.ordered) if _suits(reply, request)), None)
 
@@ -186,10 +181,6 @@ def _vectors_for(reply: ScriptedReply) -> str | None:
 def _suits(reply: ScriptedReply, request: Request) -> bool:
     """True if a reply is of the kind that a request wants."""
     return _vectors_for(reply) == (request.api if request.wants_vectors else None)
-
-
-def _is_failure(reply: ScriptedReply) -> bool:
-    return isinstance(reply, Trouble | Exception)
 
 
 def check_criteria(criteria: Mapping[str, object]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..output.formats.values import json_or_text
-from ..runtime.served_models import serve_like
-from ..types import EmbeddingRequest, GenerationRequest, Sink, Task, Ticket
+from ..runtime.served_models import serve
+from ..types import EmbeddingRequest, GenerationRequest, Task
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
@@ -18,7 +18,7 @@ from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
 from .model.engine import NO_TOKENS, ScriptedEngine
-from .model.replies import Patience, PlayedRow, Reply
+from .model.replies import Patience, Place, PlayedRow, Reply
 from .model.replies import Script as PlayedScript
 from .model.tokenizer import ScriptedTokenizer
 from .model.vectors import Pair
@@ -79,7 +79,7 @@ class Stage(ScriptedEngine):
         super().__init__(
             name=model, context_length=context_length, tokenizer=_usual().tokenizer, dimensions=MAX_DIMENSIONS
         )
-        serve_like(self, _usual())
+        serve(self, serve(_usual()))  # to describe a model takes longer than many tests
         self.seed, self.clock, self.script = seed, Clock(clock), Script()
         self.calls: list[Request] = []
         self.raised: list[BaseException] = []
@@ -149,7 +149,8 @@ class Stage(ScriptedEngine):
             asked.errors.append(self._failure(trouble, call))
             raise asked.errors[-1]
         patience = None if call.timeout is None else Patience(call.timeout, True)
-        dimensions = max(_dimensions(asked.model), asked.body.get("dimensions") or 0)
+        usual = MAX_DIMENSIONS if asked.model == "text-embedding-3-large" else 1536  # as OpenAI's models have them
+        dimensions = max(usual, asked.body.get("dimensions") or 0)
         end = NO_TOKENS if trouble is None else replace(NO_TOKENS, hang=True)
         request.reply = _Staged(asked, None, patience, rows, dimensions, end)
 
@@ -239,17 +240,17 @@ class Stage(ScriptedEngine):
         rest = f"}}\n{end}" if json_or_text(written) is not written else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 
-    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
         staged = _staged(request.reply)
         assert staged.reply is not None
-        row = PlayedRow(request, sink, index, ticket, staged.reply, self.model, False, self.clock, staged.patience)
+        row = PlayedRow(request, place, staged.reply, self.model, False, self.clock, staged.patience)
         staged.asked.choices.append(row)
         return row
 
-    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
         staged = _staged(work.reply)
         self._give_vectors(work, staged.vectors, staged.dimensions)
-        return self._end(sink, index, ticket, staged.end, self.clock, staged.patience)
+        return self._end(place, staged.end, self.clock, staged.patience)
 
 
 def _staged(reply: object) -> _Staged:
@@ -261,11 +262,6 @@ def _staged(reply: object) -> _Staged:
     if not isinstance(reply, _Staged):
         raise UnexpectedRequest("a scripted client's engine answers its clients only")
     return reply
-
-
-def _dimensions(model: str) -> int:
-    """Number of dimensions that OpenAI's models have."""
-    return MAX_DIMENSIONS if model == "text-embedding-3-large" else 1536
 
 
 def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:

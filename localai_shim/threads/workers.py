@@ -22,6 +22,8 @@ IDLE_SECONDS = 10.0
 class Workers:
     """Daemon threads, started as they are needed. A job begins at once while there are fewer than `most`.
 
+    Made for good: each is told of every fork.
+
     Args:
         name: of the threads.
         most: threads.
@@ -31,7 +33,7 @@ class Workers:
     def __init__(self, name: str, most: float = math.inf, idle: float = IDLE_SECONDS) -> None:
         self._name, self._most, self._idle = name, most, idle
         self._reset()
-        os.register_at_fork(after_in_child=partial(_reset, weakref.ref(self)))
+        os.register_at_fork(after_in_child=self._reset)  # a child has none of the threads
 
     def _reset(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -79,13 +81,6 @@ class Workers:
             del job  # which holds a request
             with self._lock:
                 self._free += 1
-
-
-def _reset(workers: weakref.ref[Workers]) -> None:
-    """In a forked child, which has none of the threads."""
-    alive = workers()
-    if alive is not None:
-        alive._reset()
 
 
 def _fill(future: Future[T], work: Callable[[], T]) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from ...types import EmbeddingRequest, GenerationRequest, Json, Sink, Ticket, Work
+from ...types import EmbeddingRequest, GenerationRequest, Json, Work
 from .. import marks
 from ..answers import Mark
 from ..model.engine import ScriptedEngine
-from ..model.replies import LIKELY_LOGPROB, Logprob, PlayedRow, Reply
+from ..model.replies import LIKELY_LOGPROB, Logprob, Place, PlayedRow, Reply, Script
 from ..model.tokenizer import Piece, ScriptedTokenizer
+from ..requests import api_of, plain
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .normalizing import Normalize
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
     from ...client.call import Call
     from ...client.local import LocalOpenAI
-    from ...endpoints.assembler import Assembler
     from ...endpoints.prepared import Prepared
 
-ModelT = TypeVar("ModelT")
-_APIS = {"/chat/completions": "chat.completions", "/completions": "completions", "/responses": "responses"}
 _ENDLESS = 2**31
 """Most tokens of a recorded answer: it ends where it ended."""
 
@@ -86,16 +84,15 @@ class CassetteEngine(ScriptedEngine):
     """
 
     def __init__(self, cassette: Cassette) -> None:
-        super().__init__(_reply_of, name="cassette", context_length=None, dimensions=_ENDLESS)
+        super().__init__(name="cassette", context_length=None, dimensions=_ENDLESS)
         self.cassette = cassette
 
     def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
         """Put what was recorded into the place of what a model would say. Runs where the request was prepared."""
         if not prepared.works:
             return prepared
-        api = _APIS.get(call.path, call.path.strip("/").replace("/", "."))
         try:
-            played = self.cassette.answer(api, _request(call))
+            played = self.cassette.answer(api_of(call.path), _request(call))
         except RecursionError:
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
@@ -104,22 +101,22 @@ class CassetteEngine(ScriptedEngine):
         chosen = range(len(prepared.works))
         marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
         marks.apply_marks(prepared.assembler, marked)
-        _present(prepared.assembler, played)
+        marks.change_answers(prepared.assembler, lambda answer: _sign(answer, played))
         if prepared.run is not None:  # it has been queued
             for queued in (prepared.run.queued, *prepared.run.events):
                 _sign(queued, played)
         return prepared
 
-    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
         """The row of a recorded answer, which ends where that ended, whatever else was asked for."""
         played = _recorded(request)
         reply = _reply(played.answer, played.choice, self.tokenizer)
-        row = GenerationRequest(request.prompt, request.sampling, _ENDLESS, timings=request.timings, reply=reply)
-        return super()._row(row, sink, index, ticket)
+        row = GenerationRequest(request.prompt, request.sampling, _ENDLESS, timings=request.timings)
+        return PlayedRow(row, place, Script(reply, self.tokenizer), self.model, False)
 
-    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
         self._give_vectors(work, _recorded(work).answer.vectors())
-        return self._end(sink, index, ticket)
+        return self._end(place)
 
 
 def _recorded(work: Work) -> _Recorded:
@@ -127,22 +124,13 @@ def _recorded(work: Work) -> _Recorded:
     return work.reply
 
 
-def _reply_of(request: GenerationRequest, prompt: str, before: int) -> Reply:
-    assert isinstance(request.reply, Reply)
-    return request.reply
-
-
 def _request(call: Call) -> Json:
     """Request as plain JSON; what the endpoint has stored stands in the place of its id."""
-    body: Json = json.loads(json.dumps(call.body, default=_as_json))
+    body: Json = plain(call.body)
     stored = [name for name in ("previous_response_id", "conversation") if body.pop(name, None) is not None]
     if stored:
         body["input"] = [_item(item) for item in _items(call)]
     return {name: value for name, value in body.items() if name not in DELIVERY and value is not None}
-
-
-def _as_json(value: object) -> object:
-    return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else str(value)
 
 
 def _items(call: Call) -> Sequence[Json]:
@@ -221,18 +209,8 @@ def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
     return [_marker(tokenizer.tool_call_start), head, *body, ending, _marker(tokenizer.tool_call_end)]
 
 
-def _present(assembler: Assembler[BaseModel], played: Interaction) -> None:
+def _sign(made: BaseModel, played: Interaction) -> None:
     """Give an answer the model, the fingerprint and the usage that were recorded."""
-    begin, feed, result = assembler.begin, assembler.feed, assembler.result
-
-    def many(make: Callable[..., Sequence[ModelT]]) -> Callable[..., list[ModelT]]:
-        return lambda *args: [_sign(event, played) for event in make(*args)]
-
-    own = {"begin": many(begin), "feed": many(feed), "result": lambda: _sign(result(), played)}
-    assembler.__dict__.update(own)  # what is stored comes from these, too
-
-
-def _sign(made: ModelT, played: Interaction) -> ModelT:
     answer: Any = getattr(made, "response", made)
     if hasattr(answer, "model"):
         answer.model = played.model
@@ -243,4 +221,3 @@ def _sign(made: ModelT, played: Interaction) -> ModelT:
     for choice in getattr(answer, "choices", ()):
         if choice.finish_reason is not None:
             choice.finish_reason = played.end(choice.index) or choice.finish_reason
-    return made

@@ -38,6 +38,7 @@ _DEFAULTS: Json = {
     "stop": [],
     "include": [],
 }
+_TEXT_DEFAULTS: Json = {"format": {"type": "text"}, "verbosity": "medium"}
 _ITEM_DEFAULTS: Json = {"type": "message", "status": "completed", "annotations": [], "logprobs": [], "strict": False}
 _LOGPROBS = "message.output_text.logprobs"
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens"}
@@ -61,9 +62,7 @@ def meaning(api: str, request: Mapping[str, object]) -> Json:
         made["input"] = [made["input"]]
     text = made.get("text")
     if isinstance(text, dict):
-        made["text"] = {
-            key: value for key, value in text.items() if (key, value) not in (("format", {"type": "text"}), _VERBOSITY)
-        }
+        made["text"] = {key: value for key, value in text.items() if _TEXT_DEFAULTS.get(key) != value}
     if made.get("tool_choice") == ("auto" if made.get("tools") else "none"):
         del made["tool_choice"]
     made["include"] = [each for each in made.get("include", ()) if each == _LOGPROBS]
@@ -73,15 +72,10 @@ def meaning(api: str, request: Mapping[str, object]) -> Json:
     return {key: _numbered(made[key], ids) for key in sorted(made)}
 
 
-_VERBOSITY = ("verbosity", "medium")
-
-
 def _listed(value: object) -> list[object]:
-    return [{"role": "user", "content": value}] if isinstance(value, str) else list(_sequence(value))
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _message(value: object) -> object:

@@ -68,11 +68,6 @@ class Interaction:
         )
         self.deltas.append({"at": at, "vector": written})
 
-    def lines(self) -> list[Json]:
-        """The lines of the file."""
-        last = {"model": self.model, "fingerprint": self.fingerprint, "usage": self.usage}
-        return [{"request": self.request, "api": self.api}, *self.deltas, last]
-
 
 def spelling_bytes(token: str | list[int]) -> bytes:
     """The bytes of a token as it stands in a file."""
@@ -118,7 +113,9 @@ def write_cassette(path: Path, interactions: Iterable[Interaction]) -> None:
     """Replace a file, whole or not at all; folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-        for interaction in interactions:
-            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in interaction.lines())
+        for each in interactions:
+            last = {"model": each.model, "fingerprint": each.fingerprint, "usage": each.usage}
+            for line in ({"request": each.request, "api": each.api}, *each.deltas, last):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
     os.chmod(file.name, 0o644)
     os.replace(file.name, path)

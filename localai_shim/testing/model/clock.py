@@ -76,7 +76,7 @@ class Clock:
                 await anyio.to_thread.run_sync(self._wait, seconds, given_up, abandon_on_cancel=True)
             finally:
                 given_up.set()
-                self._notify()
+                self._move()
 
     def seconds_until(self, due: float) -> float:
         """Real seconds until it may be this late; inf where somebody has to advance the clock."""
@@ -119,10 +119,6 @@ class Clock:
             self._changed.notify_all()
         for listener in self._listeners:
             listener()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 REAL = Clock("real")

@@ -34,9 +34,9 @@ from ...types import (
     deliver_events,
 )
 from .clock import REAL, Clock
-from .replies import Decide, Patience, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
+from .replies import Decide, Patience, Place, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
 from .tokenizer import ScriptedTokenizer
-from .vectors import give_vectors
+from .vectors import Pair, make_up_relevance, make_up_vectors
 
 NO_TOKENS = Reply("")
 """Ends a request that is answered otherwise."""
@@ -78,6 +78,7 @@ class ScriptedEngine:
     """Preparing a request takes no time: it is done on its caller's thread, and the timeout counts from there on."""
     max_inline_tokens = 0
     """Answers that take no time, and have no more tokens than these, are played on their caller's thread."""
+    is_ready = True
 
     def __init__(
         self,
@@ -141,10 +142,6 @@ class ScriptedEngine:
         """Does not wait."""
         self.check_process()
 
-    @property
-    def is_ready(self) -> bool:
-        return True
-
     def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
         """Play a reply to each row, and make up vectors and scores; events go to the sink under the place in `works`.
 
@@ -154,9 +151,9 @@ class ScriptedEngine:
         """
         self._check_open()
         ticket = Ticket()
-        play: Mapping[Task, Callable[[Any, Sink, int, Ticket], PlayedRow]]
+        play: Mapping[Task, Callable[[Any, Place], PlayedRow]]
         play = {"generate": self._row, "embed": self._vectors, "rerank": self._vectors}
-        self._play([play[work.task](work, sink, index, ticket) for index, work in enumerate(works)])
+        self._play([play[work.task](work, (sink, index, ticket)) for index, work in enumerate(works)])
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -192,32 +189,34 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _row(self, request: GenerationRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
-        return PlayedRow(request, sink, index, ticket, self._next_script(request), self._model, self._obey_constraints)
+    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
+        return PlayedRow(request, place, self._next_script(request), self._model, self._obey_constraints)
 
-    def _vectors(self, work: EmbeddingRequest, sink: Sink, index: int, ticket: Ticket) -> PlayedRow:
+    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
         """Give a request its vectors; returns what ends it."""
         self._give_vectors(work)
-        return self._end(sink, index, ticket)
+        return self._end(place)
 
     def _give_vectors(
         self, work: EmbeddingRequest, rows: Sequence[Sequence[float]] | None = None, dimensions: int | None = None
     ) -> None:
-        assert self._model.embedding is not None
-        give_vectors(work, rows, self.tokenizer.decode, dimensions or self._model.embedding.dimensions)
+        """Give a request the vectors that are there for it, or made-up ones of so many dimensions."""
+        import numpy as np
+
+        if rows is not None:
+            work.vectors = np.array(rows, np.float32)
+        elif pairs := [text for text in work.texts if isinstance(text, Pair)]:
+            work.vectors = make_up_relevance(pairs)
+        else:
+            texts = [self.tokenizer.decode(tokens) for tokens in work.texts]
+            work.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
         self.embedded.append(work)
 
     def _end(
-        self,
-        sink: Sink,
-        index: int,
-        ticket: Ticket,
-        reply: Reply = NO_TOKENS,
-        clock: Clock = REAL,
-        patience: Patience | None = None,
+        self, place: Place, reply: Reply = NO_TOKENS, clock: Clock = REAL, patience: Patience | None = None
     ) -> PlayedRow:
         once, script = GenerationRequest(Prompt([]), SamplingParams(), 1), Script(reply, self.tokenizer)
-        return PlayedRow(once, sink, index, ticket, script, self._model, False, clock, patience)
+        return PlayedRow(once, place, script, self._model, False, clock, patience)
 
     def _play(self, rows: list[PlayedRow]) -> None:
         if not all(row.takes_no_time(self.max_inline_tokens) for row in rows):

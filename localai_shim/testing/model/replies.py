@@ -78,7 +78,7 @@ class ScriptedModel:
         self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer, dimensions: int = 1536
     ) -> None:
         self.name = name
-        self.embedding: Embedding | None = Embedding(dimensions)
+        self.embedding = Embedding(dimensions)
         self.reranking: Reranking | None = Reranking(self._encode_pairs, takes_instruction=True)
         self.context_length = context_length
         self.tokenizer = tokenizer
@@ -164,6 +164,10 @@ class Script:
             raise ValueError(f"a reply that is cut has at least one token: {reply}")
 
 
+Place = tuple[Sink, int, Ticket]
+"""(where the events of a piece of work go, its place in the submission, the submission's ticket)."""
+
+
 class Patience(NamedTuple):
     """Patience of a caller, on the clock of its answer."""
 
@@ -178,16 +182,14 @@ class PlayedRow:
     def __init__(
         self,
         request: GenerationRequest,
-        sink: Sink,
-        index: int,
-        ticket: Ticket,
+        place: Place,
         script: Script,
         model: ScriptedModel,
         obey_guide: bool,
         clock: Clock = REAL,
         patience: Patience | None = None,
     ) -> None:
-        self.sink, self.index, self.ticket = sink, index, ticket
+        self.sink, self.index, self.ticket = place
         self.clock, self.due, self.hangs = clock, 0.0, False
         """Time of the next event, on the clock; a row that hangs waits for it without moving the clock on."""
         self._patience, self._began, self._expires = patience, clock.now, False

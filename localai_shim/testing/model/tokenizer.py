@@ -124,14 +124,10 @@ class ScriptedTokenizer:
         self.has_chat_template = chat_template is not None
         self._compiled = None if self.chat_template is None else _environment().from_string(self.chat_template)
         self.backend_tokenizer = _Backend()
-        self.has_thinking = think is not None
         none: tuple[str | None, str | None] = (None, None)
         self.think_start, self.think_end = think or none
-        self.has_tool_calling = tools is not None
         self.tool_call_start, self.tool_call_end = tools or none
-        self.tool_parser: object = None
         self.tool_format = tool_format
-        self.init_kwargs: dict[str, object] = {}
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -187,22 +183,15 @@ class ScriptedTokenizer:
         kept = (i for i in ids if not (skip_special_tokens and i in self.all_special_ids))
         return b"".join(self._bytes[i] for i in kept).decode(errors="replace")
 
-    def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> str | list[str | None] | None:
-        """Tokens as vocabularies write them; None for an id that is no token's."""
-        if isinstance(ids, int):
-            return self._spell(ids) if 0 <= ids < len(self) else None
-        return [self._spell(i) if 0 <= i < len(self) else None for i in ids]
+    def convert_ids_to_tokens(self, token_id: int) -> str | None:
+        """A token as vocabularies write it; None for an id that is no token's."""
+        return self._spell(token_id) if 0 <= token_id < len(self) else None
 
     def _spell(self, token_id: int) -> str:
         """A marker as it is; all others in GPT-2's byte-level alphabet."""
         if 256 <= token_id < 256 + len(self._special):
             return self._bytes[token_id].decode()
         return "".join(_CHARS[byte] for byte in self._bytes[token_id])
-
-    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | list[int | None] | None:
-        """The inverse; None for a text that is no token's."""
-        vocabulary = self.get_vocab()
-        return vocabulary.get(tokens) if isinstance(tokens, str) else [vocabulary.get(token) for token in tokens]
 
     def get_vocab(self) -> dict[str, int]:
         """Token -> id."""

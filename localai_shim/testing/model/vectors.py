@@ -6,10 +6,8 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from ...types import EmbeddingRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,30 +26,6 @@ def make_up_vectors(texts: Sequence[str], dimensions: int) -> npt.NDArray[np.flo
         row[:] = _ORDER_WEIGHT * _direction(text, dimensions) + sum(_direction(word, dimensions) for word in words)
         row /= np.linalg.norm(row)
     return made
-
-
-def give_vectors(
-    request: EmbeddingRequest,
-    rows: Sequence[Sequence[float]] | None,
-    decode: Callable[[Sequence[int]], str],
-    dimensions: int,
-) -> None:
-    """Give a request the vectors that are there for it, or made-up ones.
-
-    Args:
-        request: gets them.
-        rows: one of each text; None: they are made up.
-        decode: makes a text of token ids.
-        dimensions: of what is made up.
-    """
-    import numpy as np
-
-    if rows is not None:
-        request.vectors = np.array(rows, np.float32)
-    elif pairs := [text for text in request.texts if isinstance(text, Pair)]:
-        request.vectors = make_up_relevance(pairs)
-    else:
-        request.vectors = make_up_vectors([decode(tokens) for tokens in request.texts], dimensions)
 
 
 class Pair(list[int]):

@@ -30,14 +30,14 @@ class NetworkBlockedError(RuntimeError):
     """Raised in code under test that reaches for the network."""
 
 
-def add_options(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option and its counterpart in the configuration."""
     text = "fail each test that reaches out of this machine, with the place that did"
     parser.getgroup("localai_shim").addoption("--block-openai", action="store_true", help=text)
     parser.addini("block_openai", text, type="bool", default=False)
 
 
-def configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Watch over the tests of a session, if it is wanted."""
     if config.getoption("block_openai") or config.getini("block_openai"):
         config.pluginmanager.register(_Guard(), "localai_shim_guard")

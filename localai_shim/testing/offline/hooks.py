@@ -1,4 +1,4 @@
-"""The plugin's part that keeps code under test from reaching out: `patch_openai`, `--block-openai` and cassettes."""
+"""The plugin's part that answers code under test which makes its own clients: `patch_openai` and cassettes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from . import guard
 
 if TYPE_CHECKING:
     import openai
@@ -33,7 +31,6 @@ _PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    guard.add_options(parser)
     if importlib.util.find_spec("pytest_recording") is None:  # whose option it is otherwise
         text = "what is recorded of the answers in cassettes; none by default"
         group = parser.getgroup("localai_shim")
@@ -42,7 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    guard.configure(config)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
