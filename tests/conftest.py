@@ -28,6 +28,7 @@ temporary.keep_in_one_folder()
 import numpy as np
 import openai
 import pytest
+from openai.types import CompletionUsage
 
 from localai_shim.backends.machine import require_backend
 
@@ -323,6 +324,12 @@ def _what_was_imported_since_stays_as_well() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_kernels_are_shared() -> Iterator[None]:
+    yield
+    temporary.share_kernels()
+
+
 @pytest.fixture
 def without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is let go of goes by reference counts alone, as long as the test runs."""
@@ -332,6 +339,12 @@ def without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     yield
     monkeypatch.undo()
     gc.enable()
+
+
+def counted(usage: CompletionUsage | None) -> tuple[int, int]:
+    """Tokens of a prompt and of its answer. How many of them were cached depends on the requests before."""
+    assert usage is not None
+    return usage.prompt_tokens, usage.completion_tokens
 
 
 def without_generated(made: Any, *names: str) -> Any:
