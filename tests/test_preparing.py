@@ -18,6 +18,8 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models import loading
 from localai_shim.models.text import TextTokenizer
+from localai_shim.runtime import served_models
+from localai_shim.threads.deadline import Budget
 from localai_shim.types import ModelLoadError
 from tests.engine.harness import eventually
 from tests.preparing import (
@@ -206,6 +208,13 @@ def endless_path() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def briefly_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found out about a chat template by trial is given up sooner than for callers."""
+    monkeypatch.setattr(served_models, "Budget", functools.partial(Budget, 0.2))
+
+
+@pytest.mark.usefixtures("briefly_tried")
 def test_a_model_whose_template_never_ends_is_loaded(endless_path: str, submitted: list[object]) -> None:
     with LocalOpenAI(endless_path, keep_alive=0) as client:
         times_out(client, WAYS["chat"])  # while it is loaded
@@ -216,6 +225,7 @@ def test_a_model_whose_template_never_ends_is_loaded(endless_path: str, submitte
     assert len(submitted) == 2
 
 
+@pytest.mark.usefixtures("briefly_tried")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tasks_leave_a_model_whose_template_never_ends(endless_path: str, backend: str) -> None:
     async def main() -> None:
