@@ -28,6 +28,7 @@ temporary.keep_in_one_folder()
 import numpy as np
 import openai
 import pytest
+from hypothesis import HealthCheck, settings
 from openai.types import CompletionUsage
 
 from localai_shim.backends.machine import require_backend
@@ -48,6 +49,10 @@ from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
 from tests.endpoints.responses.legal import check_stream
 from tests.tiny import CORPUS, byte_fallback_tokenizer, make_tokenizer, tiny
+
+# A machine that other programs keep busy is no failure of what draws examples, nor of what is tested with them.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 connect()  # many tests run an engine, or its parts, without a client
 
@@ -308,8 +313,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look through it again and again."""
-    import hypothesis  # noqa: F401 (it asks the collector who holds its generators)
-
     gc.enable()
     gc.collect()
     gc.freeze()
