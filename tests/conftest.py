@@ -28,6 +28,8 @@ temporary.keep_in_one_folder()
 import numpy as np
 import openai
 import pytest
+from hypothesis import HealthCheck, settings
+from openai.types import CompletionUsage
 
 from localai_shim.backends.machine import require_backend
 
@@ -47,6 +49,10 @@ from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
 from tests.endpoints.responses.legal import check_stream
 from tests.tiny import CORPUS, byte_fallback_tokenizer, make_tokenizer, tiny
+
+# A machine that other programs keep busy is no failure of what draws examples, nor of what is tested with them.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 connect()  # many tests run an engine, or its parts, without a client
 
@@ -192,13 +198,14 @@ def every_endpoint() -> None:
     """All that is imported at the first request of its kind is imported."""
     for module in pkgutil.walk_packages(endpoints.__path__, f"{endpoints.__name__}."):
         import_module(module.name)
+    sdk.httpx.HTTPTransport().close()  # which imports the exceptions that httpx holds against those it meets
 
 
 @pytest.fixture
 def pytester(every_endpoint: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Runs sessions in a test, with the plugins that they are given: to import all that are installed takes 0.3 s.
 
-    What has been imported by its end is forgotten. Endpoints would be there twice then, with classes of their own.
+    What they import first is forgotten at their end. It would be there twice then, with classes of its own.
     """
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     return pytester
@@ -306,8 +313,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look through it again and again."""
-    import hypothesis  # noqa: F401 (it asks the collector who holds its generators)
-
     gc.enable()
     gc.collect()
     gc.freeze()
@@ -322,6 +327,12 @@ def _what_was_imported_since_stays_as_well() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_kernels_are_shared() -> Iterator[None]:
+    yield
+    temporary.share_kernels()
+
+
 @pytest.fixture
 def without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is let go of goes by reference counts alone, as long as the test runs."""
@@ -331,6 +342,12 @@ def without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     yield
     monkeypatch.undo()
     gc.enable()
+
+
+def counted(usage: CompletionUsage | None) -> tuple[int, int]:
+    """Tokens of a prompt and of its answer. How many of them were cached depends on the requests before."""
+    assert usage is not None
+    return usage.prompt_tokens, usage.completion_tokens
 
 
 def without_generated(made: Any, *names: str) -> Any:

@@ -69,7 +69,7 @@ MAY = {
     "output": "output.formats output.formats.reading threads types",
     "output.formats": "",
     "output.formats.reading": "output.formats",
-    "prompt": "errors media output prompt.fit prompt.media threads types",
+    "prompt": "errors media output output.formats prompt.fit prompt.media threads types",
     "prompt.fit": "output.formats prompt threads types",
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns alone

@@ -18,6 +18,8 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models import loading
 from localai_shim.models.text import TextTokenizer
+from localai_shim.runtime import served_models
+from localai_shim.threads.deadline import Budget
 from localai_shim.types import ModelLoadError
 from tests.engine.harness import eventually
 from tests.preparing import (
@@ -39,6 +41,12 @@ from tests.tiny import tiny
 def path() -> str:
     """A model that no other test has loaded."""
     return str(tiny("qwen3", rms_norm_eps=3e-6))
+
+
+@pytest.fixture(scope="module")
+def loaded_path() -> str:
+    """Another one, which stays loaded between tests."""
+    return str(tiny("qwen3", rms_norm_eps=3.5e-6))
 
 
 @pytest.fixture
@@ -170,9 +178,9 @@ def test_several_event_loops_wait_for_one_model_and_one_that_has_ended_harms_nob
 
 
 @pytest.fixture
-def endless(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOpenAI]:
+def endless(loaded_path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOpenAI]:
     """A client of a model whose chat template never ends, for all that anybody would wait."""
-    with LocalOpenAI(path) as client:
+    with LocalOpenAI(loaded_path) as client:
         runtime = client._runtime
         tokenizer: Any = runtime.served(runtime.engine_of("")).tokenizer._tokenizer
         with monkeypatch.context() as patch:
@@ -188,9 +196,9 @@ def test_a_template_that_never_ends_ends_with_the_timeout(endless: LocalOpenAI, 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_template_that_never_ends_keeps_no_event_loop(endless: LocalOpenAI, path: str, backend: str) -> None:
+def test_a_template_that_never_ends_keeps_no_event_loop(endless: LocalOpenAI, loaded_path: str, backend: str) -> None:
     async def main() -> None:
-        async with AsyncLocalOpenAI(path) as client:
+        async with AsyncLocalOpenAI(loaded_path) as client:
             for way in ("chat", "stream", "responses", "chat"):
                 await times_out_async(client, WAYS[way])
             assert (await WAYS["completions"](client, timeout=60)).usage is not None
@@ -206,6 +214,13 @@ def endless_path() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def briefly_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found out about a chat template by trial is given up sooner than for callers."""
+    monkeypatch.setattr(served_models, "Budget", functools.partial(Budget, 0.2))
+
+
+@pytest.mark.usefixtures("briefly_tried")
 def test_a_model_whose_template_never_ends_is_loaded(endless_path: str, submitted: list[object]) -> None:
     with LocalOpenAI(endless_path, keep_alive=0) as client:
         times_out(client, WAYS["chat"])  # while it is loaded
@@ -216,6 +231,7 @@ def test_a_model_whose_template_never_ends_is_loaded(endless_path: str, submitte
     assert len(submitted) == 2
 
 
+@pytest.mark.usefixtures("briefly_tried")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tasks_leave_a_model_whose_template_never_ends(endless_path: str, backend: str) -> None:
     async def main() -> None:
@@ -231,7 +247,7 @@ def test_tasks_leave_a_model_whose_template_never_ends(endless_path: str, backen
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_request_that_is_cancelled_amid_its_template_stops_there(
-    endless: LocalOpenAI, path: str, backend: str, submitted: list[object]
+    endless: LocalOpenAI, loaded_path: str, backend: str, submitted: list[object]
 ) -> None:
     ended: list[bool] = []
     limit = threading.Event()
@@ -245,7 +261,7 @@ def test_a_request_that_is_cancelled_amid_its_template_stops_there(
             ended.append(True)
 
     async def main() -> None:
-        async with AsyncLocalOpenAI(path) as client, anyio.create_task_group() as tasks:
+        async with AsyncLocalOpenAI(loaded_path) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(functools.partial(ask_long, client, timeout=None))
             await anyio.to_thread.run_sync(limit.wait)
             tasks.cancel_scope.cancel()
@@ -258,9 +274,9 @@ def test_a_request_that_is_cancelled_amid_its_template_stops_there(
 
 
 @pytest.fixture
-def tokenising(gate: Gate, path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+def tokenising(gate: Gate, loaded_path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Texts are tokenised by code that nothing can interrupt, until this gate is open."""
-    with LocalOpenAI(path) as client:
+    with LocalOpenAI(loaded_path) as client:
         WAYS["chat"](client)
         encode = TextTokenizer.encode
 
@@ -276,9 +292,9 @@ def tokenising(gate: Gate, path: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_what_cannot_be_interrupted_holds_no_caller_and_never_reaches_the_engine(
-    tokenising: Gate, path: str, submitted: list[object]
+    tokenising: Gate, loaded_path: str, submitted: list[object]
 ) -> None:
-    with LocalOpenAI(path) as client:
+    with LocalOpenAI(loaded_path) as client:
         times_out(client, ask_long)
         assert tokenising.inside == 1
         tokenising.open.set()
@@ -288,10 +304,10 @@ def test_what_cannot_be_interrupted_holds_no_caller_and_never_reaches_the_engine
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_task_leaves_what_cannot_be_interrupted(
-    tokenising: Gate, path: str, backend: str, submitted: list[object]
+    tokenising: Gate, loaded_path: str, backend: str, submitted: list[object]
 ) -> None:
     async def main() -> None:
-        async with AsyncLocalOpenAI(path) as client:
+        async with AsyncLocalOpenAI(loaded_path) as client:
             for _ in range(3):  # more than may be prepared at once: those that were left are out of the way
                 await times_out_async(client, ask_long)
             tokenising.open.set()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from ..errors import BadRequest
+from ..output.formats.values import MAX_NESTING, json_or_text, nests_too_deeply
 from .history import Call, Message
 from .parts import FILES, KINDS, MediaPart, ReadPart, joined, no_media
 
@@ -161,6 +162,9 @@ def _function(value: object, path: str) -> dict[str, object]:
         raise BadRequest.wrong_type(f"{path}.arguments", "a string", arguments)
     if not isinstance(arguments, dict):
         arguments = parsed_arguments(encodable(arguments or "{}", f"{path}.arguments"))
+    elif nests_too_deeply(arguments):
+        why = f"more than {MAX_NESTING} objects and arrays stand in each other. A string of JSON may be nested deeper."
+        raise BadRequest.invalid(f"{path}.arguments", f"Invalid '{path}.arguments': {why}")
     return {"name": name, "arguments": arguments}
 
 
@@ -172,10 +176,10 @@ def _custom(value: object, path: str) -> dict[str, object]:
 
 def parsed_arguments(text: str) -> dict[str, object] | str:
     """Arguments as an object. Malformed ones stay in the conversation as they were: the model may put them right."""
+    arguments = json_or_text(text)
     try:
-        arguments: object = json.loads(text)
         json.dumps(arguments, ensure_ascii=False).encode()  # escapes can hide lone surrogates
-    except (ValueError, RecursionError):
+    except ValueError:
         return text
     return arguments if isinstance(arguments, dict) else text
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from localai_shim.cli import models
 from localai_shim.cli.main import main
 from localai_shim.cli.models import NO_TEMPLATE, TOO_SLOW
+from localai_shim.threads.deadline import Budget
 from tests.preparing import LOOPS
 from tests.tiny import tiny
 
@@ -78,7 +81,10 @@ def test_a_model_without_a_template_completes_texts(capsys: pytest.CaptureFixtur
     assert found["template"] == NO_TEMPLATE and "prompt" not in found
 
 
-def test_a_template_that_never_ends_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_template_that_never_ends_is_given_up(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "Budget", partial(Budget, 0.2))  # sooner than for callers
     found = shown(capsys, str(with_template(tmp_path / "endless", LOOPS + MESSAGES)))
     assert found["template"] == TOO_SLOW and "prompt" not in found
 

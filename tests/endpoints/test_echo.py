@@ -17,6 +17,7 @@ from localai_shim.endpoints.completions.echo import make_echo
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import Prompt
 from tests.conftest import Oracle, chat_tokenizer, refused
+from tests.floats import nearly, plain
 
 TEXT = "The quick brown fox jumps over the lazy dog. 🙂"
 CREATE: dict[str, Any] = {"model": "m", "prompt": TEXT, "temperature": 0, "max_tokens": 0, "echo": True}
@@ -90,7 +91,7 @@ def test_what_is_generated_follows_the_prompt(client: LocalOpenAI, oracle: Oracl
     found, alone = logprobs_of(both.choices[0]), logprobs_of(plain.choices[0])
     assert len(found.tokens) == len(ids) + max_tokens
     assert found.tokens[len(ids) :] == alone.tokens and found.text_offset[len(ids) :] == alone.text_offset
-    assert found.token_logprobs[len(ids) :] == pytest.approx(alone.token_logprobs, abs=1e-5)
+    assert found.token_logprobs[len(ids) :] == pytest.approx(alone.token_logprobs, abs=1e-4)
 
 
 def test_echo_without_logprobs_uses_what_the_prefix_cache_has_and_scores_do_not(client: LocalOpenAI) -> None:
@@ -105,7 +106,7 @@ def test_echo_without_logprobs_uses_what_the_prefix_cache_has_and_scores_do_not(
     assert cached()
     first = client.completions.create(**create, logprobs=1).choices
     assert cached(logprobs=1) == 0
-    assert client.completions.create(**create, logprobs=1).choices == first
+    assert plain(client.completions.create(**create, logprobs=1).choices) == nearly(first)
     assert cached()
 
 
@@ -154,7 +155,7 @@ def test_a_stream_says_what_the_whole_answer_says(client: LocalOpenAI, max_token
 @pytest.mark.anyio
 async def test_the_async_client_answers_alike(async_client: AsyncLocalOpenAI, client: LocalOpenAI) -> None:
     whole = await async_client.completions.create(**CREATE, logprobs=1)
-    assert whole.choices == client.completions.create(**CREATE, logprobs=1).choices
+    assert plain(whole.choices) == nearly(client.completions.create(**CREATE, logprobs=1).choices)
     chunks = [chunk async for chunk in await async_client.completions.create(**CREATE, logprobs=1, stream=True)]
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == TEXT
 

@@ -12,6 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from localai_shim.grammar.compile import Grammar, json_schema, lark, regex
 from localai_shim.grammar.vocabulary import Vocabulary
+from localai_shim.output.token_bytes import TokenBytes
 from tests.grammar.drafts import allowed, may_end, tokenizer_with, vocabulary_of, vocabulary_with
 from tests.threads import in_threads
 
@@ -162,3 +163,19 @@ def test_the_vocabulary_is_built_once_however_many_threads_ask() -> None:
 
     in_threads(ask, range(8))
     assert len(built) == 8 and len({id(tokenizer) for tokenizer in built}) == 1
+
+
+def test_text_that_has_to_come_next_is_encoded_once_however_many_masks_are_made() -> None:
+    tokenizer = tokenizer_with()
+    encoded: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        encoded.append(text)
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    vocabulary = Vocabulary(TokenBytes(tokenizer), len(tokenizer), [tokenizer.eos_token_id], {}, encode)
+    matcher = Grammar(json_schema({"const": "a sentence that has to come as it stands"}), vocabulary).matcher()
+    mask = np.zeros(vocabulary.words, np.int32)
+    for _ in range(5):
+        matcher.mask(mask)
+    assert encoded and len(encoded) == len(set(encoded))

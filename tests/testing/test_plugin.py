@@ -280,35 +280,45 @@ def test_no_thread_is_left_behind(suite: Any) -> None:
 
 
 @pytest.mark.timed
-def test_a_client_costs_its_test_less_than_a_millisecond(
+def test_a_client_costs_its_test_less_than_a_few_empty_tests(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """500 small tests with the fixture beside as many with one that makes nothing, in processor time of one process.
+    """Ten times 50 tests with the fixture, in turns with as many with one that makes nothing, in processor time.
 
-    The latter take pytest 0.4 ms each on two quiet cores.
+    The quickest of each count, which other programs have held up least. An empty test takes pytest 0.4 ms on two quiet
+    cores, and a client as much again. One that read certificates, as the SDK's own do, would take tens of them.
     """
     suite = """
         import pytest, time
         @pytest.fixture
         def nothing(request):
             yield request.node
-        began = []
-        @pytest.mark.parametrize("i", range(500))
-        def test_bare(nothing, i):
-            began[:] = began or [time.process_time()]
-        def test_between():
-            began.append(time.process_time())
-        @pytest.mark.parametrize("i", range(500))
-        def test_client(local_openai, i):
-            assert local_openai.calls == []
+        took = {}
+        @pytest.fixture(scope="class", autouse=True)
+        def timed(request):
+            began = time.process_time()
+            yield
+            name = request.cls.__name__[:-1] if request.cls else "end"
+            took.setdefault(name, []).append(time.process_time() - began)
+        class Bare:
+            @pytest.mark.parametrize("i", range(50))
+            def test_it(self, nothing, i):
+                pass
+        class Client:
+            @pytest.mark.parametrize("i", range(50))
+            def test_it(self, local_openai, i):
+                assert local_openai.calls == []
+        for turn in range(10):
+            globals()[f"TestBare{turn}"] = type(f"TestBare{turn}", (Bare,), {})
+            globals()[f"TestClient{turn}"] = type(f"TestClient{turn}", (Client,), {})
         def test_end():
-            bare, ours = began[1] - began[0], time.process_time() - began[1]
-            assert ours - bare < 2 * bare, (bare, ours)
+            bare, ours = min(took["TestBare"]), min(took["TestClient"])
+            assert ours - bare < 3 * bare, took
     """
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")  # ours is held against a test with what is usually there
     pytester.makepyfile(textwrap.dedent(suite))
     result = pytester.runpytest_inprocess("-q", "-p", PLUGIN, "-p", "no:logfire", "-p", "no:asyncio")
-    result.assert_outcomes(passed=1002)
+    result.assert_outcomes(passed=1001)
 
 
 @pytest.mark.timed

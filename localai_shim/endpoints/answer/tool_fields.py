@@ -16,6 +16,7 @@ from typing import Literal
 
 from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
+from ...output.formats.values import MAX_NESTING, nests_too_deeply
 from ...prompt.items import qualified_name
 from ..items.fields import ItemFields
 
@@ -235,6 +236,8 @@ def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
         return None
     if schema.get("type", "object") != "object":
         why = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{schema['type']}\"'"
+    elif nests_too_deeply(schema):
+        why = f"it is nested too deeply: more than {MAX_NESTING} objects and arrays stand in each other"
     else:
         try:
             json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()

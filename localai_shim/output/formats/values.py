@@ -12,6 +12,11 @@ from .references import resolve
 from .writing import json_type
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
+MAX_NESTING = 100
+"""Levels of objects and arrays that are looked into.
+
+Some parsers take thousands, others hundreds; Python walks about 300, fewer where the caller's own stack is deep.
+"""
 
 
 def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
@@ -151,8 +156,21 @@ def _takes_text(schema: object, text: str) -> bool:
 
 
 def json_or_text(text: str) -> object:
-    """Read a text as JSON; the text itself where it is none."""
+    """Read a text as JSON; the text itself where it is none, or is nested more deeply than `MAX_NESTING`."""
     try:
-        return json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    return text if text.count("{") + text.count("[") > MAX_NESTING and nests_too_deeply(value) else value
+
+
+def nests_too_deeply(value: object) -> bool:
+    """True if objects and arrays stand in each other more than `MAX_NESTING` times."""
+    found = [(value, 1)]
+    while found:
+        each, depth = found.pop()  # the last one, so that a value that holds itself is found out at once
+        if isinstance(each, Mapping | list | tuple):
+            if depth > MAX_NESTING:
+                return True
+            found += [(inner, depth + 1) for inner in (each.values() if isinstance(each, Mapping) else each)]
+    return False

@@ -53,7 +53,10 @@ class Cassette:
         self._plays = record_mode in ("none", "once", "new_episodes")
         self._interactions = [] if record_mode == "rewrite" else read_cassette(path)
         self._normalize = normalizer(*normalize)
-        self._meanings = [meaning(each.api, self._normalize(each.request)) for each in self._interactions]
+        try:
+            self._meanings = [meaning(each.api, self._normalize(each.request)) for each in self._interactions]
+        except RecursionError:
+            raise CassetteError(f"{path} has a request that is nested so deeply that it cannot be compared.") from None
         self._used: set[int] = set()
         self._changed = False
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ from localai_shim.endpoints.items.reasoning import unseal
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
+from tests.floats import nearly, plain
 
 Play = Callable[..., tuple[LocalOpenAI, ScriptedEngine]]
 
@@ -147,11 +148,11 @@ def test_logprobs_are_those_of_chat_completions(client: LocalOpenAI, top: int) -
     [part] = made.output[0].content
     assert chat.choices[0].logprobs is not None and chat.choices[0].logprobs.content is not None
     expected = [entry.to_dict() for entry in chat.choices[0].logprobs.content]
-    assert [entry.to_dict() for entry in part.logprobs] == expected
+    assert plain(part.logprobs) == nearly(expected)
     assert [len(entry.top_logprobs) for entry in part.logprobs] == [top] * 6
     events = ask(client, temperature=0, max_output_tokens=6, include=include, top_logprobs=top, stream=True)
     told = [one for event in check_it(events) if event.type == "response.output_text.delta" for one in event.logprobs]
-    assert [(one.token, one.logprob) for one in told] == [(entry["token"], entry["logprob"]) for entry in expected]
+    assert [[one.token, one.logprob] for one in told] == nearly([[each["token"], each["logprob"]] for each in expected])
 
 
 def test_logprobs_come_where_they_are_asked_for(client: LocalOpenAI) -> None:

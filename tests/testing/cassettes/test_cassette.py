@@ -388,11 +388,22 @@ def test_arguments_of_calls_may_be_as_deep_as_texts_are_long(path: Path, source:
 
 def test_a_request_that_is_too_deep_is_refused_and_never_a_fault(path: Path) -> None:
     """The depth that is too much is up to Python: for the endpoint, for comparing, or none at all."""
-    refusals = "no answer to this request|nested so deeply that it cannot be compared|cannot be written as JSON"
-    for depth in (300, 900, 1500, 3000, 100_000):
-        tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"properties": nested(depth)}}}]
+    refusals = "no answer to this request|nested so deeply that it cannot be compared|nested too deeply|recursion limit"
+    for depth in (100, 300, 900, 1500, 3000, 100_000):
+        schema = {"type": "object", "properties": {"a": nested(depth)}}
+        deep: Any = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
         with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match=refusals):
-            client.chat.completions.create(**ASK, tools=tools)
+            client.chat.completions.create(**ASK, **deep)
+
+
+def test_a_recorded_request_that_is_too_deep_is_named(path: Path) -> None:
+    """The file may come from a machine on which more was not too deep."""
+    deep = '{"a":' * 5000 + "1" + "}" * 5000
+    path.parent.mkdir(exist_ok=True)
+    answer = '{"at": 0, "end": "stop"}\n{"model": "m", "fingerprint": null, "usage": null}\n'
+    path.write_text(f'{{"request": {{"model": "m", "x": {deep}}}, "api": "completions"}}\n{answer}')
+    with pytest.raises(CassetteError, match=r"is nested so deeply|RecursionError"):
+        Cassette(path)
 
 
 def test_a_file_that_is_nested_too_deeply_is_no_cassette(tmp_path: Path) -> None:
