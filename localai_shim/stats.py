@@ -169,7 +169,7 @@ class EngineStats:
     modalities: tuple[str, ...] = ()
     """Kinds of input: text, and image, video and audio where the model reads them. Empty until it is loaded."""
     plans: tuple[Mapping[str, Any], ...] = ()
-    """What the last 64 steps did, in order: see `localai_shim.engine.step_plan`. Empty unless they were asked for."""
+    """Plans of the last 64 steps, in order: see `localai_shim.engine.step_plan`. Empty unless they were asked for."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers and strings, for `json.dumps`; the caller's own."""

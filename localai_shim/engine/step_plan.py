@@ -14,7 +14,7 @@ class Draft(NamedTuple):
 
     tokens: tuple[int, ...] = ()
     source: str = ""
-    """Whose guess it is; none where there are no tokens."""
+    """Name of the source that guessed them; none where there are no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What is kept for later prompts shrinks to what the rows leave."""
+    """Later prompts' prefixes and features shrink to what the rows leave."""
 
     spare: int
     """Bytes."""

@@ -72,7 +72,7 @@ class Room:
         self._steps_planned = 0
 
     def fitting(self, job: PrefillJob) -> int:
-        """How many of a job's rows may begin: all, or none; some only where nothing else runs."""
+        """Number of a job's rows that may begin: all, or none; some only where nothing else runs."""
         others = [row for other in (*self._queue.begun, *self._queue.joining) for row in other.rows]
         taken, rows = len(self._batch) + len(others), len(job.rows)
         while not self._fits(job, rows, taken, others):
