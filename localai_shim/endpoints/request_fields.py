@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from secrets import randbits
 
 from ..errors import BadRequest
@@ -317,7 +318,7 @@ def make_requests(
     prediction = generation.drafting.prediction
 
     def choose(choice: int) -> GenerationRequest:
-        row_text = _once(text, limits)  # where the stop check or the constraint needs it
+        row_text = cache(partial(text, limits))  # made where the stop check or the constraint needs it
         return GenerationRequest(
             prompt=prompt,
             sampling=replace(sampling, seed=(seed + choice * _CHOICE_STRIDE) % 2**64),
@@ -344,18 +345,6 @@ def _check_context(length: int, max_tokens: int | None, model: ServedModel, para
             param=param,
             code="context_length_exceeded",
         )
-
-
-def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], RowText]:
-    """Makes a row's text when it is first asked for."""
-    made: list[RowText] = []
-
-    def make() -> RowText:
-        if not made:
-            made.append(text(limits))
-        return made[0]
-
-    return make
 
 
 def new_id(prefix: str) -> str:

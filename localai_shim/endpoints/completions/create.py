@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -19,11 +20,7 @@ from ..fields import Fields
 from ..optional_fields import NO_PROMPT, Extras, scored
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
-from ..request_fields import (
-    Generation,
-    new_id,
-    now,
-)
+from ..request_fields import Generation, new_id, now
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..usage import make_usage
@@ -300,19 +297,18 @@ class CompletionAssembler(Assembler[Completion]):
         return make_usage([prompt], self._parsers[candidate].generated, predicted=predicted)
 
 
+@dataclass(slots=True)
 class _Candidate:
     """One candidate, as far as it was generated."""
 
-    __slots__ = ("begun", "finish_reason", "ids_sent", "length", "score", "text", "token_ids", "tokens")
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.tokens: list[tuple[Token, int]] = []
-        self.token_ids: list[int] = []
-        self.begun, self.ids_sent = False, 0
-        self.finish_reason: Literal["stop", "length"] = "length"
-        self.score = 0.0
-        self.length = 0
+    text: list[str] = field(default_factory=list[str])
+    tokens: list[tuple[Token, int]] = field(default_factory=list[tuple[Token, int]])
+    token_ids: list[int] = field(default_factory=list[int])
+    begun: bool = False
+    ids_sent: int = 0
+    finish_reason: Literal["stop", "length"] = "length"
+    score: float = 0.0
+    length: int = 0
 
     @property
     def mean(self) -> float:
