@@ -9,7 +9,7 @@ from ..output.prediction import Pointer, Prediction
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import Token
-from .fields import Fields
+from .fields import Fields, as_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,8 @@ def _read_prediction(fields: Fields) -> str:
         raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
-    if not isinstance(content, list | tuple):
-        raise BadRequest.wrong_type("prediction.content", "a string or an array of text parts", content)
-    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(content))
+    parts = as_array("prediction.content", content, "a string or an array of text parts")
+    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(parts))
 
 
 def _read_part(part: object, path: str) -> str:

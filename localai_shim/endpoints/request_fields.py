@@ -15,7 +15,7 @@ from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from .fields import Fields, as_number
+from .fields import Fields, as_array, as_number
 from .predictions import Drafting, read_drafting
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
@@ -132,11 +132,8 @@ def read_stop(fields: Fields) -> list[str]:
     value = fields.get("stop")
     if value is None:
         return []
-    strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, list | tuple):
-        raise BadRequest.wrong_type("stop", "one of a string or array of strings", value)
-    if len(strings) > 4:
-        raise BadRequest.long_array("stop", 4, len(strings))
+    given = [value] if isinstance(value, str) else value
+    strings = as_array("stop", given, "one of a string or array of strings", most=4)
     for i, string in enumerate(strings):
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...errors import BadRequest, NotFound
-from ...state.store import Json, MissingError, Store
+from ...state.store import Json, Store
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, stored_page, unknown_after
+from ..paging import check_query, list_object, read_paging, stored_list, stored_page
 from ..request_fields import read_metadata
 
 _KIND: Final = "chat.completion"
@@ -74,11 +74,7 @@ def list_completions(store: Store, fields: Fields, query: Mapping[str, object]) 
     def wanted(body: Json) -> bool:
         return model in (None, body["model"]) and metadata.items() <= body["metadata"].items()
 
-    try:
-        page = store.list(_KIND, after=paging.after, limit=paging.limit, descending=paging.descending, where=wanted)
-    except MissingError:
-        raise unknown_after("Chat completion", paging.after) from None
-    return list_object(page)
+    return list_object(stored_list(store, _KIND, paging, item="Chat completion", where=wanted))
 
 
 def list_messages(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> dict[str, object]:

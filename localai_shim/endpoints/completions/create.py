@@ -16,7 +16,7 @@ from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras, scored
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
@@ -84,16 +84,13 @@ def _read_prompts(
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
     if isinstance(prompt, str):
         prompt = [prompt]
-    if not isinstance(prompt, list | tuple):
-        raise BadRequest.wrong_type("prompt", expected, prompt)
-    if prompt and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
-        prompt = [prompt]
-    if not prompt:
-        raise BadRequest.empty_array("prompt")
-    paths = ["prompt"] if len(prompt) == 1 else [f"prompt[{i}]" for i in range(len(prompt))]
+    prompts = as_array("prompt", prompt, expected, empty=False)
+    if all(isinstance(i, int) and not isinstance(i, bool) for i in prompts):
+        prompts = [prompts]
+    paths = ["prompt"] if len(prompts) == 1 else [f"prompt[{i}]" for i in range(len(prompts))]
     if infilling is not None:
-        return [(infilling.tokens(p, path, tokenizer), None) for p, path in zip(prompt, paths, strict=True)]
-    return [_read_prompt(p, path, tokenizer) for p, path in zip(prompt, paths, strict=True)]
+        return [(infilling.tokens(p, path, tokenizer), None) for p, path in zip(prompts, paths, strict=True)]
+    return [_read_prompt(p, path, tokenizer) for p, path in zip(prompts, paths, strict=True)]
 
 
 def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:

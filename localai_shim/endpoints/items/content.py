@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
 from ...prompt.objects import is_object
+from ..fields import as_array
 from .fields import ItemFields
 
 INPUT = ("input_audio", "input_video", "input_text", "input_image", "input_file")
@@ -32,8 +33,7 @@ def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[d
     value = fields.require(fields.at(name))
     if isinstance(value, str):
         return fields.text(name)
-    if not isinstance(value, list | tuple):
-        raise BadRequest.wrong_type(fields.at(name), "one of a string or array of objects", value)
+    as_array(fields.at(name), value, "one of a string or array of objects")
     return parts(fields, name, kinds)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
+from ..fields import as_array
 from . import content as content_parts
 from .fields import ItemFields
 
@@ -84,11 +85,9 @@ def item_resources(items: object, path: str, find: Callable[[str], Item | None])
         BadRequest: an item is wrong, or an id comes twice.
         NotFound: a reference leads nowhere.
     """
-    if not isinstance(items, list | tuple):
-        raise BadRequest.wrong_type(path, "an array of objects", items)
     out: list[Item] = []
     known: set[str] = set()
-    for i, given in enumerate(items):
+    for i, given in enumerate(as_array(path, items)):
         item = item_resource(given, f"{path}[{i}]")
         if item["type"] == "item_reference":
             item = _referenced(item["id"], f"{path}[{i}].id", find)
