@@ -75,6 +75,12 @@ def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> Non
             )
 
 
+def finish(fields: Fields, query: Mapping[str, object], known: Collection[str] = ()) -> None:
+    """Refuse what a handler reads neither of the body nor, but for the parameters that it knows, of the url."""
+    fields.finish()
+    check_query(query, known)
+
+
 def stored_list(
     store: Store, kind: Kind, paging: Paging, *, item: str, where: Callable[[Json], bool] | None = None
 ) -> Page:

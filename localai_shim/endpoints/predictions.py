@@ -1,8 +1,6 @@
-"""Drafts of a request: a prediction of its answer, if drafts run at all, and counts of the prediction's tokens."""
+"""The prediction of an answer, and counts of its tokens."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ..errors import BadRequest
 from ..output.prediction import Pointer, Prediction
@@ -12,23 +10,13 @@ from ..types import Token
 from .fields import Fields, as_array
 
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """Sources of drafts for the rows of a request."""
-
-    prediction: Prediction | None
-    speculation: bool
-    """See `GenerationRequest.speculation`."""
+def read_prediction(fields: Fields, tokenizer: ChatTokenizer) -> Prediction | None:
+    """`prediction`; None where it has no text."""
+    text = _read_text(fields)
+    return Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
 
 
-def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
-    """`prediction` and `speculation`."""
-    text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    tokens = Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
-    return Drafting(tokens, mode != "off")
-
-
-def _read_prediction(fields: Fields) -> str:
+def _read_text(fields: Fields) -> str:
     prediction = fields.inner("prediction")
     if not fields.has("prediction"):
         return ""

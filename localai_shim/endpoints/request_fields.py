@@ -11,12 +11,13 @@ from secrets import randbits
 
 from ..errors import BadRequest
 from ..output.channels import ChannelSplitter
+from ..output.prediction import Prediction
 from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields, as_array, as_number
-from .predictions import Drafting, read_drafting
+from .predictions import read_prediction
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
 
@@ -257,7 +258,9 @@ class Generation:
     limits: Limits
     salt: str | None
     """See `Prompt.salt`."""
-    drafting: Drafting
+    prediction: Prediction | None
+    speculation: bool
+    """See `GenerationRequest.speculation`."""
     seeded: bool
     """The request has a seed; otherwise its rows get random ones."""
 
@@ -273,8 +276,9 @@ def read_generation(
     """
     read_accepted(fields)
     sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
-    limits, drafting = read_limits(fields, max_tokens, model), read_drafting(fields, model.tokenizer)
-    return Generation(sampling, limits, read_cache_salt(fields), drafting, fields.has("seed"))
+    limits, prediction = read_limits(fields, max_tokens, model), read_prediction(fields, model.tokenizer)
+    speculation = fields.choice("speculation", ("auto", "off")) != "off"
+    return Generation(sampling, limits, read_cache_salt(fields), prediction, speculation, fields.has("seed"))
 
 
 def make_requests(
@@ -311,8 +315,7 @@ def make_requests(
     _check_context(len(prompt.tokens), limits.max_tokens, model, param)
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
     seed = sampling.seed if generation.seeded else new_seed()
-
-    prediction = generation.drafting.prediction
+    prediction = generation.prediction
 
     def choose(choice: int) -> GenerationRequest:
         row_text = cache(partial(text, limits))  # made where the stop check or the constraint needs it
@@ -327,7 +330,7 @@ def make_requests(
             constraint=constraint(row_text),
             priority=limits.priority,
             prediction=None if prediction is None else prediction.follow,
-            speculation=generation.drafting.speculation,
+            speculation=generation.speculation,
         )
 
     return [choose(choice) for choice in range(n)]

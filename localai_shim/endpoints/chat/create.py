@@ -78,7 +78,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         legacy=asked.tools.legacy,
         keep=_keeper(given, store) if asked.store else None,
         extras=asked.extras,
-        predicted=counted(generation.drafting.prediction, asked.n),
+        predicted=counted(generation.prediction, asked.n),
     )
     requests = answer.requests(prompt, asked.n, generation, param="messages")
     return Prepared(assembler, requests, asked.stream)

@@ -60,7 +60,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
         silent=max_tokens == 0,
         extras=extras,
-        predicted=counted(generation.drafting.prediction, len(requests)),
+        predicted=counted(generation.prediction, len(requests)),
     )
     return Prepared(assembler, requests, asked.stream)
 
