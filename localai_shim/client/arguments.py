@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from openai.auth import WorkloadIdentity, X509WorkloadIdentity
 
 ClientT = TypeVar("ClientT")
+DocumentedT = TypeVar("DocumentedT", bound=Callable[..., object])
 
 
 class _SharedArguments(LocalOptions, total=False):
@@ -122,11 +123,10 @@ def _stock(base: type) -> frozenset[str]:
 # -- what people and tools read -------------------------------------------------------------------------------------
 
 
-def described(base: str, arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
-    """Give a client its docstring, and spell out its own arguments, for `help` and whoever inspects it.
+def described(arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
+    """Complete a client's docstring, and spell out its own arguments, for `help` and whoever inspects it.
 
     Args:
-        base: the SDK's client.
         arguments: the types of all that the constructor takes.
     """
 
@@ -141,92 +141,19 @@ def described(base: str, arguments: type) -> Callable[[type[ClientT]], type[Clie
             for name, (default, annotation) in own.items()
         ]
         init.__signature__ = found.replace(parameters=[self, model, *spelt, more])
-        client.__doc__ = _DOC.format(base=base, own=_described(), example=_EXAMPLES[base])
-        return client
+        return with_options_described(client)
 
     return describe
 
 
-def options_docstring(base: str) -> str:
-    """The docstring of what makes an http client for a client of the SDK."""
-    return _HTTP_DOC.format(base=base, own=_described(), example=_HTTP_EXAMPLES[base])
-
-
-def _described() -> str:
+def with_options_described(documented: DocumentedT) -> DocumentedT:
+    """Write the options that all local clients share into a docstring, in the place of `{own}`."""
     lines = [
         textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in DOCUMENTED.items()
     ]
-    return textwrap.indent("\n".join(lines), " " * 8)
+    own = textwrap.indent("\n".join(lines), " " * 8).lstrip()
+    documented.__doc__ = (documented.__doc__ or "").replace("{own}", own)
+    return documented
 
 
 DOCUMENTED = {"model": MODEL, **OWN}
-_DOC = """An `openai.{base}` that runs a local model in this process.
-
-    Args:
-{own}
-        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
-            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
-            accepted and lead nowhere.
-
-    Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        TypeError: an argument that neither this client nor the SDK has.
-        ValueError: arguments that contradict each other, or a `store` that cannot be used.
-
-    Example:
-{example}
-    """
-
-_HTTP_DOC = """An http client for `openai.{base}(http_client=...)` whose requests a local model in this process answers.
-
-    For code that builds its own client; `Local{base}` is faster. It goes by a request's path, whatever the address, and
-    never uses the network. Closing it lets the model go.
-
-    Args:
-{own}
-        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
-
-    Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        TypeError: an option that does not exist.
-        ValueError: options that contradict each other, or a `store` that cannot be used.
-
-    Example:
-{example}
-    """
-
-_EXAMPLES = {
-    "OpenAI": """\
-        >>> from localai_shim import LocalOpenAI
-        >>> with LocalOpenAI() as client:  # or LocalOpenAI("mlx-community/Qwen3-8B-4bit")
-        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
-        '2 + 3 = 5.'""",
-    "AsyncOpenAI": """\
-        >>> import asyncio
-        >>> from localai_shim import AsyncLocalOpenAI
-        >>> async def main():
-        ...     async with AsyncLocalOpenAI() as client:
-        ...         ask = [client.responses.create(model="any", input=f"What is {i} + 3?") for i in (2, 4)]
-        ...         return [answer.output_text for answer in await asyncio.gather(*ask)]
-        >>> len(asyncio.run(main()))
-        2""",
-}
-_HTTP_EXAMPLES = {
-    "OpenAI": """\
-        >>> import openai
-        >>> from localai_shim import http_client
-        >>> with openai.OpenAI(api_key="unused", http_client=http_client()) as client:
-        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
-        '2 + 3 = 5.'""",
-    "AsyncOpenAI": """\
-        >>> import asyncio, openai
-        >>> from localai_shim import async_http_client
-        >>> async def main():
-        ...     async with openai.AsyncOpenAI(api_key="unused", http_client=async_http_client()) as client:
-        ...         answer = await client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0)
-        ...         return answer.output_text
-        >>> asyncio.run(main())
-        '2 + 3 = 5.'""",
-}

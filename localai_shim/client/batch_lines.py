@@ -60,7 +60,6 @@ def make_batches(reference: weakref.ref[Runtime], store: Store, background: Back
     return Batches(
         store,
         answer,
-        queue.SimpleQueue,
         served=sorted(f"{name}={found.root}" for name, found in _alive(reference).names().items()),
         owner=background.owner,
         is_alive=background.is_alive,

@@ -274,16 +274,8 @@ class Call:
         return event_stream.LocalStreamResponse(events, request=self.request)
 
 
-_TEXTS = (
-    "messages",
-    "input",
-    "instructions",
-    "prompt",
-    "suffix",
-    "documents",
-    "prediction",
-    "bad_words",
-)  # fields of which tokens are made
+_TEXTS = ("messages", "input", "instructions", "prompt", "suffix", "documents", "prediction", "bad_words")
+"""Fields of which tokens are made."""
 _USES: Mapping[Task, str] = {
     "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
     "embed": "embed texts: it serves client.embeddings and localai_shim.rerank(client, ...)",

@@ -33,8 +33,8 @@ from .arguments import (
     check_options,
     copy_arguments,
     described,
-    options_docstring,
     stock_arguments,
+    with_options_described,
 )
 from .call import Call, preparing
 from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
@@ -149,8 +149,29 @@ def _is_cached(value: object) -> bool:
     return type(value).__name__ == "cached_property"
 
 
-@described("OpenAI", ClientArguments)
+@described(ClientArguments)
 class LocalOpenAI(_LocalClient, sdk.OpenAI):
+    """An `openai.OpenAI` that runs a local model in this process.
+
+    Args:
+        {own}
+        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
+            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
+            accepted and lead nowhere.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an argument that neither this client nor the SDK has.
+        ValueError: arguments that contradict each other, or a `store` that cannot be used.
+
+    Example:
+        >>> from localai_shim import LocalOpenAI
+        >>> with LocalOpenAI() as client:  # or LocalOpenAI("mlx-community/Qwen3-8B-4bit")
+        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
+        '2 + 3 = 5.'
+    """
+
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
@@ -200,8 +221,33 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
             return self._process_response(response=response, **how)
 
 
-@described("AsyncOpenAI", AsyncClientArguments)
+@described(AsyncClientArguments)
 class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
+    """An `openai.AsyncOpenAI` that runs a local model in this process.
+
+    Args:
+        {own}
+        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
+            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
+            accepted and lead nowhere.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an argument that neither this client nor the SDK has.
+        ValueError: arguments that contradict each other, or a `store` that cannot be used.
+
+    Example:
+        >>> import asyncio
+        >>> from localai_shim import AsyncLocalOpenAI
+        >>> async def main():
+        ...     async with AsyncLocalOpenAI() as client:
+        ...         ask = [client.responses.create(model="any", input=f"What is {i} + 3?") for i in (2, 4)]
+        ...         return [answer.output_text for answer in await asyncio.gather(*ask)]
+        >>> len(asyncio.run(main()))
+        2
+    """
+
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
@@ -279,22 +325,67 @@ async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
 # -- for clients that other code builds -----------------------------------------------------------------------------
 
 
+@with_options_described
 def http_client(
     model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalHttpClient:
+    """An http client for `openai.OpenAI(http_client=...)` whose requests a local model in this process answers.
+
+    For code that builds its own client; `LocalOpenAI` is faster. It goes by a request's path, whatever the address, and
+    never uses the network. Closing it lets the model go.
+
+    Args:
+        {own}
+        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an option that does not exist.
+        ValueError: options that contradict each other, or a `store` that cannot be used.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim import http_client
+        >>> with openai.OpenAI(api_key="unused", http_client=http_client()) as client:
+        ...     client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0).output_text
+        '2 + 3 = 5.'
+    """
     check_options("http_client", options)
     return _http_client(make_runtime(model, options), timeout)
 
 
+@with_options_described
 def async_http_client(
     model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalAsyncHttpClient:
+    """An http client for `openai.AsyncOpenAI(http_client=...)` whose requests a local model in this process answers.
+
+    For code that builds its own client; `AsyncLocalOpenAI` is faster. It goes by a request's path, whatever the
+    address, and never uses the network. Closing it lets the model go.
+
+    Args:
+        {own}
+        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+
+    Raises:
+        BackendMissingError: MLX has no back end; the message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        TypeError: an option that does not exist.
+        ValueError: options that contradict each other, or a `store` that cannot be used.
+
+    Example:
+        >>> import asyncio, openai
+        >>> from localai_shim import async_http_client
+        >>> async def main():
+        ...     async with openai.AsyncOpenAI(api_key="unused", http_client=async_http_client()) as client:
+        ...         answer = await client.responses.create(model="gpt-4o", input="What is 2 + 3?", temperature=0)
+        ...         return answer.output_text
+        >>> asyncio.run(main())
+        '2 + 3 = 5.'
+    """
     check_options("async_http_client", options)
     return _async_http_client(make_runtime(model, options), timeout)
-
-
-http_client.__doc__ = options_docstring("OpenAI")
-async_http_client.__doc__ = options_docstring("AsyncOpenAI")
 
 
 def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:

@@ -89,32 +89,34 @@ def _routes() -> list[Route]:
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
         Route("get", "/models", _models),
         Route("get", "/models/(.+)", _model),
-        Route("get", "/chat/completions", _stored(stored_chat.list_completions)),
-        Route("get", completion, _stored(stored_chat.retrieve)),
-        Route("post", completion, _stored(stored_chat.update)),
-        Route("delete", completion, _stored(stored_chat.delete)),
-        Route("get", f"{completion}/messages", _stored(stored_chat.list_messages)),
-        Route("get", response, _response(stored_responses.retrieve)),
-        Route("delete", response, _response(stored_responses.delete)),
-        Route("post", f"{response}/cancel", _response(stored_responses.cancel)),
-        Route("get", f"{response}/input_items", _response(stored_responses.input_items)),
-        Route("post", "/conversations", _stored(conversations.create)),
-        Route("get", conversation, _stored(conversations.retrieve)),
-        Route("post", conversation, _stored(conversations.update)),
-        Route("delete", conversation, _stored(conversations.delete)),
-        Route("post", f"{conversation}/items", _stored(conversations.create_items)),
-        Route("get", f"{conversation}/items", _stored(conversations.list_items)),
-        Route("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
-        Route("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
-        Route("post", "/files", _stored(files.create)),
-        Route("get", "/files", _stored(files.list_files)),
-        Route("get", "/files/([^/]+)", _stored(files.retrieve)),
-        Route("delete", "/files/([^/]+)", _stored(files.delete)),
-        Route("get", "/files/([^/]+)/content", _stored(files.content)),
-        Route("post", "/batches", _batch(batches.create)),
-        Route("get", "/batches", _batch(batches.list_batches)),
-        Route("get", "/batches/([^/]+)", _batch(batches.retrieve)),
-        Route("post", "/batches/([^/]+)/cancel", _batch(batches.cancel)),
+        Route("get", "/chat/completions", _answer(stored_chat.list_completions, Runtime.store)),
+        Route("get", completion, _answer(stored_chat.retrieve, Runtime.store)),
+        Route("post", completion, _answer(stored_chat.update, Runtime.store)),
+        Route("delete", completion, _answer(stored_chat.delete, Runtime.store)),
+        Route("get", f"{completion}/messages", _answer(stored_chat.list_messages, Runtime.store)),
+        Route("get", response, _answer(stored_responses.retrieve, Runtime.store, Runtime.background)),
+        Route("delete", response, _answer(stored_responses.delete, Runtime.store, Runtime.background)),
+        Route("post", f"{response}/cancel", _answer(stored_responses.cancel, Runtime.store, Runtime.background)),
+        Route(
+            "get", f"{response}/input_items", _answer(stored_responses.input_items, Runtime.store, Runtime.background)
+        ),
+        Route("post", "/conversations", _answer(conversations.create, Runtime.store)),
+        Route("get", conversation, _answer(conversations.retrieve, Runtime.store)),
+        Route("post", conversation, _answer(conversations.update, Runtime.store)),
+        Route("delete", conversation, _answer(conversations.delete, Runtime.store)),
+        Route("post", f"{conversation}/items", _answer(conversations.create_items, Runtime.store)),
+        Route("get", f"{conversation}/items", _answer(conversations.list_items, Runtime.store)),
+        Route("get", f"{conversation}/items/([^/]+)", _answer(conversations.retrieve_item, Runtime.store)),
+        Route("delete", f"{conversation}/items/([^/]+)", _answer(conversations.delete_item, Runtime.store)),
+        Route("post", "/files", _answer(files.create, Runtime.store)),
+        Route("get", "/files", _answer(files.list_files, Runtime.store)),
+        Route("get", "/files/([^/]+)", _answer(files.retrieve, Runtime.store)),
+        Route("delete", "/files/([^/]+)", _answer(files.delete, Runtime.store)),
+        Route("get", "/files/([^/]+)/content", _answer(files.content, Runtime.store)),
+        Route("post", "/batches", _answer(batches.create, Runtime.store, Runtime.batches)),
+        Route("get", "/batches", _answer(batches.list_batches, Runtime.store, Runtime.batches)),
+        Route("get", "/batches/([^/]+)", _answer(batches.retrieve, Runtime.store, Runtime.batches)),
+        Route("post", "/batches/([^/]+)/cancel", _answer(batches.cancel, Runtime.store, Runtime.batches)),
     ]
 
 
@@ -130,22 +132,8 @@ def _model(runtime: Runtime, body: JsonObject, query: JsonObject, name: str) -> 
     return models.retrieve(name, runtime.names(), only=runtime.only)
 
 
-def _stored(handler: Callable[..., object]) -> Answer:
-    """Answer a request that looks something up in the store."""
+def _answer(handler: Callable[..., object], *needs: Callable[[Runtime], object]) -> Answer:
+    """Answer a request by a handler, which gets these parts of the client before the request itself."""
     from ..endpoints.fields import Fields
 
-    return lambda runtime, body, query, *ids: handler(runtime.store(), Fields(body), query, *ids)
-
-
-def _response(handler: Callable[..., object]) -> Answer:
-    """Answer a request that looks a response up, which may run in the background."""
-    from ..endpoints.fields import Fields
-
-    return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.background(), Fields(body), query, *ids)
-
-
-def _batch(handler: Callable[..., object]) -> Answer:
-    """Answer a request about batches, which run in the background."""
-    from ..endpoints.fields import Fields
-
-    return lambda runtime, body, query, *ids: handler(runtime.store(), runtime.batches(), Fields(body), query, *ids)
+    return lambda runtime, body, query, *ids: handler(*(need(runtime) for need in needs), Fields(body), query, *ids)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -20,6 +20,12 @@ from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink
 from ..errors import RequestError
 from ..types import EngineClosedError, EngineLike, Event, Failure, Ticket, Token, Work
+
+if TYPE_CHECKING:
+    from ..endpoints.prepared import BackgroundRun
+    from ..endpoints.responses.stored import StoredEvents
+
+    Followable = BackgroundRun | StoredEvents
 
 Fail = Callable[[BaseException], NoReturn]
 """Raises the SDK's exception for what went wrong."""
@@ -262,18 +268,6 @@ class AsyncEvents(_Events[AsyncGeneration]):
 
 
 # -- events of a response in the background -------------------------------------------------------------------------
-
-
-class Followable(Protocol):
-    """A response whose events anybody may follow, from any of them on."""
-
-    def follow(self, sink: SyncSink | AsyncSink, after: int) -> None:
-        """Put the events with larger sequence numbers into a sink, and None behind the last one."""
-        ...
-
-    def leave(self, sink: SyncSink | AsyncSink) -> None:
-        """Put no more into it."""
-        ...
 
 
 class _Following(Generic[SinkT]):

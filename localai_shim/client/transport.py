@@ -7,7 +7,7 @@ replace `openai.OpenAI.request`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import openai
 
@@ -29,9 +29,10 @@ _ANTICIPATED = (RequestError, openai.OpenAIError, EngineError, StoreError)
 """Errors that clients may try again, as the SDK thinks fit."""
 Respond = Callable[[Call], AnyResponse]
 RespondAsync = Callable[[Call], Awaitable[AnyResponse]]
+RespondT = TypeVar("RespondT", Respond, RespondAsync)
 
 
-class _Transport:
+class _Transport(Generic[RespondT]):
     """Parts that both have in common.
 
     Args:
@@ -42,8 +43,9 @@ class _Transport:
 
     _asynchronous: bool
 
-    def __init__(self, runtime: Runtime, base_url: str | None) -> None:
+    def __init__(self, runtime: Runtime, respond: RespondT, base_url: str | None = None) -> None:
         self._runtime, self._base_url = runtime, base_url
+        self._respond: RespondT = respond
 
     def _call(self, request: httpx.Request) -> Call:
         """The call of a request whose content was read."""
@@ -54,14 +56,10 @@ class _Transport:
         return call
 
 
-class LocalTransport(_Transport, httpx.BaseTransport):
+class LocalTransport(_Transport[Respond], httpx.BaseTransport):
     """Answers the requests of an `httpx.Client`."""
 
     _asynchronous = False
-
-    def __init__(self, runtime: Runtime, respond: Respond, base_url: str | None = None) -> None:
-        super().__init__(runtime, base_url)
-        self._respond = respond
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.read()
@@ -72,14 +70,10 @@ class LocalTransport(_Transport, httpx.BaseTransport):
             return _failed(call, error)
 
 
-class LocalAsyncTransport(_Transport, httpx.AsyncBaseTransport):
+class LocalAsyncTransport(_Transport[RespondAsync], httpx.AsyncBaseTransport):
     """Answers the requests of an `httpx.AsyncClient`."""
 
     _asynchronous = True
-
-    def __init__(self, runtime: Runtime, respond: RespondAsync, base_url: str | None = None) -> None:
-        super().__init__(runtime, base_url)
-        self._respond = respond
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from ..errors import BadRequest, listed
 from ..prompt.messages import encodable
@@ -110,6 +111,25 @@ def as_integer(name: str, value: object, low: int, high: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadRequest.wrong_type(name, "an integer", value)
     return int(_in_range(name, value, low, high, "integer"))
+
+
+def as_array(
+    name: str, value: object, expected: str = "an array of objects", *, empty: bool = True, most: int | None = None
+) -> Sequence[Any]:
+    """An array.
+
+    Args:
+        expected: for the error, with its article.
+        empty: it may be empty.
+        most: items that it may have; None: any number.
+    """
+    if not isinstance(value, list | tuple):
+        raise BadRequest.wrong_type(name, expected, value)
+    if not (value or empty):
+        raise BadRequest.empty_array(name)
+    if most is not None and len(value) > most:
+        raise BadRequest.long_array(name, most, len(value))
+    return value
 
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:

@@ -13,7 +13,7 @@ from ..errors import BadRequest, NotFound
 from ..prompt.messages import encodable
 from ..state.store import Json, Kind, MissingError, Store
 from .fields import Fields, as_integer
-from .paging import check_query, list_object, read_paging, unknown_after, url_value
+from .paging import check_query, finish, list_object, read_paging, stored_list, url_value
 from .request_fields import new_id, now
 
 KIND: Final = "file"
@@ -51,23 +51,20 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
 
 def retrieve(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """GET /files/{id}."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     return find(store, id)
 
 
 def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> bytes:
     """GET /files/{id}/content."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     find(store, id)
     return b"".join(read_pieces(store, KIND, id, CONTENT))
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """DELETE /files/{id}. Batches that were made of it go on."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     find(store, id)
     store.delete(KIND, id)
     return {"id": id, "object": "file", "deleted": True}
@@ -82,11 +79,7 @@ def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dic
     def wanted(body: Json) -> bool:
         return purpose in (None, body["purpose"]) and not _has_expired(body)
 
-    try:
-        page = store.list(KIND, after=paging.after, limit=paging.limit, descending=paging.descending, where=wanted)
-    except MissingError:
-        raise unknown_after("File", paging.after) from None
-    return list_object(page)
+    return list_object(stored_list(store, KIND, paging, item="File", where=wanted))
 
 
 # -- for batches ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..state.errors import MissingError
 from .fields import Fields, as_integer
 
 if TYPE_CHECKING:
-    from ..state.store import Kind, Page, Store
+    from ..state.store import Json, Kind, Page, Store
 
 Order = Literal["asc", "desc"]
 
@@ -73,6 +73,30 @@ def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> Non
             raise BadRequest(
                 f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
             )
+
+
+def finish(fields: Fields, query: Mapping[str, object], known: Collection[str] = ()) -> None:
+    """Refuse what a handler reads neither of the body nor, but for the parameters that it knows, of the url."""
+    fields.finish()
+    check_query(query, known)
+
+
+def stored_list(
+    store: Store, kind: Kind, paging: Paging, *, item: str, where: Callable[[Json], bool] | None = None
+) -> Page:
+    """A page of the stored objects of a kind.
+
+    Args:
+        where: selects those that are listed; None: all are.
+        item: what the list holds, as it begins a sentence.
+
+    Raises:
+        NotFound: `after` is not in the list.
+    """
+    try:
+        return store.list(kind, after=paging.after, limit=paging.limit, descending=paging.descending, where=where)
+    except MissingError:
+        raise unknown_after(item, paging.after) from None
 
 
 def stored_page(

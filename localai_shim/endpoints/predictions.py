@@ -1,34 +1,22 @@
-"""Drafts of a request: a prediction of its answer, if drafts run at all, and counts of the prediction's tokens."""
+"""The prediction of an answer, and counts of its tokens."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ..errors import BadRequest
 from ..output.prediction import Pointer, Prediction
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from ..types import Token
-from .fields import Fields
+from .fields import Fields, as_array
 
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """Sources of drafts for the rows of a request."""
-
-    prediction: Prediction | None
-    speculation: bool
-    """See `GenerationRequest.speculation`."""
+def read_prediction(fields: Fields, tokenizer: ChatTokenizer) -> Prediction | None:
+    """`prediction`; None where it has no text."""
+    text = _read_text(fields)
+    return Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
 
 
-def read_drafting(fields: Fields, tokenizer: ChatTokenizer) -> Drafting:
-    """`prediction` and `speculation`."""
-    text, mode = _read_prediction(fields), fields.choice("speculation", ("auto", "off"))
-    tokens = Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
-    return Drafting(tokens, mode != "off")
-
-
-def _read_prediction(fields: Fields) -> str:
+def _read_text(fields: Fields) -> str:
     prediction = fields.inner("prediction")
     if not fields.has("prediction"):
         return ""
@@ -38,9 +26,8 @@ def _read_prediction(fields: Fields) -> str:
         raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
-    if not isinstance(content, list | tuple):
-        raise BadRequest.wrong_type("prediction.content", "a string or an array of text parts", content)
-    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(content))
+    parts = as_array("prediction.content", content, "a string or an array of text parts")
+    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(parts))
 
 
 def _read_part(part: object, path: str) -> str:

@@ -6,16 +6,18 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from secrets import randbits
 
 from ..errors import BadRequest
 from ..output.channels import ChannelSplitter
+from ..output.prediction import Prediction
 from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from .fields import Fields, as_number
-from .predictions import Drafting, read_drafting
+from .fields import Fields, as_array, as_number
+from .predictions import read_prediction
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
 
@@ -131,11 +133,8 @@ def read_stop(fields: Fields) -> list[str]:
     value = fields.get("stop")
     if value is None:
         return []
-    strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, list | tuple):
-        raise BadRequest.wrong_type("stop", "one of a string or array of strings", value)
-    if len(strings) > 4:
-        raise BadRequest.long_array("stop", 4, len(strings))
+    given = [value] if isinstance(value, str) else value
+    strings = as_array("stop", given, "one of a string or array of strings", most=4)
     for i, string in enumerate(strings):
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
@@ -259,7 +258,9 @@ class Generation:
     limits: Limits
     salt: str | None
     """See `Prompt.salt`."""
-    drafting: Drafting
+    prediction: Prediction | None
+    speculation: bool
+    """See `GenerationRequest.speculation`."""
     seeded: bool
     """The request has a seed; otherwise its rows get random ones."""
 
@@ -275,8 +276,9 @@ def read_generation(
     """
     read_accepted(fields)
     sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
-    limits, drafting = read_limits(fields, max_tokens, model), read_drafting(fields, model.tokenizer)
-    return Generation(sampling, limits, read_cache_salt(fields), drafting, fields.has("seed"))
+    limits, prediction = read_limits(fields, max_tokens, model), read_prediction(fields, model.tokenizer)
+    speculation = fields.choice("speculation", ("auto", "off")) != "off"
+    return Generation(sampling, limits, read_cache_salt(fields), prediction, speculation, fields.has("seed"))
 
 
 def make_requests(
@@ -313,11 +315,10 @@ def make_requests(
     _check_context(len(prompt.tokens), limits.max_tokens, model, param)
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
     seed = sampling.seed if generation.seeded else new_seed()
-
-    prediction = generation.drafting.prediction
+    prediction = generation.prediction
 
     def choose(choice: int) -> GenerationRequest:
-        row_text = _once(text, limits)  # where the stop check or the constraint needs it
+        row_text = cache(partial(text, limits))  # made where the stop check or the constraint needs it
         return GenerationRequest(
             prompt=prompt,
             sampling=replace(sampling, seed=(seed + choice * _CHOICE_STRIDE) % 2**64),
@@ -329,7 +330,7 @@ def make_requests(
             constraint=constraint(row_text),
             priority=limits.priority,
             prediction=None if prediction is None else prediction.follow,
-            speculation=generation.drafting.speculation,
+            speculation=generation.speculation,
         )
 
     return [choose(choice) for choice in range(n)]
@@ -344,18 +345,6 @@ def _check_context(length: int, max_tokens: int | None, model: ServedModel, para
             param=param,
             code="context_length_exceeded",
         )
-
-
-def _once(text: Callable[[Limits], RowText], limits: Limits) -> Callable[[], RowText]:
-    """Makes a row's text when it is first asked for."""
-    made: list[RowText] = []
-
-    def make() -> RowText:
-        if not made:
-            made.append(text(limits))
-        return made[0]
-
-    return make
 
 
 def new_id(prefix: str) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from .fields import Fields
+from .fields import Fields, as_array
 
 T = TypeVar("T")
 _MAX_BAD_WORDS = 4096  # token sequences
@@ -40,11 +40,10 @@ def read_token_ids(
     Args:
         empty: it may be empty.
     """
-    values = _list(fields, name, "an array of integers")
-    if values is None:
+    given = fields.get(name)
+    if given is None:
         return None
-    if not (values or empty):
-        raise BadRequest.empty_array(name)
+    values = as_array(name, given, "an array of integers", empty=empty)
     return tuple(dict.fromkeys(token_id(value, f"{name}[{i}]", tokenizer) for i, value in enumerate(values)))
 
 
@@ -54,7 +53,7 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
     vLLM leaves the second form out where it has another number of tokens; here the word is banned then, too.
     """
     found: dict[tuple[int, ...], None] = {}
-    for i, word in enumerate(_list(fields, "bad_words", "an array of strings") or ()):
+    for i, word in enumerate(as_array("bad_words", fields.get("bad_words", []), "an array of strings")):
         path = f"bad_words[{i}]"
         if not isinstance(word, str):
             raise BadRequest.wrong_type(path, "a string", word)
@@ -137,10 +136,3 @@ def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
             "prompt_logprobs", "'prompt_logprobs' are not available when 'stream' is enabled: leave out one of the two."
         )
     return wanted
-
-
-def _list(fields: Fields, name: str, expected: str) -> list[object] | None:
-    values = fields.get(name)
-    if values is not None and not isinstance(values, list | tuple):
-        raise BadRequest.wrong_type(name, expected, values)
-    return None if values is None else list(values)

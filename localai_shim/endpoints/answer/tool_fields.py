@@ -18,6 +18,7 @@ from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
 from ...output.formats.values import MAX_NESTING, nests_too_deeply
 from ...prompt.items import qualified_name
+from ..fields import as_array
 from ..items.fields import ItemFields
 
 MAX_TOOLS = 128
@@ -118,17 +119,13 @@ def _items(value: object, path: str) -> Iterator[tuple[object, str]]:
     """The items of an array that is not empty, each with its path; none where the array is absent."""
     if value is None:
         return
-    if not isinstance(value, list | tuple):
-        raise BadRequest.wrong_type(path, "an array of objects", value)
-    _check_length(value, path)
-    for i, item in enumerate(value):
+    for i, item in enumerate(as_array(path, value, empty=False, most=MAX_TOOLS)):
         yield item, f"{path}[{i}]"
 
 
 def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     """Tools of which no two share a name, and not too many in all their namespaces."""
-    if tools:
-        _check_length(tools, field)
+    as_array(field, tools, most=MAX_TOOLS)
     seen: set[str] = set()
     for tool in tools:
         if tool.name in seen:
@@ -138,13 +135,6 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
             )
         seen.add(tool.name)
     return tools
-
-
-def _check_length(value: Sequence[object], path: str) -> None:
-    if not value:
-        raise BadRequest.empty_array(path)
-    if len(value) > MAX_TOOLS:
-        raise BadRequest.long_array(path, MAX_TOOLS, len(value))
 
 
 def _tools(value: object, path: str, form: Form) -> list[Tool]:

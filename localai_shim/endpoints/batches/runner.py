@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ...state.store import Json, Store
 from ...types import EngineClosedError
@@ -22,16 +23,10 @@ log = logging.getLogger("localai_shim")
 MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 
 
-class Wakeable(Protocol):
-    """A queue that has whoever waits for answers look around."""
-
-    def put(self, message: None) -> object: ...
-
-
-class Running(Protocol):
-    """Function that answers lines: requests -> answers, in whatever order they end; see `lines.run_lines`."""
-
-    def __call__(self, lines: Iterable[Line], inbox: Any) -> Generator[Answered | None]: ...
+Inbox = queue.SimpleQueue[Any]
+"""Queue that whoever answers lines waits at; None has it look around."""
+Running = Callable[[Iterable[Line], Inbox], Generator[Answered | None]]
+"""Answers lines: requests -> answers, in whatever order they end; see `run_lines`."""
 
 
 class Batches:
@@ -40,7 +35,6 @@ class Batches:
     Args:
         store: what has them.
         answer: runs lines.
-        make_inbox: makes what `answer` waits at.
         served: names the models that lines reach here: a batch goes on only where they are the same.
         owner: of what this client works on.
         is_alive: whether anybody works on what an owner has.
@@ -51,21 +45,20 @@ class Batches:
         self,
         store: Store,
         answer: Running,
-        make_inbox: Callable[[], Wakeable],
         *,
         served: Sequence[str],
         owner: str,
         is_alive: Callable[[str], bool],
         make_progress: Callable[[str], Progress],
     ) -> None:
-        self._store, self._answer, self._make_inbox = store, answer, make_inbox
+        self._store, self._answer = store, answer
         self._served, self._owner, self._is_alive = list(served), owner, is_alive
         self._make_progress = make_progress
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
         self._waiting: deque[str] = deque()
-        self._inboxes: dict[str, Wakeable] = {}
+        self._inboxes: dict[str, Inbox] = {}
         """Of those that run or wait here."""
         self._shown: set[str] = set()
         self._threads: set[threading.Thread] = set()
@@ -130,7 +123,7 @@ class Batches:
 
     def _run(self, id: str) -> None:
         with self._lock:
-            self._inboxes[id] = self._make_inbox()
+            self._inboxes[id] = queue.SimpleQueue()
             self._waiting.append(id)
             if len(self._threads) < MAX_RUNNING_BATCHES:
                 thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
@@ -150,9 +143,9 @@ class Batches:
                 self._inboxes.pop(id, None)
 
     def _work_on(self, id: str) -> None:
-        answer = partial(self._answer, inbox=self._inboxes[id])
+        inbox = self._inboxes[id]
         progress = self._make_progress(id) if id in self._shown else None
-        job = Job(self._store, id, answer, lambda: self._closed, progress)
+        job = Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._closed, progress)
         try:
             job.run()
         except Stopped:

@@ -13,7 +13,7 @@ from ...state.errors import MissingError
 from ...state.store import Json, Page, Store
 from .. import files
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, unknown_after
+from ..paging import check_query, finish, list_object, read_paging, stored_list
 from ..request_fields import new_id, now, read_metadata
 from .job import KIND, LOCAL, UNFINISHED
 from .lines import ENDPOINTS
@@ -70,26 +70,20 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
 
 def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """GET /batches/{id}."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     return _shown(_find(store, id))
 
 
 def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
     """GET /batches: newest first."""
     fields.finish()
-    paging = read_paging(query, default_order="desc")
-    try:
-        page = store.list(KIND, after=paging.after, limit=paging.limit, descending=paging.descending)
-    except MissingError:
-        raise unknown_after("Batch", paging.after) from None
+    page = stored_list(store, KIND, read_paging(query, default_order="desc"), item="Batch")
     return list_object(Page([_shown(body) for body in page.data], page.has_more))
 
 
 def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """POST /batches/{id}/cancel: what was answered already becomes its files. It may be called again."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     body = store.update(KIND, id, _cancelling)
     if body is None:
         raise _unknown(id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypedDict
 
 from openai.types import CompletionUsage
@@ -314,36 +315,22 @@ class ChatAssembler(Assembler[ChatCompletion]):
         return usage_fields([self._prompt], generated, reasoning, predicted)
 
 
+@dataclass(slots=True)
 class _ChoiceState:
     """One choice, as far as it was generated."""
 
-    __slots__ = (
-        "called",
-        "calls",
-        "finish_reason",
-        "ids_sent",
-        "invalid",
-        "invalid_sent",
-        "original",
-        "reasoning",
-        "started",
-        "text",
-        "token_ids",
-        "tokens",
-    )
-
-    def __init__(self) -> None:
-        self.started = self.called = False
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.calls: list[_Call] = []
-        self.invalid: list[dict[str, object]] = []
-        self.invalid_sent = 0
-        self.tokens: list[tuple[Token, int]] = []
-        self.token_ids: list[int] = []
-        self.ids_sent = 0
-        self.finish_reason: FinishReason = "length"
-        self.original: Original[ChatCompletionChunk] | None = None
+    started: bool = False
+    called: bool = False
+    text: list[str] = field(default_factory=list[str])
+    reasoning: list[str] = field(default_factory=list[str])
+    calls: list[_Call] = field(default_factory=list["_Call"])
+    invalid: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    invalid_sent: int = 0
+    tokens: list[tuple[Token, int]] = field(default_factory=list[tuple[Token, int]])
+    token_ids: list[int] = field(default_factory=list[int])
+    ids_sent: int = 0
+    finish_reason: FinishReason = "length"
+    original: Original[ChatCompletionChunk] | None = None
 
     @property
     def has_more(self) -> bool:
@@ -364,15 +351,14 @@ class _ChoiceState:
             self.invalid.append(invalid_call(len(self.invalid), invalid))
 
 
+@dataclass(slots=True)
 class _Call:
     """A tool call that is being made."""
 
-    __slots__ = ("arguments", "custom", "id", "name")
-
-    def __init__(self, custom: bool, name: str) -> None:
-        self.custom, self.name = custom, name
-        self.id = new_call_id()
-        self.arguments: list[str] = []
+    custom: bool
+    name: str
+    id: str = field(default_factory=lambda: new_call_id())
+    arguments: list[str] = field(default_factory=list[str])
 
     def made(self) -> dict[str, object]:
         """Call in the form of the API."""

@@ -22,7 +22,7 @@ from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_tool_plan
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..optional_fields import Extras, read_extras
 from ..predictions import counted
 from ..prepared import Prepared
@@ -78,7 +78,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         legacy=asked.tools.legacy,
         keep=_keeper(given, store) if asked.store else None,
         extras=asked.extras,
-        predicted=counted(generation.drafting.prediction, asked.n),
+        predicted=counted(generation.prediction, asked.n),
     )
     requests = answer.requests(prompt, asked.n, generation, param="messages")
     return Prepared(assembler, requests, asked.stream)
@@ -253,9 +253,8 @@ def _read_without_effect(fields: Fields) -> dict[str, str] | None:
 
 
 def _check_modalities(modalities: object) -> None:
-    if not isinstance(modalities, list | tuple):
-        raise BadRequest.wrong_type("modalities", "an array of strings", modalities)
-    if "audio" in modalities:
+    given = as_array("modalities", modalities, "an array of strings")
+    if "audio" in given:
         raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
-    if list(modalities) != ["text"]:
+    if list(given) != ["text"]:
         raise BadRequest.invalid("modalities", "Invalid value for 'modalities': expected ['text'].")

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...errors import BadRequest, NotFound
-from ...state.store import Json, MissingError, Store
+from ...state.store import Json, Store
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, stored_page, unknown_after
+from ..paging import finish, list_object, read_paging, stored_list, stored_page
 from ..request_fields import read_metadata
 
 _KIND: Final = "chat.completion"
@@ -37,8 +37,7 @@ def save_completion(store: Store, completion: Mapping[str, object], request_mess
 
 def retrieve(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion as it was returned."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     body = store.get(_KIND, completion_id)
     if body is None:
         raise _unknown(completion_id)
@@ -48,8 +47,7 @@ def retrieve(store: Store, fields: Fields, query: Mapping[str, object], completi
 def update(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion with other metadata; null removes them all."""
     metadata = read_metadata(fields) or {}
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     body = store.update(_KIND, completion_id, lambda old: {**old, "metadata": metadata})
     if body is None:
         raise _unknown(completion_id)
@@ -58,8 +56,7 @@ def update(store: Store, fields: Fields, query: Mapping[str, object], completion
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion goes, and its messages with it."""
-    fields.finish()
-    check_query(query)
+    finish(fields, query)
     if not store.delete(_KIND, completion_id):
         raise _unknown(completion_id)
     return {"id": completion_id, "object": "chat.completion.deleted", "deleted": True}
@@ -74,11 +71,7 @@ def list_completions(store: Store, fields: Fields, query: Mapping[str, object]) 
     def wanted(body: Json) -> bool:
         return model in (None, body["model"]) and metadata.items() <= body["metadata"].items()
 
-    try:
-        page = store.list(_KIND, after=paging.after, limit=paging.limit, descending=paging.descending, where=wanted)
-    except MissingError:
-        raise unknown_after("Chat completion", paging.after) from None
-    return list_object(page)
+    return list_object(stored_list(store, _KIND, paging, item="Chat completion", where=wanted))
 
 
 def list_messages(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> dict[str, object]:

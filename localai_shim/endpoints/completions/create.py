@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -15,15 +16,11 @@ from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Prompt, Token
 from ..assembler import Assembler
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras, scored
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
-from ..request_fields import (
-    Generation,
-    new_id,
-    now,
-)
+from ..request_fields import Generation, new_id, now
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..usage import make_usage
@@ -63,7 +60,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
         silent=max_tokens == 0,
         extras=extras,
-        predicted=counted(generation.drafting.prediction, len(requests)),
+        predicted=counted(generation.prediction, len(requests)),
     )
     return Prepared(assembler, requests, asked.stream)
 
@@ -87,16 +84,13 @@ def _read_prompts(
     expected = "a string, an array of strings, an array of integers, or an array of integer arrays"
     if isinstance(prompt, str):
         prompt = [prompt]
-    if not isinstance(prompt, list | tuple):
-        raise BadRequest.wrong_type("prompt", expected, prompt)
-    if prompt and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt):
-        prompt = [prompt]
-    if not prompt:
-        raise BadRequest.empty_array("prompt")
-    paths = ["prompt"] if len(prompt) == 1 else [f"prompt[{i}]" for i in range(len(prompt))]
+    prompts = as_array("prompt", prompt, expected, empty=False)
+    if all(isinstance(i, int) and not isinstance(i, bool) for i in prompts):
+        prompts = [prompts]
+    paths = ["prompt"] if len(prompts) == 1 else [f"prompt[{i}]" for i in range(len(prompts))]
     if infilling is not None:
-        return [(infilling.tokens(p, path, tokenizer), None) for p, path in zip(prompt, paths, strict=True)]
-    return [_read_prompt(p, path, tokenizer) for p, path in zip(prompt, paths, strict=True)]
+        return [(infilling.tokens(p, path, tokenizer), None) for p, path in zip(prompts, paths, strict=True)]
+    return [_read_prompt(p, path, tokenizer) for p, path in zip(prompts, paths, strict=True)]
 
 
 def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[list[int], str | None]:
@@ -300,19 +294,18 @@ class CompletionAssembler(Assembler[Completion]):
         return make_usage([prompt], self._parsers[candidate].generated, predicted=predicted)
 
 
+@dataclass(slots=True)
 class _Candidate:
     """One candidate, as far as it was generated."""
 
-    __slots__ = ("begun", "finish_reason", "ids_sent", "length", "score", "text", "token_ids", "tokens")
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.tokens: list[tuple[Token, int]] = []
-        self.token_ids: list[int] = []
-        self.begun, self.ids_sent = False, 0
-        self.finish_reason: Literal["stop", "length"] = "length"
-        self.score = 0.0
-        self.length = 0
+    text: list[str] = field(default_factory=list[str])
+    tokens: list[tuple[Token, int]] = field(default_factory=list[tuple[Token, int]])
+    token_ids: list[int] = field(default_factory=list[int])
+    begun: bool = False
+    ids_sent: int = 0
+    finish_reason: Literal["stop", "length"] = "length"
+    score: float = 0.0
+    length: int = 0
 
     @property
     def mean(self) -> float:

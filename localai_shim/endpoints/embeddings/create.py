@@ -15,7 +15,7 @@ from ...prompt.messages import encodable
 from ...types import EmbeddingRequest, Token
 from ...vectors import Embedding
 from ..assembler import Assembler
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..prepared import Prepared
 from ..request_fields import read_priority
 from ..served import ServedModel
@@ -60,15 +60,10 @@ def _read_texts(given: object) -> dict[str, Text]:
     """A string, strings, token ids, or lists of token ids -> path of each text -> the text."""
     if isinstance(given, str):
         return {"input": _text(given, "input")}
-    if not isinstance(given, list | tuple):
-        raise BadRequest.wrong_type("input", _EXPECTED, given)
-    if not given:
-        raise BadRequest.empty_array("input")
-    if all(isinstance(i, int) and not isinstance(i, bool) for i in given):
-        return {"input": given}
-    if len(given) > MAX_TEXTS:
-        raise BadRequest.long_array("input", MAX_TEXTS, len(given))
-    return {f"input.{i}": _text(each, f"input.{i}") for i, each in enumerate(given)}
+    items = as_array("input", given, _EXPECTED, empty=False)
+    if all(isinstance(i, int) and not isinstance(i, bool) for i in items):
+        return {"input": items}
+    return {f"input.{i}": _text(each, f"input.{i}") for i, each in enumerate(as_array("input", items, most=MAX_TEXTS))}
 
 
 def _text(given: object, path: str) -> Text:
@@ -76,11 +71,7 @@ def _text(given: object, path: str) -> Text:
         if not given:
             raise BadRequest.empty_string(path)
         return encodable(given, path)
-    if not isinstance(given, list | tuple):
-        raise BadRequest.wrong_type(path, "a string or an array of integers", given)
-    if not given:
-        raise BadRequest.empty_array(path)
-    return given
+    return as_array(path, given, "a string or an array of integers", empty=False)
 
 
 def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]) -> str:

@@ -11,7 +11,7 @@ from ...prompt.messages import encodable
 from ...types import EmbeddingRequest, Json, Token
 from ...vectors import Ranking
 from ..assembler import Assembler
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..prepared import Prepared
 from ..request_fields import new_id, read_priority
 from ..served import ServedModel
@@ -99,24 +99,16 @@ def _read_rank_fields(fields: Fields) -> Sequence[str]:
     given = fields.get("rank_fields")
     if given is None:
         return _TEXT
-    if not isinstance(given, list | tuple):
-        raise BadRequest.wrong_type("rank_fields", "an array of strings", given)
-    if not given:
-        raise BadRequest.empty_array("rank_fields")
-    for i, each in enumerate(given):
+    names = as_array("rank_fields", given, "an array of strings", empty=False)
+    for i, each in enumerate(names):
         if not isinstance(each, str):
             raise BadRequest.wrong_type(f"rank_fields.{i}", "a string", each)
-    return given
+    return names
 
 
 def _read_documents(given: object, ranked: Sequence[str]) -> list[tuple[Document, str]]:
-    if not isinstance(given, list | tuple):
-        raise BadRequest.wrong_type("documents", "an array", given)
-    if not given:
-        raise BadRequest.empty_array("documents")
-    if len(given) > MAX_DOCUMENTS:
-        raise BadRequest.long_array("documents", MAX_DOCUMENTS, len(given))
-    return [_read_document(each, f"documents.{i}", ranked) for i, each in enumerate(given)]
+    documents = as_array("documents", given, "an array", empty=False, most=MAX_DOCUMENTS)
+    return [_read_document(each, f"documents.{i}", ranked) for i, each in enumerate(documents)]
 
 
 def _read_document(given: object, path: str, ranked: Sequence[str] = _TEXT) -> tuple[Document, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
 from ...prompt.objects import is_object
+from ..fields import as_array
 from .fields import ItemFields
 
 INPUT = ("input_audio", "input_video", "input_text", "input_image", "input_file")
@@ -14,19 +15,13 @@ OUTPUT = ("output_text", "refusal")
 _DETAILS = ("low", "high", "auto", "original")
 _URLS = ("data:", "http://", "https://", "file://", "/", "./", "../")  # and paths of files
 MAX_INTEGER = 2**53
-# type -> its fields
-_ANNOTATIONS: dict[str, dict[str, type]] = {
-    "file_citation": {"file_id": str, "filename": str, "index": int},
-    "url_citation": {"url": str, "title": str, "start_index": int, "end_index": int},
-    "container_file_citation": {
-        "container_id": str,
-        "file_id": str,
-        "filename": str,
-        "start_index": int,
-        "end_index": int,
-    },
-    "file_path": {"file_id": str, "index": int},
+_ANNOTATIONS = {
+    "file_citation": ("file_id", "filename", "index"),
+    "url_citation": ("url", "title", "start_index", "end_index"),
+    "container_file_citation": ("container_id", "file_id", "filename", "start_index", "end_index"),
+    "file_path": ("file_id", "index"),
 }
+"""Type -> its fields: each index is a number, all others are strings."""
 
 
 def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[dict[str, object]]:
@@ -38,8 +33,7 @@ def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[d
     value = fields.require(fields.at(name))
     if isinstance(value, str):
         return fields.text(name)
-    if not isinstance(value, list | tuple):
-        raise BadRequest.wrong_type(fields.at(name), "one of a string or array of objects", value)
+    as_array(fields.at(name), value, "one of a string or array of objects")
     return parts(fields, name, kinds)
 
 
@@ -176,8 +170,8 @@ def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, 
 def _annotation(fields: ItemFields) -> dict[str, object]:
     kind = fields.option("type", tuple(_ANNOTATIONS))
     out: dict[str, object] = {"type": kind}
-    for name, expected in _ANNOTATIONS[kind].items():
-        out[name] = fields.text(name) if expected is str else _integer(fields, name)
+    for name in _ANNOTATIONS[kind]:
+        out[name] = _integer(fields, name) if name.endswith("index") else fields.text(name)
     return out
 
 

@@ -15,7 +15,7 @@ from ...prompt.items import Item
 from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields
-from ..paging import check_query, list_object, read_paging, stored_page
+from ..paging import check_query, finish, list_object, read_paging, stored_page
 from ..request_fields import now, read_metadata
 from .includes import read_include, shown
 from .resources import duplicate_item, item_resources
@@ -147,8 +147,7 @@ def unknown_conversation(conversation_id: str, param: str = "conversation_id") -
 
 def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *known: str) -> None:
     """Check what all requests on a conversation have in common, once the body was read."""
-    fields.finish()
-    check_query(query, known)
+    finish(fields, query, known)
     check_conversation_id(conversation_id)
 
 

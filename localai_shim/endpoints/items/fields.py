@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from ...errors import BadRequest
-from ..fields import Fields
+from ..fields import Fields, as_array
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 MAX_ID_LENGTH = 64
@@ -81,10 +81,7 @@ class ItemFields(Fields):
 
     def array(self, name: str) -> list[object]:
         """A required array."""
-        value = self.require(self.at(name))
-        if not isinstance(value, list | tuple):
-            raise BadRequest.wrong_type(self.at(name), "an array of objects", value)
-        return list(value)
+        return list(as_array(self.at(name), self.require(self.at(name))))
 
     def given(self, **values: object) -> dict[str, object]:
         """The values that are not null."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
+from ..fields import as_array
 from . import content as content_parts
 from .fields import ItemFields
 
@@ -28,27 +29,10 @@ _ROLES = ("assistant", "system", "developer", "user")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _PHASES = ("commentary", "final_answer")
 _HOSTED = (
-    "file_search_call",
-    "web_search_call",
-    "computer_call",
-    "computer_call_output",
-    "code_interpreter_call",
-    "image_generation_call",
-    "local_shell_call",
-    "local_shell_call_output",
-    "shell_call",
-    "shell_call_output",
-    "apply_patch_call",
-    "apply_patch_call_output",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "mcp_call",
-    "tool_search_call",
-    "tool_search_output",
-    "program",
-    "program_output",
+    *("file_search_", "web_search_", "computer_", "code_interpreter_", "image_generation_", "tool_search_", "mcp_"),
+    *("local_shell_", "shell_", "apply_patch_", "program"),
 )
+"""Beginnings of the types of what tools that OpenAI hosts make."""
 _NOT_ITEMS = {
     "additional_tools": "Pass all tools in the request's 'tools'.",
     "configuration_update": "Pass 'reasoning' and 'text' in the request.",
@@ -84,11 +68,9 @@ def item_resources(items: object, path: str, find: Callable[[str], Item | None])
         BadRequest: an item is wrong, or an id comes twice.
         NotFound: a reference leads nowhere.
     """
-    if not isinstance(items, list | tuple):
-        raise BadRequest.wrong_type(path, "an array of objects", items)
     out: list[Item] = []
     known: set[str] = set()
-    for i, given in enumerate(items):
+    for i, given in enumerate(as_array(path, items)):
         item = item_resource(given, f"{path}[{i}]")
         if item["type"] == "item_reference":
             item = _referenced(item["id"], f"{path}[{i}].id", find)
@@ -149,7 +131,7 @@ def _kind(fields: ItemFields) -> str:
         return "item_reference"
     if kind is None:
         raise BadRequest.missing(at)
-    if kind in _HOSTED:
+    if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
             at,
             f"Unsupported value: '{at}' does not support '{kind}': it belongs to a tool that is hosted by OpenAI; this "

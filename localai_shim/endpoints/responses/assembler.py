@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
@@ -37,32 +37,10 @@ _CALL_TYPES: dict[Kind, str] = {
     "custom": "response.custom_tool_call_input",
 }
 _EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
-    "error": types.ResponseErrorEvent,
-    "response.created": types.ResponseCreatedEvent,
-    "response.queued": types.ResponseQueuedEvent,
-    "response.in_progress": types.ResponseInProgressEvent,
-    "response.completed": types.ResponseCompletedEvent,
-    "response.incomplete": types.ResponseIncompleteEvent,
-    "response.failed": types.ResponseFailedEvent,
-    "response.output_item.added": types.ResponseOutputItemAddedEvent,
-    "response.output_item.done": types.ResponseOutputItemDoneEvent,
-    "response.content_part.added": types.ResponseContentPartAddedEvent,
-    "response.content_part.done": types.ResponseContentPartDoneEvent,
-    "response.output_text.delta": types.ResponseTextDeltaEvent,
-    "response.output_text.done": types.ResponseTextDoneEvent,
-    "response.refusal.delta": types.ResponseRefusalDeltaEvent,
-    "response.refusal.done": types.ResponseRefusalDoneEvent,
-    "response.reasoning_text.delta": types.ResponseReasoningTextDeltaEvent,
-    "response.reasoning_text.done": types.ResponseReasoningTextDoneEvent,
-    "response.reasoning_summary_part.added": types.ResponseReasoningSummaryPartAddedEvent,
-    "response.reasoning_summary_part.done": types.ResponseReasoningSummaryPartDoneEvent,
-    "response.reasoning_summary_text.delta": types.ResponseReasoningSummaryTextDeltaEvent,
-    "response.reasoning_summary_text.done": types.ResponseReasoningSummaryTextDoneEvent,
-    "response.function_call_arguments.delta": types.ResponseFunctionCallArgumentsDeltaEvent,
-    "response.function_call_arguments.done": types.ResponseFunctionCallArgumentsDoneEvent,
-    "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
-    "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
+    get_args(event.model_fields["type"].annotation)[0]: event
+    for event in get_args(get_args(types.ResponseStreamEvent)[0])
 }
+"""The SDK's classes of events, by their types."""
 UNFINISHED: tuple[Status, ...] = ("queued", "in_progress")
 
 _NOT_YET = dict.fromkeys(

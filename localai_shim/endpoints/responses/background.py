@@ -162,10 +162,7 @@ class Background:
             return False
         except PermissionError:
             pass
-        return began in (
-            "",
-            _began(pid),
-        )  # else another process has got the id
+        return began in ("", _began(pid))  # else another process has got the id
 
     def start(self, run: BackgroundRun, engine: EngineLike, works: Sequence[Work]) -> None:
         """Store a response as queued and let it run.

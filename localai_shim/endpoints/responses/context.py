@@ -10,7 +10,7 @@ from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.resources import item_resources, user_item
 
@@ -114,10 +114,7 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
         return context
     if isinstance(value, str):
         return replace(context, given=[user_item(encodable(value, "input"))])
-    if not isinstance(value, list | tuple):
-        raise BadRequest.wrong_type("input", "one of a string or an array of items", value)
-    if not value and not context.stored:
-        raise BadRequest.empty_array("input")
+    as_array("input", value, "one of a string or an array of items", empty=bool(context.stored))
     return replace(context, given=item_resources(value, "input", lambda key: store().find_item(key)))
 
 
