@@ -278,16 +278,16 @@ def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkey
 
 def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may be importing transformers, which then shows half-made modules."""
-    from localai_shim.models import checkpoint
+    from localai_shim.models import loading
 
-    fetch, failing = checkpoint.fetch, [True]
+    fetch, failing = loading.fetch, [True]
 
     def interrupted(path_or_id: str, progress: bool | None) -> Path:
         if failing:
             raise ImportError("cannot import name 'AutoTokenizer' from 'transformers'")
         return fetch(path_or_id, progress)
 
-    monkeypatch.setattr(checkpoint, "fetch", interrupted)
+    monkeypatch.setattr(loading, "fetch", interrupted)
     with LocalOpenAI(path, keep_alive=0) as client:
         assert "AutoTokenizer" in fails(client)
         failing.clear()

@@ -89,7 +89,7 @@ class Loop(Generic[ModelT]):
         self._flush()
         self._steps += 1
 
-    def stats(self, *, plans: bool) -> EngineStats:
+    def stats(self, *, plans: bool = False) -> EngineStats:
         setup, parts, meter, model = self._setup, self._parts, self._meter, self.model
         batch = None if parts is None or parts.rows is None else parts.rows.batch
         memory, prefixes = (None, None) if setup is None else (setup.memory, setup.prefixes)
