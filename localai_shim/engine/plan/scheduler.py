@@ -143,8 +143,7 @@ class Scheduler:
 
     def _make_way(self) -> Iterator[Preempt]:
         """Preempt rows for a prompt that is more urgent than they, if there is no room for it otherwise."""
-        urgent = self._queue.waiting.first()
-        while urgent is not None and len(self._batch):
+        while (urgent := self._queue.waiting.first()) is not None and len(self._batch):  # it may leave meanwhile
             row = self._room.least_urgent()
             if row.request.priority <= urgent.priority or self._room.fitting(urgent):
                 return

@@ -7,6 +7,7 @@ import pytest
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.row import Row
 from localai_shim.engine.step_plan import Chunk, Join, Open, Preempt, StepPlan
 from tests.engine.recording import PER_TOKEN, MakeWorld, World, running
 
@@ -84,6 +85,23 @@ def test_a_row_that_cannot_be_preempted_fails_those_that_wait_and_the_step_ends(
     while not w.is_done(later):
         w.step()
     assert not w.failed(later) and not w.failed(row)
+
+
+def test_rows_are_preempted_for_no_prompt_that_leaves_meanwhile(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world(max_rows=3)
+    running(w, 3)
+    urgent, take = w.ask([8] * 20, max_tokens=2, n=3, priority=-1), w.batch.take
+
+    def taking(row: Row) -> bool:
+        taken = take(row)
+        w.cancel(*urgent)
+        return taken
+
+    monkeypatch.setattr(w.batch, "take", taking)
+    w.step()
+    assert w.meter.preempted == 1
 
 
 class Noting(Speculation):
