@@ -227,6 +227,7 @@ class EmbeddingLane:
         """Run a pass, and emit what is done. What fails with more than its texts fails all."""
         try:
             texts = [(self._jobs[number], place) for number, place in piece.texts]
+            self._take(texts)
             self._wait_for_step()
             watch = self._costs.start()
             try:
@@ -273,13 +274,13 @@ class EmbeddingLane:
             fitting: the first one fits as well, if one of its request's does.
         """
         if self._alone:
-            return [self._alone.pop()]
+            return self._alone[-1:]
         first = self._first(most)
         if first.reading is not None:
             return [(first, first.reading[0])]
         fitting = fitting or self._long is not None
         at = bisect.bisect_right(first.waiting, (most, len(first.request.texts))) if fitting else len(first.waiting)
-        length, place = first.waiting.pop(max(0, at - 1))
+        length, place = first.waiting[at := max(0, at - 1)]
         texts: list[Text] = [(first, place)]
         shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
         rows = max(1, most // length)
@@ -287,15 +288,23 @@ class EmbeddingLane:
         for job in (first, *(job for job in self._jobs.values() if job is not first and job.kind == first.kind)):
             if len(texts) >= rows:
                 break
-            start = end = bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
+            start = end = at if job is first else bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
             while start and len(texts) + end - start < rows:
                 its = job.waiting[start - 1][0]
                 if its < shortest and (spare := spare - (length - its)) < 0:
                     break
                 start -= 1
             texts += [(job, place) for _, place in job.waiting[start:end]]
-            del job.waiting[start:end]
         return texts
+
+    def _take(self, texts: Sequence[Text]) -> None:
+        """These wait no longer; a text that is read in pieces has not since its first one."""
+        self._alone = [text for text in self._alone if text not in texts]
+        for job, place in texts:
+            key = len(job.request.texts[place]), place
+            at = bisect.bisect_left(job.waiting, key)
+            if job.waiting[at : at + 1] == [key]:
+                del job.waiting[at]
 
     def _first(self, most: int) -> EmbeddingJob:
         """The request whose longest text is run next. Beside a text that is read in pieces, none begins that is longer

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
@@ -229,6 +230,23 @@ def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monke
         [[1000, 1]],
         [[200, 2], [200, 2]],
     ]
+
+
+def test_passes_are_played_again_as_they_were_planned() -> None:
+    """Choosing them changes nothing: what was chosen may be run by another lane that has the same texts."""
+    rng = random.Random(3)
+    lengths = [[rng.randint(1, 90) for _ in range(rng.randint(1, 30))] for _ in range(6)]
+    w, other = Lane(), Lane()
+    for mark, some in enumerate(lengths):
+        w.ask(some, mark)
+        other.ask(some, mark)
+    while w.lane:
+        [piece] = w.lane.pieces(beside=False)
+        w.lane.run(piece)
+        other.lane.run(piece)
+    assert not other.lane and other.model.texts == w.model.texts
+    for (job, _), (same, _) in zip(w.events, other.events, strict=True):
+        assert np.array_equal(job.request.vectors, same.request.vectors)  # type: ignore[arg-type]
 
 
 def test_vectors_of_too_few_texts_fail_these_and_no_others() -> None:
