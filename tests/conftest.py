@@ -21,6 +21,7 @@ os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 
 gc.disable()  # until everything is imported and collected, all of which stays
 
 from tests import cores, temporary
+from tests.samples import mark_many
 
 cores.keep_to_one()  # before any library starts a thread
 temporary.keep_in_one_folder()
@@ -301,8 +302,12 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test PART=0/3` runs one third of the tests, which is the same each time."""
+    """Of a test with many cases `make test` runs a sample; `make test PART=0/3` runs one third of the tests, which is
+    the same each time.
+    """
+    mark_many(items)
     part = os.environ.get("TEST_PART")
     if part:
         number, parts = map(int, part.split("/"))

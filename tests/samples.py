@@ -10,6 +10,8 @@ import pytest
 
 T = TypeVar("T")
 
+MOST_CASES = 16  # of a test in `make test`
+
 exhaustive = pytest.mark.exhaustive
 """A sweep that make test-all runs and make test leaves out."""
 
@@ -34,6 +36,21 @@ def only(quick: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     """Values for `parametrize`: all of the cases, of which only these are quick and the others exhaustive."""
     quick = list(quick)
     return [case if case in quick else _marked(case) for case in cases]
+
+
+def mark_many(items: Iterable[pytest.Item]) -> None:
+    """Mark all but a `sample` of the cases of each test that has more than `MOST_CASES`, those without marks of their
+    own.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not {"exhaustive", "timed"} & {mark.name for mark in item.iter_markers()}:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        quick = set(sample(range(len(cases)), MOST_CASES, name))
+        for i, item in enumerate(cases):
+            if i not in quick:
+                item.add_marker(exhaustive)
 
 
 def _marked(case: Any) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.heartbeat import stays_free
+from tests.samples import MOST_CASES, mark_many
 from tests.scripts import run
 
 TESTS = Path(__file__).parent
@@ -106,3 +107,22 @@ def test_a_run_leaves_no_temporary_files(tmp_path: Path) -> None:
         """
     assert run(script, TMPDIR=str(tmp_path)).stdout == "2\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_test_with_many_cases_a_sample_is_quick(pytester: pytest.Pytester) -> None:
+    items = pytester.getitems(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("case", range(40))
+        def test_many(case): ...
+
+        @pytest.mark.parametrize("case", range(16))
+        def test_few(case): ...
+        """
+    )
+    mark_many(items)
+    quick = [item.name for item in items if item.get_closest_marker("exhaustive") is None]
+    many = [name for name in quick if name.startswith("test_many")]
+    assert len(many) == MOST_CASES and len(quick) == MOST_CASES + 16
+    assert {"test_many[0]", "test_many[39]"} <= {*many}
