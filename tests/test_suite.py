@@ -15,6 +15,8 @@ from tests.heartbeat import stays_free
 from tests.samples import MOST_CASES, mark_many
 from tests.scripts import run
 
+pytest_plugins = ["pytester"]
+
 TESTS = Path(__file__).parent
 FILES = sorted(TESTS.rglob("*.py"))
 DEPENDENT = re.compile(r"test_(so|and|also|as_well|such|it|its|they|those|these|others?|either|one_(that|whose|in))_")
