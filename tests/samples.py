@@ -10,7 +10,7 @@ import pytest
 
 T = TypeVar("T")
 
-MOST_CASES = 16  # of a test in `make test`
+MOST_CASES = 10  # of a test in `make test`
 
 exhaustive = pytest.mark.exhaustive
 """A sweep that make test-all runs and make test leaves out."""
