@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.in_flight import Idle
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.step_plan import Decode
 from localai_shim.models.loading import load_model
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams
 
@@ -21,14 +23,15 @@ Rates = tuple[list[float], list[float]]
 
 
 class _Switch:
-    """Takes the place of a batch's `step`."""
+    """Takes the place of a batch's `step`, and has the planner ask for drafts or not."""
 
-    def __init__(self, batch: Batch, rows: int) -> None:
-        self._batch, self._rows, self._step, self._drafts = batch, rows, batch.step, batch._speculation
+    def __init__(self, batch: Batch, planner: Planner, rows: int) -> None:
+        self._batch, self._planner, self._rows = batch, planner, rows
+        self._step, self._drafts = batch.step, planner._speculation
         self._steps = 0
         self._blocks: dict[int, tuple[float, int]] = {}
 
-    def __call__(self, *, ahead: bool = True) -> None:
+    def __call__(self, plan: Callable[[], Decode]) -> None:
         block, at = divmod(self._steps, BLOCK_STEPS)
         self._steps += 1
         batch, rows = self._batch, self._batch.rows
@@ -38,10 +41,10 @@ class _Switch:
                 batch._settle()
                 if not batch.rows:
                     return
-            batch._speculation = self._drafts if block % 2 else None
+            self._planner._speculation = self._drafts if block % 2 else None
         before, start = sum(row.generated for row in rows), time.perf_counter()
-        self._step(ahead=ahead)
-        if len(rows) == self._rows and rows is batch.rows and ahead and at >= SKIPPED_STEPS:
+        self._step(plan)
+        if len(rows) == self._rows and rows is batch.rows and not joined and at >= SKIPPED_STEPS:
             seconds, tokens = self._blocks.get(block, (0.0, 0))
             tokens += sum(row.generated for row in rows) - before
             self._blocks[block] = seconds + time.perf_counter() - start, tokens
@@ -57,9 +60,10 @@ def compare(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> 
     engine = Engine(lambda: load_model(str(folder), {}), EngineOptions(speculation="auto", prefix_cache_bytes=0))
     try:
         engine.wait()
-        batch = engine._loop._parts.rows.batch
-        assert batch is not None
-        switch = batch.step = _Switch(batch, len(prompts))  # type: ignore[method-assign]
+        parts = engine._loop._parts
+        assert parts is not None and parts.rows is not None
+        batch = parts.rows.batch
+        switch = batch.step = _Switch(batch, parts.planner, len(prompts))  # type: ignore[method-assign]
         sink, running = SyncSink(), len(prompts)
         made = [
             GenerationRequest(Prompt(prompt), SamplingParams(seed=i), new_tokens, ignore_eos=True)
