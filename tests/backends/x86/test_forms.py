@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx_lm.models import base
+from mlx_lm.models import activations, base
 
 from localai_shim.backends.patches import Patch
 from localai_shim.backends.x86 import forms as cpu_forms
@@ -151,6 +151,23 @@ def test_activations_are_mlx_s(name: str, at_once: bool, monkeypatch: pytest.Mon
                 atol=2e-6,
             )
     assert np.array_equal(before, np.array(x), equal_nan=True), "what it is given stays as it was"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("at_once", AT_ONCE)
+def test_gated_units_are_upstreams(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_forms, "FEWEST_AT_ONCE", 1_000)
+    swiglu = cpu_forms._gated(activations.swiglu)
+    special = [0.0, -0.0, 88.0, -88.0, 500.0, -500.0, 1e-30, float("nan"), float("inf")]
+    gate = mx.concatenate([mx.random.normal((2_000,)) * 5, mx.array(special)])
+    x = mx.random.normal(gate.shape)
+    before = np.array(gate), np.array(x)
+    with cpu_forms.at_once(at_once):
+        for some in (slice(None), slice(0, 10)):
+            ours, theirs = swiglu(gate[some], x[some]), activations.swiglu(gate[some], x[some])
+            np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=2e-6, atol=2e-6)
+        assert swiglu(gate.astype(mx.bfloat16), x.astype(mx.bfloat16)).dtype == mx.bfloat16
+    assert all(np.array_equal(a, np.array(b), equal_nan=True) for a, b in zip(before, (gate, x), strict=True))
 
 
 def test_what_is_compiled_has_no_numbers_of_its_first_call() -> None:
