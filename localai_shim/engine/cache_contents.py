@@ -75,11 +75,9 @@ class LayerCache(Protocol):
     @property
     def state(self) -> object:
         """Its arrays."""
-        ...
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else its class has."""
-        ...
 
 
 RowCache = list[LayerCache]

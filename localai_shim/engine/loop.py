@@ -136,9 +136,8 @@ class Loop(Generic[ModelT]):
             self.load_error = error
         except BaseException as error:
             # Another thread that imports transformers meanwhile may show this one a half-made module.
-            transient = _may_pass(error) or isinstance(error, ImportError) or not isinstance(error, Exception)
-            self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
-            self.load_error.__cause__ = error
+            transient = isinstance(error, ImportError) or not isinstance(error, Exception)
+            self.load_error = _load_error(f"loading the model failed: {error!r}", error, transient=transient)
         if self.model is not None:
             try:
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
@@ -146,8 +145,7 @@ class Loop(Generic[ModelT]):
                 self._setup = set_up(cast(Model, self.model), draft, self._options)
                 self._parts = self._make_parts()
             except BaseException as error:
-                self.load_error = ModelLoadError(f"this model cannot be run: {error}", transient=_may_pass(error))
-                self.load_error.__cause__ = error
+                self.load_error = _load_error(f"this model cannot be run: {error}", error)
                 self.model = draft = None
         if self.model is None:
             self.closing = True
@@ -310,6 +308,13 @@ class Loop(Generic[ModelT]):
             gc.collect()
 
 
+def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:
+    """The error of a model that cannot be had; a lack of memory may pass."""
+    error = ModelLoadError(what, transient=transient or host().machine.is_out_of_memory(cause))
+    error.__cause__ = cause
+    return error
+
+
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
     """Log what is raised where nobody's request could fail with it, and go on."""
@@ -317,8 +322,3 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except BaseException:
         log.exception(what)
-
-
-def _may_pass(error: BaseException) -> bool:
-    """True for a lack of memory, which may be there later."""
-    return host().machine.is_out_of_memory(error)

@@ -29,27 +29,6 @@ MAX_STEP_TOKENS = 16
 class Row:
     """One running request."""
 
-    __slots__ = (
-        "arrival",
-        "asks",
-        "constraint",
-        "counts",
-        "drafting",
-        "generated",
-        "index",
-        "key",
-        "max_tokens",
-        "number",
-        "output_tokens",
-        "recent",
-        "replay",
-        "request",
-        "sampled",
-        "sampling",
-        "sink",
-        "state",
-    )
-
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
         if not request.prompt.tokens:
             raise ValueError("the prompt has no token, and something has to be there to continue")
@@ -96,14 +75,6 @@ class Row:
     def last_token(self) -> int:
         """The token that is run next."""
         return (self.output_tokens or self.prompt_tokens)[-1]
-
-    @property
-    def min_tokens(self) -> int:
-        return self.request.min_tokens
-
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        return self.request.stop_token_ids
 
     def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.

@@ -25,15 +25,12 @@ class Runner(Protocol[WorkT, EntryT]):
 
     def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
         """Make the entry of a piece of work; raises where that cannot be run."""
-        ...
 
     def add(self, entries: Sequence[EntryT]) -> None:
         """Queue entries of one submission."""
-        ...
 
     def drop(self, gone: Collection[EntryT]) -> None:
         """Drop entries, which may be waiting, running or gone; no event is sent. Raises nothing."""
-        ...
 
 
 class Tickets:

@@ -19,13 +19,10 @@ import numpy.typing as npt
 from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
-from ..row import Emit, Row, emit_next
+from ..row import Details, Emit, Row, emit_next
 from ..sampling.sampler import Sampler, has_history
 from ..step_plan import Draft
 from .forward import states_of
-
-Details = tuple[float, Sequence[tuple[int, float]]]
-"""A token's logprob, and those of the likeliest ones: (token id, logprob)."""
 
 _async_eval: Callable[..., None] = mx.async_eval
 

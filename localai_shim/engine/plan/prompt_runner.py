@@ -62,7 +62,7 @@ class PromptRunner:
         self._tower = tower = Tower(model, features or FeatureCache(0))
         self._prefiller = prefiller = Prefiller(model, meter, prefixes, batch.wait, ends_prompts, costs)
         self.queue = queue = PromptQueue(prefiller, tower, emit, max_rows)
-        self._room = Room(model, batch, queue, tower, max_rows=max_rows, memory=memory)
+        self._room = Room(batch, queue, tower, max_rows=max_rows, memory=memory)
         self.scheduler = Scheduler(
             batch,
             queue,

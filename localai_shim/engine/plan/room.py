@@ -6,9 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from ..decode.batch import Batch
-from ..kv import can_batch
 from ..memory import Memory
-from ..ports import Model
 from ..prompts.features import Tower
 from ..prompts.prefill import PrefillJob
 from ..row import Row
@@ -25,7 +23,6 @@ class Room:
     """Tells what fits, and what that leaves for what is kept for later prompts.
 
     Args:
-        model: whose caches they are.
         batch: the rows that run.
         queue: the prompts that do not run yet.
         tower: knows what features take.
@@ -35,7 +32,6 @@ class Room:
 
     def __init__(
         self,
-        model: Model,
         batch: Batch,
         queue: PromptQueue,
         tower: Tower,
@@ -43,9 +39,8 @@ class Room:
         max_rows: int,
         memory: Memory | None = None,
     ) -> None:
-        self._model, self._batch, self._queue, self._tower = model, batch, queue, tower
+        self._batch, self._queue, self._tower = batch, queue, tower
         self._max_rows, self.memory = max_rows, memory
-        self._batches: bool | None = None
         self._steps_planned = 0
         """Steps for which there is memory for the rows that run."""
 
@@ -92,7 +87,7 @@ class Room:
 
     def _fits(self, job: PrefillJob, count: int, taken: int, others: Sequence[Row]) -> bool:
         rows = taken + count
-        if rows > (self._max_rows if self._can_batch() else 1):
+        if rows > self._max_rows:
             return False
         if self.memory is None or rows == 1:
             return True
@@ -109,14 +104,6 @@ class Room:
         if any(other.prompt.media for other in jobs):
             taken += self._tower.bytes_for(jobs)
         return taken
-
-    def _can_batch(self) -> bool:
-        if self._batches is None:
-            try:
-                self._batches = can_batch(self._model.new_cache())
-            except Exception:
-                return True  # the next request fails with the reason
-        return self._batches
 
     def _lengths(self) -> list[int]:
         return [_reserved(row) for row in self._batch.rows]

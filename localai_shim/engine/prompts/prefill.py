@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import mlx.core as mx
 import numpy as np
@@ -41,29 +41,6 @@ class PrefillJob:
         arrival: smaller for those that came earlier.
         output: what a preempted row has generated so far, which follows the prompt; None for new rows.
     """
-
-    __slots__ = (
-        "alone",
-        "arrival",
-        "batch_inserts",
-        "begun",
-        "cache",
-        "dependents",
-        "done",
-        "features",
-        "first_pass",
-        "insert_at",
-        "keys",
-        "logits",
-        "min_prefix",
-        "priority",
-        "prompt",
-        "resumed",
-        "rows",
-        "scores",
-        "state",
-        "tokens",
-    )
 
     def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, output: Sequence[int] | None = None) -> None:
         self.rows, self.prompt, self.arrival = rows, prompt, arrival
@@ -166,7 +143,6 @@ class Prefiller:
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._wait_for_step, self._costs = wait_for_step, costs
         self._scorer = Scorer(model)
-        self._padding: int | None = None
 
     def estimate(self, job: PrefillJob) -> None:
         """Set how many tokens of a waiting prompt the prefix cache would give now."""
@@ -256,7 +232,7 @@ class Prefiller:
         tokens = 1 + max(job.left for job in jobs)
         if tokens > self._end_tokens or tokens * len(jobs) > most or any(job.scores is not None for job in jobs):
             return False
-        return all(not job.insert_at or len(job.tokens) <= self._takes_padding() for job in jobs)
+        return all(not job.insert_at or len(job.tokens) <= self._takes_padding for job in jobs)
 
     def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
         """Run a pass without waiting for it, and have the jobs' logits if it ends them."""
@@ -329,12 +305,11 @@ class Prefiller:
         needs_own_pass = job.alone or job.prompt.media or job.first_pass or job.state is not None
         if needs_own_pass or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
-        return len(job.tokens) <= self._takes_padding()
+        return len(job.tokens) <= self._takes_padding
 
+    @cached_property
     def _takes_padding(self) -> int:
-        if self._padding is None:
-            self._padding = takes_padding(self._model.new_cache())
-        return self._padding
+        return takes_padding(self._model.new_cache())
 
     def together(self, job: PrefillJob, others: Sequence[PrefillJob], most: int) -> list[PrefillJob]:
         """The jobs of one pass: a short one, and those of the others that fit."""
