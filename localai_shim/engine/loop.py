@@ -78,6 +78,11 @@ class Loop(Generic[ModelT]):
             finally:
                 ran(self)
 
+    def stop(self) -> None:
+        """Have it end after the step that it is in. Called on any thread."""
+        self.closing = True
+        self._inbox.put(None)
+
     def step(self) -> None:
         """Take the inbox, run what the planner says, and deliver what came of it."""
         self._take_inbox(wait=not self._parts)
@@ -193,8 +198,7 @@ class Loop(Generic[ModelT]):
                     return
         except queue.Empty:
             pass
-        gone = {entry for ticket in cancelled for entry in self.tickets.find(ticket)}
-        if gone:
+        if gone := self.tickets.find(cancelled):
             self._drop(gone)
 
     def _rest(self) -> None:

@@ -13,8 +13,7 @@ from ..types import Event, Task
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
-from .drafts.controller import Speculation
-from .drafts.draft_model import speculation_for
+from .drafts.controller import Speculation, speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
 from .plan.planner import Planner
