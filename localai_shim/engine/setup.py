@@ -131,10 +131,6 @@ def max_stall(options: EngineOptions) -> float:
 # -- made afresh after an error -------------------------------------------------------------------------------------
 
 
-def _no_step() -> None:
-    """Wait for no step, where there are no rows."""
-
-
 class Parts:
     """Runners of an engine's work, which have none at first, by the kind of work.
 
@@ -159,7 +155,7 @@ class Parts:
         deliver: Callable[[], None],
     ) -> None:
         self.rows: Rows | None = None
-        stall, wait, costs = max_stall(options), _no_step, setup.costs
+        stall, costs = max_stall(options), setup.costs
         batch = prompts = None
         if "generate" in model.tasks:
             batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
@@ -177,7 +173,7 @@ class Parts:
                 memory=setup.memory if isinstance(setup.memory, Memory) else None,
                 features=setup.features,
             )
-            wait = batch.wait
+        wait = (lambda: None) if batch is None else batch.wait
         most = options.get("prefill_chunk", PASS_TOKENS)
         self.lane = EmbeddingLane(
             model, emit, wait, engine=engine, most_tokens=most, max_stall=stall, meter=meter, costs=costs

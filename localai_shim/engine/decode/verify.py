@@ -78,7 +78,8 @@ class Verifying:
             if built is None:
                 counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
                 states = _states(self.rows, at, name, step)
-                parts.append(_flat(model.forward(StepInput(mx.array(tokens, mx.int32), step.layers, counts, states))))
+                inputs = StepInput(mx.array(tokens, mx.int32), step.layers, counts, states)
+                parts.append(model.forward(inputs).flatten(0, 1))
             else:
                 built.tokens[number][...] = tokens
             for slot in step.slots:
@@ -102,7 +103,8 @@ class Verifying:
             parts = []
             for name, step, tokens in zip(names, made.steps, inputs, strict=True):
                 states = _states(self.rows, at, name, step)
-                parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
+                whole = [step.tokens] * step.width
+                parts.append(model.forward(StepInput(tokens, step.layers, whole, states)).flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
@@ -130,9 +132,6 @@ class Verifying:
         done.verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
         settle(cache, places, left, [done.emitted[i] for i in which])
-        for row, draft, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
-            if draft.tokens:
-                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft.tokens), accepted)
         return done
 
 
@@ -163,11 +162,6 @@ def begin(
 def _names(places: Sequence[Place]) -> list[int]:
     """The buckets of places, in the order of the batch."""
     return list(dict.fromkeys(name for name, _ in places))
-
-
-def _flat(logits: mx.array) -> mx.array:
-    """`[rows, tokens, vocabulary]` -> `[positions, vocabulary]`"""
-    return logits.reshape(-1, logits.shape[-1])
 
 
 def _joined(parts: list[mx.array]) -> mx.array:

@@ -163,10 +163,12 @@ class Speculation:
             for guess in guesses
         )
 
-    def verified(self, drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
+    def verified(self, rows: Sequence[Row], drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
         """Count drafts that were run, of which so many of each row were right."""
-        for draft, right in zip(drafts, accepted, strict=True):
+        for row, draft, right in zip(rows, drafts, accepted, strict=True):
             if draft.tokens:
+                timings = row.request.timings
+                timings.drafts = timings.drafts.plus(len(draft.tokens), right)
                 self.counts[draft.source] = self.counts.get(draft.source, NO_DRAFTS).plus(len(draft.tokens), right)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:

@@ -167,7 +167,7 @@ class Buckets:
         }
 
     def rollback(self, tokens: Mapping[Place, int]) -> None:
-        """Remove the last tokens of rows, by place so many. Raises ValueError where the model's caches cannot."""
+        """Remove the last tokens of rows, by place so many: see `SlotCache.rollback`."""
         for (name, slot), count in tokens.items():
             self._buckets[name].rollback(slot, count)
 

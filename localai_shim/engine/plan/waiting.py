@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from ..prompts.prefill import PrefillJob
 
-_Order: TypeAlias = Callable[["PrefillJob"], tuple[int, ...]]
+Order: TypeAlias = Callable[["PrefillJob"], tuple[int, ...]]
 
 
 def by_age(job: PrefillJob) -> tuple[int, ...]:
+    """The job that arrived first, of any priority."""
     return (job.arrival,)
 
 
 def by_urgency(job: PrefillJob) -> tuple[int, ...]:
+    """Of the most urgent ones, the one that came first."""
     return (job.priority, job.arrival)
 
 
 def by_length(job: PrefillJob) -> tuple[int, ...]:
+    """Of the most urgent ones, the one with the fewest items for the tower, and of these with the fewest tokens."""
     return (job.priority, *job.length, job.arrival)
 
 
@@ -31,7 +34,7 @@ class Waiting:
     def __init__(self) -> None:
         self._entries: dict[PrefillJob, list[tuple[Any, ...]]] = {}
         """Its place in each order: its key when it came, a serial number, and itself."""
-        self._orders: dict[_Order, list[tuple[Any, ...]]] = {by_age: [], by_urgency: [], by_length: []}
+        self._orders: dict[Order, list[tuple[Any, ...]]] = {by_age: [], by_urgency: [], by_length: []}
         self._next = itertools.count()
 
     def __len__(self) -> int:
@@ -51,19 +54,8 @@ class Waiting:
         for order, entry in zip(self._orders.values(), self._entries.pop(job, ()), strict=False):
             del order[bisect_left(order, entry)]
 
-    def oldest(self) -> PrefillJob | None:
-        """The job that arrived first, of any priority."""
-        return self._first(by_age)
-
-    def first(self) -> PrefillJob | None:
-        """Of the most urgent ones, the one that came first."""
-        return self._first(by_urgency)
-
-    def shortest(self) -> PrefillJob | None:
-        """Of the most urgent ones, the one with the fewest items for the tower, and of these with the fewest tokens."""
-        return self._first(by_length)
-
-    def _first(self, key: _Order) -> PrefillJob | None:
+    def first(self, key: Order) -> PrefillJob | None:
+        """The first in one of these orders."""
         order = self._orders[key]
         job: PrefillJob | None = order[0][-1] if order else None
         return job

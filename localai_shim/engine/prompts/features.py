@@ -114,18 +114,14 @@ class Tower:
 
     def missing(self, job: PrefillJob) -> MediaSpan | None:
         """The first item of a job of which nobody has the features."""
-        for span in job.spans():
-            digest = span.media.digest
-            if digest not in job.features and (job.prompt.salt, digest) not in self.features:
-                return span
-        return None
+        missing = (span for key, span in _keyed(job) if key[1] not in job.features and key not in self.features)
+        return next(missing, None)
 
     def pin(self, job: PrefillJob) -> None:
         """Pin the features that are here for a job."""
-        for span in job.spans() if job.prompt.media else ():
-            digest = span.media.digest
-            if digest not in job.features and (features := self.features.pin((job.prompt.salt, digest))) is not None:
-                job.features[digest] = features
+        for key, _ in _keyed(job):
+            if key[1] not in job.features and (features := self.features.pin(key)) is not None:
+                job.features[key[1]] = features
 
     def run(self, job: PrefillJob, span: MediaSpan) -> None:
         """Run an item for a job, and wait for it. Raises what the model does."""
