@@ -18,7 +18,7 @@ from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..types import EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
-from .inbox import Cancel, Inbox, Submit
+from .inbox import Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .ports import Model
 from .threads import Run
@@ -123,7 +123,7 @@ class Engine(Generic[ModelT]):
 
     def cancel(self, ticket: Ticket) -> None:
         """Remove a submission's rows, without another event. Never blocks."""
-        self._inbox.put(Cancel(ticket))
+        self._inbox.put(ticket)
 
     def stats(self, *, plans: bool = False) -> EngineStats:
         """A snapshot, without waiting for the engine; with the plans of its last steps, if they are wanted."""

@@ -19,7 +19,7 @@ from ..options import EngineOptions
 from ..stats import EngineStats
 from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
 from .costs.meter import Meter
-from .inbox import Cancel, Inbox, Submit, put_last
+from .inbox import Inbox, Message, Submit, put_last
 from .ports import Encoder, Model, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
@@ -192,8 +192,8 @@ class Loop(Generic[ModelT]):
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
-                elif isinstance(message, Cancel):
-                    cancelled.add(message.ticket)
+                elif message is not None:
+                    cancelled.add(message)
                 elif self.closing:
                     return
         except queue.Empty:
@@ -209,9 +209,9 @@ class Loop(Generic[ModelT]):
         memory = None if self._setup is None else self._setup.memory
         host().memory.rest(self, free=None if memory is None else memory.free, clear=clear)
 
-    def _wait_for_message(self) -> Submit | Cancel | None:
+    def _wait_for_message(self) -> Message:
         """The next message. While none comes, the prefix cache is written to disk."""
-        found: list[Submit | Cancel | None] = []
+        found: list[Message] = []
         quiet, prefixes = QUIET_SECONDS, None if self._setup is None else self._setup.prefixes
         with _logged("an idle engine's housekeeping failed; it waits for requests"):
             self._rest()
