@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...backends.machine import on_cuda
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
@@ -44,7 +43,6 @@ class ClassifierModel(EncoderModel):
         tokenizer = checkpoint.tokenizer._tokenizer
         longest = getattr(tokenizer, "model_max_length", _UNLIMITED)
         super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None))
-        self._fills = on_cuda()
         pairs, self._separator = _pair_tokenizer(tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
 
@@ -86,7 +84,7 @@ class ClassifierModel(EncoderModel):
         """The relevance of each document to its query; see `Encoder`."""
         import mlx.core as mx
 
-        tokens, mask = pad(pairs, self._padding, fills=self._fills)
+        tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # what stands behind the first one is of the second kind
             ends = tokens == self._separator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from PIL.Image import Resampling
 
 from ...backends.machine import has_gpu
 from ...threads.workers import run_all
-from .pixel_images import Shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -105,32 +103,3 @@ def _factors(processor: Any) -> tuple[np.float32, Floats, Floats]:
     scale = np.float32(processor.rescale_factor if processor.do_rescale else 1)
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     return scale, np.array(mean, np.float32)[:, None], np.array(std, np.float32)[:, None]
-
-
-@functools.cache
-def quick_pil() -> type:
-    """The base of transformers' image processors without torch, with quick forms of what it goes over pixels for."""
-    from transformers.image_processing_backends import PilBackend
-
-    class QuickPil(PilBackend):  # type: ignore[misc]
-        """Stands behind a processor's own class: methods that this has of its own stay as they are."""
-
-        def resize(self, image: Any, size: Any, resample: Any = None, **options: Any) -> Any:
-            given = {name for name, value in dict(size).items() if value}
-            plain = given == {"height", "width"} and isinstance(resample, int) and not any(options.values())
-            if not plain or image.dtype != np.uint8 or image.ndim != 3 or len(image) != 3:
-                return super().resize(image=image, size=size, resample=resample, **options)
-            shown = Shown(np.ascontiguousarray(image.transpose(1, 2, 0)))
-            return np.asarray(shown.resize((size.width, size.height), resample)).transpose(2, 0, 1)
-
-        def rescale(self, image: Any, scale: float, **_: Any) -> Any:
-            made = np.empty(image.shape, np.float32)
-            return np.multiply(image, np.float64(scale), out=made, casting="same_kind")  # in pieces, in float64
-
-        def normalize(self, image: Any, mean: Any, std: Any, **_: Any) -> Any:
-            shape = (-1, 1, 1)
-            made = np.subtract(image, np.array(mean, np.float32).reshape(shape), dtype=np.float32, order="C")
-            made /= np.array(std, np.float32).reshape(shape)
-            return made
-
-    return QuickPil

@@ -62,7 +62,7 @@ def play_cassette(
     """
     from ...client.local import LocalOpenAI
 
-    cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source, [normalize])
+    cassette = Cassette(Path(path), record_mode, source, [normalize])
     with CassetteEngine(cassette) as engine, LocalOpenAI(engine=engine) as client:
         yield client
     cassette.save()
