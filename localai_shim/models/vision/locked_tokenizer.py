@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import inspect
 import threading
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import BatchEncoding
+
+_KEPT_TEXTS = 8
 
 
 class OneAtATime:
-    """A tokenizer whose methods run in one thread at a time: fast ones are not re-entrant."""
+    """A tokenizer whose methods run in one thread at a time: fast ones are not re-entrant.
+
+    What was made of its last texts is kept: a processor has it read one of thousands of placeholders for each picture,
+    the same one for pictures of a size.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._made, self._lock = tokenizer, threading.RLock()
+        self._kept = OrderedDict[Hashable, Any]()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # before there is one, as in a copy
@@ -20,7 +32,19 @@ class OneAtATime:
         return self._locked(value) if inspect.ismethod(value) else value
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._locked(self._made)(*args, **options)
+        from transformers import BatchEncoding
+
+        key = _key(args, options)
+        if key is None:
+            return self._locked(self._made)(*args, **options)
+        with self._lock:
+            made = self._kept.pop(key, None) or self._made(*args, **options)
+            if not isinstance(made, BatchEncoding):
+                return made
+            self._kept[key] = made
+            if len(self._kept) > _KEPT_TEXTS:
+                self._kept.popitem(last=False)
+        return _copy(made)
 
     def __len__(self) -> int:
         return len(self._made)
@@ -31,3 +55,19 @@ class OneAtATime:
                 return call(*args, **options)
 
         return run
+
+
+def _key(args: Sequence[Any], options: Mapping[str, Any]) -> Hashable | None:
+    """Equal for equal calls with a list of texts; None for others."""
+    if len(args) != 1 or type(args[0]) is not list or "return_tensors" in options:
+        return None
+    values = (*args[0], *options.values())
+    plain = all(value is None or isinstance(value, str | int) for value in values)
+    return (*args[0], *sorted(options.items())) if plain else None
+
+
+def _copy(made: BatchEncoding) -> BatchEncoding:
+    """The same encoding with lists of its own: processors may write to them."""
+    other = object.__new__(type(made))
+    vars(other).update(vars(made), data={name: [[*row] for row in rows] for name, rows in made.items()})
+    return other

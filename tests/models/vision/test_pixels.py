@@ -13,8 +13,9 @@ from PIL import Image
 
 from localai_shim.media import Media
 from localai_shim.models.loading import load_model
-from localai_shim.models.vision import pixels
+from localai_shim.models.vision import pixel_images, pixels
 from localai_shim.models.vision.model import VisionModel, on_device
+from localai_shim.models.vision.pixel_images import Shown
 from localai_shim.models.vision.pixels import Levels
 from tests.models.vision.seeing import load
 from tests.samples import only
@@ -79,6 +80,20 @@ def test_what_towers_read_is_what_upstreams_processor_makes(kind: str, tmp_path:
         for name, array in got.inputs.items():
             np.testing.assert_array_equal(array, np.array(want[name]))
         assert not any(array.flags.writeable for array in got.inputs.values())
+
+
+@pytest.mark.parametrize(
+    "size", [(500, 700), (1036, 1036), (1036, 777), (777, 1300), (333, 1301), (64, 700), (2000, 150)]
+)
+@pytest.mark.parametrize("resample", [Image.Resampling.BICUBIC, Image.Resampling.LANCZOS, Image.Resampling.BILINEAR])
+def test_a_picture_that_several_threads_resize_is_the_same(
+    size: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixel_images, "CORES", 5)
+    for height, width in ((1024, 1024), (777, 1300), (100, 90)):
+        data = picture(height, width).data
+        want, got = Image.fromarray(data).resize(size, resample), Shown(data).resize(size, resample)
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "gemma3", "kimi_vl"])
