@@ -189,7 +189,7 @@ class Job:
             f"{self._id}_{part}.jsonl", size, "batch_output", None if seconds is None else now() + seconds
         )
         body["id"] = batch[LOCAL][part]
-        self._store.save_with(files.KIND, body["id"], body, files.CONTENT, (KIND, self._id, part))
+        self._store.save(files.KIND, body["id"], body, copies={files.CONTENT: (KIND, self._id, part)})
         return str(body["id"])
 
     def _end(self, change: Callable[[Json], Json]) -> None:

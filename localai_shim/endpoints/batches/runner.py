@@ -72,7 +72,7 @@ class Batches:
         """
         self._check()
         body[LOCAL]["served"] = self._served
-        self._store.save_with(KIND, body["id"], body, "input", ("file", file_id, part), owner=self._owner)
+        self._store.save(KIND, body["id"], body, copies={"input": ("file", file_id, part)}, owner=self._owner)
         if progress:
             self._shown.add(body["id"])
         self._run(body["id"])
