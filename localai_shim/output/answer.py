@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..types import Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
+from .formats.offered import OfferedTools
 from .markup import REASONING, Markup
-from .offered import OfferedTools
 from .stop import ALL_TEXT, TokenRules
 from .text import Delta, TextParser
 from .tool_calls import CallDelta, CallParser, InvalidCall
@@ -131,19 +131,20 @@ class AnswerParser(TextParser):
         elif kind == "reasoning":
             delta.reasoning += text
         elif kind == "stray":
-            delta.invalid = [*delta.invalid, InvalidCall(text, "no call follows this marker")]
+            self._add(delta, [InvalidCall(text, "no call follows this marker")])
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            self._add(delta, *self._calls.feed(text, piece.events, cut=self._cut))
+            self._add(delta, self._calls.feed(text, piece.events, cut=self._cut))
         elif kind == "close":
-            self._add(delta, *self._calls.close(text, cut=self._cut))
+            self._add(delta, self._calls.close(text, cut=self._cut))
 
-    def _add(self, delta: Delta, calls: Sequence[CallDelta], invalid: Sequence[InvalidCall]) -> None:
-        if calls:
-            delta.calls = [*delta.calls, *calls]
-        if invalid:
-            delta.invalid = [*delta.invalid, *invalid]
+    def _add(self, delta: Delta, found: Iterable[CallDelta | InvalidCall]) -> None:
+        for each in found:
+            if isinstance(each, CallDelta):
+                delta.calls = [*delta.calls, each]
+            else:
+                delta.invalid = [*delta.invalid, each]
 
 
 class _ContentTokens:

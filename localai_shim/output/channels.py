@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 from .formats.description import CallFormat, Channels
 from .formats.layout import around
+from .formats.offered import OfferedTools
 from .formats.reading.block import BlockReader
 from .formats.reading.source import Event
 from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
-from .offered import OfferedTools
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[tuple[str, str], ...]

@@ -288,7 +288,7 @@ class ChatTokenizer:
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
-        if tools and not self.fitting.shows_tools:
+        if tools and self.fitting.with_tools is None:
             messages, tools = tool_text.with_tools(messages, tools, self._write), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None

@@ -14,13 +14,14 @@ from html import escape
 from ...output.formats.description import CallFormat, Parameters
 from ...output.formats.layout import around, layout
 from ...output.formats.values import typed_value
+from ...output.formats.writing import json_type
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, holding, regex, text
 from ..schema import Schema, array_at, object_at
 from ..tool import Call
 from ..vocabulary import literal
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts, type_of
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 
 _CDATA = ("<![CDATA[", "]]>")
 _KEY = r'[^\s<>"|=]+'
@@ -194,9 +195,9 @@ class _Tags:
                         raise GrammarError(cannot_write(value))
                     continue
             if not (self._kind.cdata and re.search("[<&]", spelt)):
-                yield type_of(value), self._rules.until(literal(spelt), end)
+                yield json_type(value), self._rules.until(literal(spelt), end)
             if self._kind.cdata:
-                yield type_of(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
+                yield json_type(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
 
     # -- Elements -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class _Tags:
 def _spelling_others(branches: Sequence[Branch]) -> Iterator[str]:
     """Bodies of terminals: texts that readers take for a value that is no string, and that might not be allowed."""
     for branch in branches:
-        types = {branch.type} if branch.type else set(map(type_of, branch.constants))
+        types = {branch.type} if branch.type else set(map(json_type, branch.constants))
         if types & {"array", "object"}:
             yield _JSON_BEGUN
         if "boolean" in types and not branch.type:

@@ -54,16 +54,12 @@ def decode_video(
         check: gets the number of frames, their height and width before they are decoded, and may raise BadRequest.
 
     Raises:
-        BadRequest: it is none of these, is broken, too large or takes too long; or OpenCV is missing.
+        BadRequest: it is none of these, is broken, too large or takes too long.
     """
     if not is_video(data):
         raise _refuse(path, "the video is neither MP4, MOV, WebM, MKV nor AVI" if data else "the video is empty")
-    try:
-        import cv2
-    except ImportError:
-        raise _refuse(
-            path, "videos need the package opencv-python ('pip install opencv-python'), frames do not"
-        ) from None
+    import cv2
+
     with tempfile.NamedTemporaryFile(prefix="localai-video-", suffix=".video") as file:
         file.write(data)
         file.flush()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 from ..description import CallFormat, JsonArguments, Parameters, PythonArguments
 from ..layout import Layout, around, layout
+from ..offered import OfferedTools
 from .json_values import json_text, object_call
 from .marked import marked_arguments
 from .python_call import python_arguments
@@ -16,20 +16,6 @@ from .tagged import parameters
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")
-
-
-class Offered(Protocol):
-    """The functions that may be called."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def custom(self) -> Collection[str]:
-        """Names of those that take free text."""
-        ...
-
-    def parameters(self, name: str) -> Mapping[str, object]: ...
 
 
 class BlockReader:
@@ -49,7 +35,7 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str], marked: bool) -> None:
+    def __init__(self, format: CallFormat, offered: OfferedTools, *, stops: Sequence[str], marked: bool) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
