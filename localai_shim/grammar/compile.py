@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
+from ..threads.once import OnceCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import Schema, exact_dates
 from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
@@ -224,8 +222,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._lock = threading.Lock()
-        self._grammars: OrderedDict[str, Future[Grammar]] = OrderedDict()
+        self._grammars = OnceCache[Grammar](MAX_CACHED_GRAMMARS)
 
     def compile(self, source: str) -> Grammar:
         """The grammar of a source.
@@ -233,30 +230,7 @@ class GrammarCompiler:
         Raises:
             GrammarError: see `Grammar`.
         """
-        with self._lock:
-            future = self._grammars.get(source)
-            is_new = future is None
-            if future is None:
-                future = self._grammars[source] = Future()
-                while len(self._grammars) > MAX_CACHED_GRAMMARS:
-                    self._grammars.popitem(last=False)
-            else:
-                self._grammars.move_to_end(source)
-        if is_new:
-            self._fill(future, source)
-        error = future.exception()
-        if isinstance(error, GrammarError):
-            raise type(error)(str(error))  # one of its own for each thread that waited
-        return future.result()
-
-    def _fill(self, future: Future[Grammar], source: str) -> None:
-        try:
-            future.set_result(Grammar(source, self.vocabulary))
-        except BaseException as error:
-            with self._lock:
-                if self._grammars.get(source) is future:
-                    del self._grammars[source]
-            future.set_exception(error)
+        return self._grammars.get(source, lambda: Grammar(source, self.vocabulary))
 
 
 @lru_cache(maxsize=512)
