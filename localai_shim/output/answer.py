@@ -69,22 +69,18 @@ class AnswerParser(TextParser):
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
-        detokenizer = self._detokenizer
-        if self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden:
-            detokenizer.add_token(token.id)
-            text = detokenizer.last_segment
-            kind = self._splitter.prose(text)
-            if kind == "content":
-                self._has_text = True
-                return Delta(text)
-            if kind == "reasoning":
-                self.reasoning_tokens += 1
-                return Delta(reasoning=text)
-            return self._feed(token, text, hides=False)
-        hides, text = self._rules.hides(token, self._splitter.state), ""
+        simple = self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden
+        hides, text = not simple and self._rules.hides(token, self._splitter.state), ""
         if not hides:
-            detokenizer.add_token(token.id)
-            text = detokenizer.last_segment
+            self._detokenizer.add_token(token.id)
+            text = self._detokenizer.last_segment
+        kind = self._splitter.prose(text) if simple else None
+        if kind == "content":
+            self._has_text = True
+            return Delta(text)
+        if kind == "reasoning":
+            self.reasoning_tokens += 1
+            return Delta(reasoning=text)
         return self._feed(token, text, hides=hides)
 
     def _feed(self, token: Token, text: str, *, hides: bool) -> Delta:

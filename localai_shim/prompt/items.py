@@ -192,11 +192,8 @@ class _Turns:
     def _opened(self, item: Item, path: str) -> str:
         text = self._unseal(item["encrypted_content"])
         if text is None:
-            raise BadRequest(
-                f"Invalid '{path}.encrypted_content': it was not made by this client.",
-                param=f"{path}.encrypted_content",
-                code="invalid_encrypted_content",
-            )
+            why = "it was not made by this client"
+            raise BadRequest.refused(f"{path}.encrypted_content", why, "invalid_encrypted_content")
         return text
 
 

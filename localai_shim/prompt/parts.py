@@ -18,6 +18,7 @@ from ..threads import deadline
 from ..threads.once import OnceCache
 from ..threads.workers import Begun
 from .history import Message
+from .media import PARTS
 from .tokenizing import Tokenizing
 
 if TYPE_CHECKING:
@@ -25,15 +26,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 256 * 2**20
 """Of what processors made, for each model."""
-KINDS: dict[str, MediaKind] = {
-    "image_url": "image",
-    "input_image": "image",
-    "video_url": "video",
-    "input_video": "video",
-    "video": "video",
-    "input_audio": "audio",
-    "audio_url": "audio",
-}
+KINDS = {name: kind for name, (kind, _) in PARTS.items()}
 """Types of parts that are not text."""
 FILES = ("file", "input_file")
 _UNREAD: Any = None  # what models get that look at no data
@@ -215,7 +208,7 @@ class _Space:
 def unreadable(kind: MediaKind, path: str, error: ValueError) -> BadRequest:
     """The refusal of an item that a model's processor refuses."""
     code = "invalid_image" if kind == "image" else "invalid_value"
-    return BadRequest(f"Invalid '{path}': this model cannot read it: {str(error).rstrip('.')}.", param=path, code=code)
+    return BadRequest.refused(path, f"this model cannot read it: {str(error).rstrip('.')}", code)
 
 
 def _size(media: ProcessedMedia) -> int:

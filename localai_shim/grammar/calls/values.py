@@ -200,11 +200,7 @@ class ValueGrammar:
             case "array":
                 return self._array(branch.schema)
             case _:
-                return self.object_value(branch.schema)
-
-    def object_value(self, schema: Schema) -> str:
-        """An expression of an object."""
-        return f'"{{" {self.members(schema, self.style.key, self.style.other_key)} "}}"'
+                return f'"{{" {self.members(branch.schema, self.style.key, self.style.other_key)} "}}"'
 
     def members(self, schema: Schema, key: Callable[[str], str], other_key: Callable[[Sequence[str]], str]) -> str:
         """An expression of what is in an object: its properties in order, then any others.

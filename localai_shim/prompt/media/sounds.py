@@ -12,6 +12,7 @@ from ...errors import BadRequest
 Samples = npt.NDArray[np.float32]
 """`[samples]`, one channel, -1 to 1; nobody writes to it."""
 
+_refuse = BadRequest.refused
 MAX_SOUND_SAMPLES = 30 * 60 * 48_000
 """Half an hour at 48 kHz: 345 MB. Models hear at most some minutes of it."""
 _RATES = (1_000, 768_000)
@@ -78,7 +79,3 @@ def _decoded(data: bytes, path: str) -> tuple[Samples, int]:
     finally:
         stream.close()
     return np.nan_to_num(np.concatenate(chunks).clip(-1, 1)), rate
-
-
-def _refuse(path: str, why: str) -> BadRequest:
-    return BadRequest.invalid(path, f"Invalid '{path}': {why}.")

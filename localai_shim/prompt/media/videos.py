@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Frames = npt.NDArray[np.uint8]
 """`[frames, height, width, 3]`, RGB; nobody writes to it."""
 
+_refuse = BadRequest.refused
 MAX_VIDEO_FRAMES = 768
 """Of one video, as in mlx-vlm, whose other defaults are here too."""
 MAX_VIDEO_PIXELS = 128_000_000
@@ -158,7 +159,3 @@ def _check_time(path: str, deadline: float) -> None:
 def _frozen(frames: Frames) -> Frames:
     frames.flags.writeable = False
     return frames
-
-
-def _refuse(path: str, why: str) -> BadRequest:
-    return BadRequest.invalid(path, f"Invalid '{path}': {why}.")
