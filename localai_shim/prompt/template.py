@@ -129,8 +129,9 @@ class ChatTokenizer:
         if self.token_bytes.kind != "other":
             return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
-        if continuing:
-            detokenizer.pass_over(self.encode_bare("a"))
+        for token in self.encode_bare("a") if continuing else ():  # some drop the space that the first one begins with
+            detokenizer.add_token(token)
+        _ = detokenizer.last_segment
         return detokenizer
 
     @cached_property
