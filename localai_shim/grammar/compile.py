@@ -178,7 +178,6 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, words: int) -> None:
         self._matcher = matcher
         self._words = words
-        self._buffer: NDArray[np.int32] | None = None
 
     def mask(self, out: NDArray[np.int32]) -> None:
         """Write the mask of the tokens that are allowed next. Changes nothing and may be called again.
@@ -187,18 +186,15 @@ class GrammarMatcher:
             out: `[words]`, contiguous: bit i % 32 of word i // 32 is set where token i is allowed. Words past the
                 vocabulary's own are left alone; where there are fewer, the tokens that have no bit are left out.
         """
-        target = out
-        if out.size < self._words or not out.flags.c_contiguous:
-            if self._buffer is None:
-                import numpy as np  # here, since tests without a model do without it
+        if out.size >= self._words and out.flags.c_contiguous:
+            self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, self._words * 4)
+            _check(self._matcher)
+            return
+        import numpy as np  # here, since tests without a model do without it
 
-                self._buffer = np.zeros(self._words, np.int32)
-            target = self._buffer
-        self._matcher.unsafe_compute_mask_ptr(target.ctypes.data, self._words * 4)
+        mask = self._matcher.compute_bitmask()
         _check(self._matcher)
-        if target is not out:
-            count = min(out.size, self._words)
-            out[:count] = target[:count]
+        out[: self._words] = np.frombuffer(mask, np.int32)[: out.size]
 
     def accept(self, token_id: int) -> bool:
         """Advance by one token; True when nothing may follow it."""

@@ -68,7 +68,12 @@ class Vocabulary:
 
     def lark(self, text: str) -> str:
         """A Lark expression, for use in rules, of a marker: `<[id]>` for special tokens, the rest as literals."""
-        return " ".join(f"<[{p}]>" if isinstance(p, int) else literal(p) for p in self.split(text)) or '""'
+        return " ".join(map(expression, self.split(text))) or '""'
+
+
+def expression(part: str | int) -> str:
+    """A Lark expression of a piece that `Vocabulary.split` yields."""
+    return f"<[{part}]>" if isinstance(part, int) else literal(part)
 
 
 def literal(text: str) -> str:

@@ -20,7 +20,7 @@ from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, holding, regex, text
 from ..schema import Schema, array_at, object_at
 from ..tool import Call
-from ..vocabulary import literal
+from ..vocabulary import expression, literal
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 
 _CDATA = ("<![CDATA[", "]]>")
@@ -97,7 +97,7 @@ class _Tags:
         begin = first.pop() if first and isinstance(first[-1], str) else ""
         end = last.pop(0) if last and isinstance(last[0], str) else ""
         key = self._rules.terminal(f"{literal(str(begin))} (/{_KEY}/{other_than(names)}) {literal(str(end))}")
-        return " ".join([*map(_piece, first), key, *map(_piece, last)])
+        return " ".join([*map(expression, first), key, *map(expression, last)])
 
     def end(self, name: str) -> str:
         """Text behind a value."""
@@ -266,7 +266,3 @@ def _is_plain(schema: object) -> bool:
 
 
 _NESTED = ("array", "object")
-
-
-def _piece(part: str | int) -> str:
-    return literal(part) if isinstance(part, str) else f"<[{part}]>"

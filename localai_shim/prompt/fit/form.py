@@ -151,7 +151,7 @@ class Form:
         if not self.late_system:
             rest = roles.late_as_user(rest)
         if self.results == "parts":
-            rest = [*map(_result_of_parts, rest)]
+            rest = [history.with_parts([m])[0] if m["role"] == "tool" else m for m in rest]
         if self.answers_results:
             rest = roles.answered_results(rest)
         if self.one_system and len(head) > 1:
@@ -171,10 +171,6 @@ class Form:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-
-
-def _result_of_parts(message: Message) -> Message:
-    return history.with_parts([message])[0] if message["role"] == "tool" else message
 
 
 def _with_properties(tool: Json, change: Callable[[object], Json]) -> Json:
