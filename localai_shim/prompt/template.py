@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .fit import tool_text
-from .fit.roles import HEAD
+from .fit.roles import split_head
 from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
 from .fit.tool_text import WriteCalls
 from .fit.trials import Fitting, RenderedText
@@ -273,7 +272,7 @@ class ChatTokenizer:
         found: set[int] = set()
         with contextlib.suppress(BadRequest):
             found.add(common_length(prompt, self._apply(conversation, False)))
-        head = list(itertools.takewhile(lambda message: message["role"] in HEAD, conversation.messages))
+        head, _ = split_head(conversation.messages)
         if head or conversation.tools:
             other = replace(conversation, messages=[*head, {"role": "user", "content": _OTHER}])
             with contextlib.suppress(BadRequest):
