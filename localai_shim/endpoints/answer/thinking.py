@@ -70,7 +70,7 @@ def read_thinking(fields: Fields, variables: dict[str, object], model: ServedMod
         variables.setdefault("thinking_budget", budget)
     if wanted is None:
         return ThinkingPlan(variables, budget=budget)
-    for name, value in {} if switch is None else (switch.on if wanted else switch.off).items():
+    for name, value in {} if switch is None else switch.variables(wanted).items():
         variables.setdefault(name, value)
     return ThinkingPlan(variables, not wanted, budget, switch)
 

@@ -44,6 +44,10 @@ class ThinkingSwitch:
     off: Mapping[str, object] = field(default_factory=dict[str, object])
     words: tuple[str, str] | None = None
 
+    def variables(self, wanted: bool) -> Mapping[str, object]:
+        """The variables that say that the model is to think, or is not."""
+        return self.on if wanted else self.off
+
     def messages(self, messages: list[Message], wanted: bool) -> list[Message]:
         """A conversation whose system message says so, where no variable does."""
         if self.words is None:
