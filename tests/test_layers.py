@@ -64,7 +64,7 @@ MAY = {
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state types"
     ),
-    "grammar": "output output.formats",
+    "grammar": "output output.formats threads",
     "grammar.calls": "grammar output output.formats output.formats.reading",
     "output": "output.formats output.formats.reading threads types",
     "output.formats": "",

@@ -12,7 +12,7 @@ from ...grammar import GrammarError
 from ...grammar.calls.tools import answer_with_calls
 from ...grammar.tool import Tool
 from ...output.formats.description import CallFormat
-from ...output.offered import OfferedTools
+from ...output.formats.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
 from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
