@@ -37,7 +37,7 @@ from .arguments import (
     with_options_described,
 )
 from .call import Call, preparing
-from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
+from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async, save
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
@@ -177,16 +177,16 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
-        def follow(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(SyncFollowing(source, after, call.timeout, call.fail_amid_stream))
+        def followed(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(follow(source, after, call.timeout, call.fail_amid_stream))
 
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = local()
-            followed = call.followed(answer)
-            return call.whole(answer) if followed is None else follow(*followed)
+            events = call.followed(answer)
+            return call.whole(answer) if events is None else followed(*events)
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
@@ -197,7 +197,7 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
             call.runtime.background().start(prepared.run, engine, prepared.works)
-            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            return followed(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         generation, assembler = SyncGeneration(engine, prepared.works), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
@@ -253,16 +253,16 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
-        def follow(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
+        def followed(source: Followable, after: int = -1) -> AnyResponse:
+            return call.streamed(follow_async(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
 
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
-            followed = call.followed(answer)
-            return call.whole(answer) if followed is None else follow(*followed)
+            events = call.followed(answer)
+            return call.whole(answer) if events is None else followed(*events)
         engine = call.engine()
         if not engine.is_ready:
             await wait_async(engine.ready, call.deadline)
@@ -285,7 +285,7 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         else:
             prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
         if prepared.run is not None:
-            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            return followed(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None
         assembler = prepared.assembler
         if prepared.stream:

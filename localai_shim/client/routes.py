@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -63,7 +64,7 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from ..endpoints import files
+    from ..endpoints import files, models
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -87,8 +88,8 @@ def _routes() -> list[Route]:
         Route("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
         Route("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
-        Route("get", "/models", _models),
-        Route("get", "/models/(.+)", _model),
+        Route("get", "/models", _answer(models.list_models, Runtime.names)),
+        Route("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("only"))),
         Route("get", "/chat/completions", _answer(stored_chat.list_completions, Runtime.store)),
         Route("get", completion, _answer(stored_chat.retrieve, Runtime.store)),
         Route("post", completion, _answer(stored_chat.update, Runtime.store)),
@@ -118,18 +119,6 @@ def _routes() -> list[Route]:
         Route("get", "/batches/([^/]+)", _answer(batches.retrieve, Runtime.store, Runtime.batches)),
         Route("post", "/batches/([^/]+)/cancel", _answer(batches.cancel, Runtime.store, Runtime.batches)),
     ]
-
-
-def _models(runtime: Runtime, body: JsonObject, query: JsonObject) -> object:
-    from ..endpoints import models
-
-    return {"object": "list", "data": [model.to_dict() for model in models.listing(runtime.names())]}
-
-
-def _model(runtime: Runtime, body: JsonObject, query: JsonObject, name: str) -> object:
-    from ..endpoints import models
-
-    return models.retrieve(name, runtime.names(), only=runtime.only)
 
 
 def _answer(handler: Callable[..., object], *needs: Callable[[Runtime], object]) -> Answer:

@@ -9,17 +9,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
 import openai
 from openai import BaseModel
 
+from ..endpoints.assembler import Assembler
 from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink
 from ..errors import RequestError
-from ..types import EngineClosedError, EngineLike, Event, Failure, Ticket, Token, Work
+from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
 
 if TYPE_CHECKING:
     from ..endpoints.prepared import BackgroundRun
@@ -47,7 +48,7 @@ class _Generation(Generic[SinkT]):
 
     _ticket: Ticket | None = None
 
-    def __init__(self, engine: EngineLike, works: Sequence[Work], sink: SinkT) -> None:
+    def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work], sink: SinkT) -> None:
         self._engine = engine
         self.sink: SinkT = sink
         self._open, self._ticket = len(works), engine.submit(works, sink)
@@ -63,12 +64,12 @@ class _Generation(Generic[SinkT]):
             self.cancel()
 
     def _take(self, index: int, event: Event) -> tuple[int, Token]:
-        """Count a choice's last token; raise its failure, and end the other choices with it."""
-        if not isinstance(event, Token):
+        """Count a choice's last token, or the end of what is followed; raise its failure, and end all with it."""
+        if isinstance(event, Failure):
             self._open -= 1
             self.cancel()
             raise event.error
-        if event.finish_reason is not None:
+        if event is None or (isinstance(event, Token) and event.finish_reason is not None):
             self._open -= 1
         return index, event
 
@@ -76,7 +77,7 @@ class _Generation(Generic[SinkT]):
 class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
 
-    def __init__(self, engine: EngineLike, works: Sequence[Work]) -> None:
+    def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work]) -> None:
         super().__init__(engine, works, SyncSink())
 
     def next(self, timeout: float | None) -> tuple[int, Token]:
@@ -154,6 +155,7 @@ class _Events(Generic[GenerationT]):
         self._assembler, self._timeout, self._fail = assembler, timeout, fail
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
+        self._turn = threading.Lock()
 
     def _last(self, error: BaseException) -> Sequence[BaseModel]:
         """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
@@ -172,12 +174,6 @@ class _Events(Generic[GenerationT]):
 class SyncEvents(_Events[SyncGeneration]):
     """Chunks of a streamed answer, for threads: those that share one take turns."""
 
-    def __init__(
-        self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
-    ) -> None:
-        super().__init__(generation, assembler, timeout, fail, ended)
-        self._turn = threading.Lock()
-
     def __iter__(self) -> SyncEvents:
         return self
 
@@ -190,7 +186,7 @@ class SyncEvents(_Events[SyncGeneration]):
                 try:
                     index, token = self._generation.next(self._timeout)
                     events = self._assembler.feed(index, token)
-                    if token.finish_reason is None and len(events) == 1:
+                    if len(events) == 1 and not self._assembler.finished:
                         return events[0]
                     if self._assembler.finished:
                         self._assembler.save()
@@ -239,7 +235,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
                     self._waiting = False
                 index, token = generation.pop()
                 events = self._assembler.feed(index, token)
-                if token.finish_reason is None and len(events) == 1:
+                if len(events) == 1 and not self._assembler.finished:
                     return events[0]
                 if self._assembler.finished:
                     await save(self._assembler)
@@ -270,89 +266,42 @@ class AsyncEvents(_Events[AsyncGeneration]):
 # -- events of a response in the background -------------------------------------------------------------------------
 
 
-class _Following(Generic[SinkT]):
-    """The events of a response in the background; leaving does not stop it."""
+class _Followed:
+    """A response in the background in the place of an engine: leaving it does not stop it."""
 
-    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail, sink: SinkT) -> None:
-        self._source, self._timeout, self._fail = source, timeout, fail
-        self._sink: SinkT = sink
-        self._closed = False
-        source.follow(sink, after)
+    def __init__(self, source: Followable, after: int) -> None:
+        self._source, self._after = source, after
 
-    def close(self) -> None:
-        """Follow no longer."""
-        self._closed = True
-        self._source.leave(self._sink)
+    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+        self._sink = sink
+        self._source.follow(sink, self._after)
+        return Ticket()
 
-    def __del__(self) -> None:
+    def cancel(self, ticket: Ticket) -> None:
         self._source.leave(self._sink)
 
 
-class SyncFollowing(_Following[SyncSink]):
-    """The events of a response in the background, for threads: those that share one take turns."""
+class _Passed(Assembler[BaseModel]):
+    """Takes events that were made already, and None behind the last one."""
 
-    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail) -> None:
-        self._turn = threading.Lock()
-        super().__init__(source, after, timeout, fail, SyncSink())
-
-    def __iter__(self) -> SyncFollowing:
-        return self
-
-    def __next__(self) -> object:
-        with self._turn:
-            if self._closed:
-                raise StopIteration
-            try:
-                event: object = self._sink.get(self._timeout)[1]
-                if isinstance(event, Failure):
-                    raise event.error
-            except BaseException as error:
-                self.close()
-                self._fail(error)
-            if event is None:
-                self.close()
-                raise StopIteration
-            return event
-
-    def close(self) -> None:
-        super().close()
-        self._sink.put(0, _closed())  # another thread may be waiting
+    def feed(self, index: int, token: Any) -> Sequence[BaseModel]:
+        self.finished = token is None
+        return () if token is None else (token,)
 
 
-class AsyncFollowing(_Following[AsyncSink]):
-    """Async form of `SyncFollowing`, for one task at a time."""
+_FOLLOWING = (Work(),)
+"""One stream of events."""
 
-    _waiting = False
 
-    def __aiter__(self) -> AsyncFollowing:
-        return self
+def _unheard(error: BaseException | None) -> None:
+    """Tell nobody that a reader has left: the response goes on."""
 
-    async def __anext__(self) -> object:
-        if self._closed:
-            raise StopAsyncIteration
-        if self._waiting:
-            raise RuntimeError(_SHARED)
-        try:
-            while not self._sink.ready:
-                self._waiting = True
-                await self._sink.wait(self._timeout)
-            event: object = self._sink.pop()[1]
-            if isinstance(event, Failure):
-                raise event.error
-        except BaseException as error:
-            self.close()
-            self._fail(error)
-        finally:
-            self._waiting = False
-        if event is None:
-            self.close()
-            raise StopAsyncIteration
-        return event
 
-    async def aclose(self) -> None:
-        """Async form of `close`; another task may be reading."""
-        self.close()
-        if self._waiting:
-            self._sink.put(0, _closed())
-            self._sink.notify()
-        self._sink.close()
+def follow(source: Followable, after: int, timeout: float | None, fail: Fail) -> SyncEvents:
+    """The events of a response in the background that come behind one, for threads."""
+    return SyncEvents(SyncGeneration(_Followed(source, after), _FOLLOWING), _Passed(), timeout, fail, _unheard)
+
+
+def follow_async(source: Followable, after: int, timeout: float | None, fail: Fail, sink: AsyncSink) -> AsyncEvents:
+    """Async form of `follow`, for the task that made the sink."""
+    return AsyncEvents(AsyncGeneration(_Followed(source, after), _FOLLOWING, sink), _Passed(), timeout, fail, _unheard)

@@ -213,20 +213,11 @@ class LocalAsyncStream(AsyncStream[T]):
         return self._iterator
 
 
-_combined: dict[object, object] = {}
-
-
-def localise(stream_cls: object) -> object:
+@functools.cache
+def localise(stream_cls: Any) -> object:
     """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's."""
     if stream_cls is None:
         return None
-    known = _combined.get(stream_cls)
-    if known is None:
-        known = _combined[stream_cls] = _localise(stream_cls)
-    return known
-
-
-def _localise(stream_cls: Any) -> object:
     origin = get_origin(stream_cls) or stream_cls
     local = LocalStream if issubclass(origin, Stream) else LocalAsyncStream
     if issubclass(origin, local):

@@ -170,17 +170,13 @@ def _guided(kind: str, name: str, value: object) -> str:
 
 def _guided_schema(name: str, value: object) -> dict[str, object]:
     if isinstance(value, str):
-        value = _parsed(name, value)
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest.wrong_type(name, "a JSON schema", value)
     return value
-
-
-def _parsed(name: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
 
 
 def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:

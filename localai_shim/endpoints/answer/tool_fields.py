@@ -25,19 +25,26 @@ MAX_TOOLS = 128
 MAX_NAME_LENGTH = 64
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _HOSTED = ("web_search", "file_search", "code_interpreter", "mcp", "image_generation", "computer", "tool_search")
-_MODES: tuple[Literal["none", "auto", "required"], ...] = ("none", "auto", "required")
+Mode = Literal["none", "auto", "required"]
 _KINDS = ("function", "custom")
 # What else a flat tool says: when OpenAI shows it to the model, and what comes back from it.
 _HINTS = ("allowed_callers", "defer_loading", "output_schema")
 
 Form = Literal["nested", "flat", "legacy"]
+_MODES: tuple[Mode, ...] = ("none", "auto", "required")
+_FIELDS: dict[Form, tuple[str, str, tuple[Mode, ...]]] = {
+    "nested": ("tools", "tool_choice", _MODES),
+    "flat": ("tools", "tool_choice", _MODES),
+    "legacy": ("functions", "function_call", _MODES[:2]),
+}
+"""Names of the fields of tools and of the choice, and the choices that are words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     """Choice between tools: if they may or have to be called, and which."""
 
-    mode: Literal["none", "auto", "required"]
+    mode: Mode
     names: frozenset[str] | None = None
     """The tools that may be called; None: all."""
 
@@ -47,69 +54,40 @@ class ToolChoice:
 
 
 def read_tools(value: object, form: Form = "nested") -> list[Tool]:
-    """Check the `tools` field, untrusted. None gives none.
+    """Check the `tools` field, or the deprecated `functions`, untrusted. None gives none.
 
     Raises:
         BadRequest: with the path of what is wrong, such as `tools[0].function.name`.
     """
-    return _checked("tools", [tool for item, path in _items(value, "tools") for tool in _tools(item, path, form)])
-
-
-def read_functions(value: object) -> list[Tool]:
-    """Check the deprecated `functions` field, untrusted. None gives none.
-
-    Raises:
-        BadRequest: with the path of what is wrong, such as `functions[0].name`.
-    """
-    items = _items(value, "functions")
-    return _checked("functions", [_tool("function", ItemFields(item, path), "legacy") for item, path in items])
+    field = _FIELDS[form][0]
+    return _checked(field, [tool for item, path in _items(value, field) for tool in _tools(item, path, form)])
 
 
 def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested") -> ToolChoice:
-    """Check the `tool_choice` field, untrusted. Where it is absent: auto if there are tools, none if not.
+    """Check the `tool_choice` field, or the deprecated `function_call`, untrusted. Where it is absent: auto if there
+    are tools, none if not.
 
     Raises:
         BadRequest: with the path of what is wrong; it names a tool that is not there, or there are no tools.
     """
+    offered, field, modes = _FIELDS[form]
     if value is None:
         return ToolChoice("auto" if tools else "none")
     if not tools:
-        raise _only_with("tool_choice", "tools")
+        raise BadRequest(
+            f"Invalid value for '{field}': '{field}' is only allowed when '{offered}' are specified.", param=field
+        )
     if isinstance(value, str):
-        for mode in _MODES:
+        for mode in modes:
             if value == mode:
                 return ToolChoice(mode)
-        raise BadRequest.unknown_value("tool_choice", value, _MODES)
+        raise BadRequest.unknown_value(field, value, modes)
     if not isinstance(value, dict):
-        raise BadRequest.wrong_type("tool_choice", "one of a string or an object", value)
-    kind, fields = _open(value, "tool_choice", (*_KINDS, "allowed_tools"), form)
+        raise BadRequest.wrong_type(field, "one of a string or an object", value)
+    kind, fields = _open(value, field, (*_KINDS, "allowed_tools"), form)
     if kind == "allowed_tools":
         return _allowed_tools(fields, tools, form)
-    return ToolChoice("required", frozenset({_named_tool(kind, fields, "tool_choice", tools)}))
-
-
-def read_function_call(value: object, functions: Sequence[Tool]) -> ToolChoice:
-    """Check the deprecated `function_call` field, untrusted. Where it is absent: auto if there are functions.
-
-    Raises:
-        BadRequest: with the path of what is wrong; it names a function that is not there, or there are none.
-    """
-    if value is None:
-        return ToolChoice("auto" if functions else "none")
-    if not functions:
-        raise _only_with("function_call", "functions")
-    if value == "none" or value == "auto":
-        return ToolChoice("none" if value == "none" else "auto")
-    if isinstance(value, str):
-        raise BadRequest.unknown_value("function_call", value, ("none", "auto"))
-    if not isinstance(value, dict):
-        raise BadRequest.wrong_type("function_call", "one of a string or an object", value)
-    fields = ItemFields(value, "function_call")
-    name = fields.text("name")
-    fields.finish()
-    if all(function.name != name for function in functions):
-        raise _no_such("function_call", "function", name, "functions")
-    return ToolChoice("required", frozenset({name}))
+    return ToolChoice("required", frozenset({_named_tool(kind, fields, field, tools, form)}))
 
 
 # -- Tools ------------------------------------------------------------------------------------------------------------
@@ -158,8 +136,10 @@ def _namespace(fields: ItemFields) -> list[Tool]:
 
 
 def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, ItemFields]:
-    """The `type` of an object, and what says the rest."""
+    """The `type` of an object, and what says the rest; functions are all that there was once."""
     fields = ItemFields(value, path)
+    if form == "legacy":
+        return "function", fields
     kind = fields.text("type")
     if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
@@ -259,14 +239,14 @@ def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> Too
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
-    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools) for item, path in items]
+    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools, form) for item, path in items]
     return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
 
 
-def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool]) -> str:
+def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool], form: Form) -> str:
     """Name that the model has for the named tool of this kind; one of a namespace may be named `crm.list_orders`."""
     fields.get(fields.at("name"))
-    namespace = fields.optional("namespace") if fields.path == path else None  # which the flat form has
+    namespace = fields.optional("namespace") if form == "flat" else None
     fields.finish()
     name = fields.text("name")
     for tool in tools:
@@ -275,20 +255,7 @@ def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool])
             names |= {tool.namespace, (None, ".".join(tool.namespace))}
         if tool.kind == kind and (namespace, name) in names:
             return tool.name
-    raise _no_such(path, kind, name, "tools")
-
-
-# -- Errors -----------------------------------------------------------------------------------------------------------
-
-
-def _only_with(field: str, other: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid value for '{field}': '{field}' is only allowed when '{other}' are specified.", param=field
-    )
-
-
-def _no_such(path: str, kind: str, name: str, field: str) -> BadRequest:
-    what = "function" if kind == "function" else "custom tool"
-    return BadRequest(
-        f"Invalid value for '{path}': no {what} named '{name}' was specified in the '{field}' parameter.", param=path
+    what, offered = "function" if kind == "function" else "custom tool", _FIELDS[form][0]
+    raise BadRequest(
+        f"Invalid value for '{path}': no {what} named '{name}' was specified in the '{offered}' parameter.", param=path
     )

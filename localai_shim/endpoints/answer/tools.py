@@ -15,7 +15,7 @@ from ...output.formats.description import CallFormat
 from ...output.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
-from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
+from .tool_fields import ToolChoice, read_tool_choice, read_tools
 
 Mode = Literal["auto", "required"]
 
@@ -58,9 +58,9 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
     legacy = fields.has("functions")
     if legacy and fields.has("tools"):
         raise BadRequest("Pass 'tools' or the deprecated 'functions', not both.", param="functions")
-    tools = read_functions(fields.get("functions")) if legacy else read_tools(fields.get("tools"))
+    tools = read_tools(fields.get("functions"), "legacy") if legacy else read_tools(fields.get("tools"))
     if legacy or fields.has("function_call"):
-        choice = read_function_call(fields.get("function_call"), tools if legacy else [])
+        choice = read_tool_choice(fields.get("function_call"), tools if legacy else [], "legacy")
     else:
         choice = read_tool_choice(fields.get("tool_choice"), tools)
     parallel = fields.boolean("parallel_tool_calls")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypedDict
 
-from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
@@ -17,7 +16,7 @@ from ...output.text import Delta, TextParser
 from ...output.token_bytes import TokenBytes
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
-from ...types import Prompt, Token
+from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
@@ -162,7 +161,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             **self._constant,
             "object": "chat.completion",
             "choices": [self._choice(index, choice) for index, choice in enumerate(self._choices)],
-            "usage": self._counted(),
+            "usage": self._usage(),
             **self._extras.of_prompt(self._prompt, self._model.tokenizer),
         }
         if self._metadata is not None:
@@ -244,7 +243,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             usage = self._usage(index, begins=begins)
         return self._make_chunk([choice], usage)
 
-    def _make_chunk(self, choices: list[_ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
+    def _make_chunk(self, choices: list[_ChunkChoice], usage: Json | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
         fields: dict[str, object] = {**self._constant, "choices": choices}
         if usage is not None:
@@ -301,13 +300,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["invalid_tool_calls"] = choice.invalid
         return fields
 
-    def _usage(self, choice: int | None = None, *, begins: bool = False) -> CompletionUsage:
+    def _usage(self, choice: int | None = None, *, begins: bool = False) -> Json:
         """Of one choice, or of all; `begins`: before its first token."""
-        fields = usage_fields([self._prompt], 0) if begins else self._counted(choice)
-        return CompletionUsage.model_validate(fields)
-
-    def _counted(self, choice: int | None = None) -> dict[str, object]:
-        """The fields of `_usage`."""
+        if begins:
+            return usage_fields([self._prompt], 0)
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)

@@ -105,11 +105,6 @@ class _Asked:
     continues: bool
     """The answer goes on with the last message."""
 
-    @property
-    def is_light(self) -> bool:
-        """There are few answers; grammars were compiled as they were read."""
-        return self.n == 1
-
     def prompt(self, messages: list[Message], model: ServedModel) -> Prompt:
         """The rendered conversation, truncated as the request asks."""
         generation, variables = self.generation, self.thinking.variables

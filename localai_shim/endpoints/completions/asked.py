@@ -139,11 +139,6 @@ class Asked:
     truncation: tuple[int | None, bool]
     continuation: Continuation
 
-    @property
-    def is_light(self) -> bool:
-        """There are few answers; grammars were compiled as they were read."""
-        return self.best_of == 1
-
 
 def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
     """Read a request's fields, but for its prompts."""

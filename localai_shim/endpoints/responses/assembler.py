@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Literal, get_args
 
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
@@ -22,7 +22,7 @@ from ..items.reasoning import seal
 from ..items.resources import new_item_id
 from ..request_fields import now
 from ..served import ServedModel
-from ..usage import by_kind, make_usage
+from ..usage import by_kind, usage_fields
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "message", "function", "custom"]
@@ -62,19 +62,6 @@ def make_event(type: str, **fields: object) -> types.ResponseStreamEvent:
 def new_response_id() -> str:
     """A unique id such as `resp_...`."""
     return f"resp_{secrets.token_hex(24)}"
-
-
-class _TopLogprob(TypedDict):
-    """A likely token beside an output token, as text events have it."""
-
-    token: str
-    logprob: float
-
-
-class _Logprob(_TopLogprob):
-    """An output token's logprob, as text events have it: without bytes."""
-
-    top_logprobs: list[_TopLogprob]
 
 
 class _Item:
@@ -357,24 +344,18 @@ class ResponseAssembler(Assembler[types.Response]):
 
 def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, object]:
     """Token counts in the form of this API."""
-    usage = make_usage([prompt], parser.generated, parser.reasoning_tokens)
-    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
+    usage = usage_fields([prompt], parser.generated, parser.reasoning_tokens)
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
     details = by_kind([prompt]) if prompt.media else {}  # under chat.completions' names: this API has none
     return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0, **details},
-        "output_tokens": usage.completion_tokens,
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0, **details},
+        "output_tokens": usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": parser.reasoning_tokens},
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage["total_tokens"],
     }
 
 
-def _brief(logprobs: Sequence[ChatCompletionTokenLogprob]) -> list[_Logprob]:
-    return [
-        {
-            "token": one.token,
-            "logprob": one.logprob,
-            "top_logprobs": [{"token": top.token, "logprob": top.logprob} for top in one.top_logprobs],
-        }
-        for one in logprobs
-    ]
+def _brief(logprobs: Sequence[ChatCompletionTokenLogprob]) -> list[dict[str, object]]:
+    """Logprobs as text events have them: without bytes."""
+    return [one.model_dump(exclude={"bytes": True, "top_logprobs": {"__all__": {"bytes"}}}) for one in logprobs]

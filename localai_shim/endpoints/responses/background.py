@@ -76,9 +76,9 @@ class Run:
     def follow(self, sink: Follower, after: int) -> None:
         """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
         with self.lock:
-            _put(sink, [event for event in self.events if event.sequence_number > after])
+            put_events(sink, [event for event in self.events if event.sequence_number > after])
             if self.ended:
-                _put(sink, [None])
+                put_events(sink, [None])
             else:
                 self._followers[id(sink)] = sink
 
@@ -107,13 +107,13 @@ class Run:
         """Have the followers get these events. Called with the lock held."""
         self.events += events
         for sink in list(self._followers.values()):
-            _put(sink, events)
+            put_events(sink, events)
 
     def end(self) -> None:
         """No more events come. Called with the lock held."""
         self.ended = True
         for sink in list(self._followers.values()):
-            _put(sink, [None])
+            put_events(sink, [None])
         self._followers.clear()
         if self.ended_with is not None:
             self.ended_with(self._error)
@@ -128,7 +128,8 @@ def _began(pid: int) -> str:
         return ""
 
 
-def _put(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
+def put_events(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
+    """Have a sink get events, and its reader woken."""
     for event in events:
         sink.put(0, event)
     if sink.waker is not None and events:

@@ -88,11 +88,6 @@ class _Asked:
     logprobs: bool
     generation: Generation
 
-    @property
-    def is_light(self) -> bool:
-        """Its grammars were compiled before, and it has one answer."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
