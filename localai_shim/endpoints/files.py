@@ -141,9 +141,8 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     if fields.get(name) is None:
         return None
     inner = fields.inner(name)
-    inner.require(f"{name}.anchor")
-    inner.choice(f"{name}.anchor", ("created_at",))
-    seconds = as_integer(f"{name}.seconds", url_value(inner.require(f"{name}.seconds")), 3600, 2_592_000)
+    inner.option("anchor", ("created_at",))
+    seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
     inner.finish()
     return None if seconds is None else now() + seconds
 

@@ -20,7 +20,7 @@ def _read_text(fields: Fields) -> str:
     prediction = fields.inner("prediction")
     if not fields.has("prediction"):
         return ""
-    kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
+    kind, content = prediction.require("type"), prediction.require("content")
     prediction.finish()
     if kind != "content":
         raise BadRequest.unknown_value("prediction.type", kind, ("content",))
@@ -33,8 +33,8 @@ def _read_text(fields: Fields) -> str:
 def _read_part(part: object, path: str) -> str:
     if not isinstance(part, dict):
         raise BadRequest.wrong_type(path, "a text part", part)
-    fields = Fields({f"{path}.{key}": value for key, value in part.items()})
-    kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
+    fields = Fields(part, path)
+    kind, text = fields.require("type"), fields.string("text")
     fields.finish()
     if kind != "text":
         raise BadRequest.unknown_value(f"{path}.type", kind, ("text",))

@@ -18,10 +18,13 @@ from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
 from ..fields import Fields
-from ..items.fields import ItemFields
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")  # of `structured_outputs`
+_REFUSED = {
+    "whitespace_pattern": "JSON is written in one way only.",
+    "structural_tag": "Pass strict tools, or a 'grammar'.",
+}
 _FORMATS = ("text", "json_object", "json_schema")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -60,7 +63,7 @@ def read_answer_format(
     Raises:
         BadRequest: with the path of what is wrong; or two fields say what the answer has to be.
     """
-    format = None if value is None else _format(ItemFields(value, param), flat=param == "text.format")
+    format = None if value is None else _format(Fields(value, param), flat=param == "text.format")
     guided = {name: (name.removeprefix("guided_"), value) for name in GUIDED if (value := fields.get(name)) is not None}
     guided |= _structured_outputs(fields)
     given = [*([param] if format is not None else []), *guided]
@@ -84,26 +87,20 @@ def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
     inner = fields.inner(path)
     # JSON is written without choices of white space, and with the listed properties only, in any case.
     for name in ("disable_any_whitespace", "disable_additional_properties"):
-        inner.boolean(f"{path}.{name}")
-    inner.refuse(
-        {
-            f"{path}.whitespace_pattern": "JSON is written in one way only.",
-            f"{path}.structural_tag": "Pass strict tools, or a 'grammar'.",
-        }
-    )
-    inner.boolean(f"{path}.json_object")
-    given = {f"{path}.{kind}": (kind, found) for kind in _KINDS if (found := inner.get(f"{path}.{kind}")) is not None}
+        inner.boolean(name)
+    inner.refuse(_REFUSED)
+    inner.boolean("json_object")
+    given = {inner.at(kind): (kind, found) for kind in _KINDS if (found := inner.get(kind)) is not None}
     inner.finish()
-    if given.get(f"{path}.json_object") == ("json_object", False):  # as vLLM: it is there, and asks for nothing
-        del given[f"{path}.json_object"]
+    if given.get(inner.at("json_object")) == ("json_object", False):  # as vLLM: it is there, and asks for nothing
+        del given[inner.at("json_object")]
     if not given:
         raise BadRequest.invalid(path, f"Invalid '{path}': it has to have one of {listed(_KINDS)}.")
     return given
 
 
-def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
-    path = fields.at("type")
-    kind = fields.require(path)
+def _format(fields: Fields, *, flat: bool) -> AnswerFormat | None:
+    path, kind = fields.at("type"), fields.require("type")
     if kind not in _FORMATS:
         raise BadRequest.unknown_value(path, kind, _FORMATS)
     if kind == "json_schema":
@@ -114,10 +111,10 @@ def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
     return AnswerFormat(json_object(), fields.path, f"'{fields.path}'", (fields.path, None))
 
 
-def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
+def _json_schema(format: Fields, *, flat: bool) -> AnswerFormat:
     fields = format
     if not flat:
-        fields = ItemFields(format.require(format.at("json_schema")), format.at("json_schema"))
+        fields = Fields(format.require("json_schema"), format.at("json_schema"))
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
@@ -126,9 +123,9 @@ def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
             f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]{1,64}$'.",
         )
-    strict = fields.boolean(fields.at("strict"))
-    fields.optional("description")
-    schema = fields.mapping(path)
+    strict = fields.boolean("strict")
+    fields.string("description")
+    schema = fields.mapping("schema")
     fields.finish()
     if schema is None and flat:
         raise BadRequest.missing(path)

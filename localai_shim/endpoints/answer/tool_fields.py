@@ -18,8 +18,7 @@ from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
 from ...output.formats.values import MAX_NESTING, nests_too_deeply
 from ...prompt.items import qualified_name
-from ..fields import as_array
-from ..items.fields import ItemFields
+from ..fields import Fields, as_array
 
 MAX_TOOLS = 128
 MAX_NAME_LENGTH = 64
@@ -118,26 +117,26 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
 def _tools(value: object, path: str, form: Form) -> list[Tool]:
     """One tool, or those of a namespace."""
     if form == "flat" and isinstance(value, dict) and value.get("type") == "namespace":
-        return _namespace(ItemFields(value, path))
+        return _namespace(Fields(value, path))
     kind, fields = _open(value, path, _KINDS, form)
     return [_tool(kind, fields, form)]
 
 
-def _namespace(fields: ItemFields) -> list[Tool]:
+def _namespace(fields: Fields) -> list[Tool]:
     """Tools under a common name; the model sees each as a tool of its own, such as `crm__list_orders`."""
     fields.option("type", ("namespace",))
     namespace = fields.word("name"), fields.text("description")
     tools: list[Tool] = []
     for item, path in _items(fields.array("tools"), fields.at("tools")):
-        inner = ItemFields(item, path)
+        inner = Fields(item, path)
         tools.append(_tool(inner.option("type", _KINDS), inner, "flat", namespace))
     fields.finish()
     return tools
 
 
-def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, ItemFields]:
+def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, Fields]:
     """The `type` of an object, and what says the rest; functions are all that there was once."""
-    fields = ItemFields(value, path)
+    fields = Fields(value, path)
     if form == "legacy":
         return "function", fields
     kind = fields.text("type")
@@ -151,27 +150,27 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     return kind, _nested(fields, kind, form)
 
 
-def _nested(fields: ItemFields, name: str, form: Form) -> ItemFields:
+def _nested(fields: Fields, name: str, form: Form) -> Fields:
     """The object under this name, the only field left of the outer one; in the flat form the outer one itself."""
     if form == "flat":
         return fields
-    inner = ItemFields(fields.require(fields.at(name)), fields.at(name))
+    inner = Fields(fields.require(name), fields.at(name))
     fields.finish()
     return inner
 
 
-def _tool(kind: str, fields: ItemFields, form: Form, namespace: tuple[str, str] | None = None) -> Tool:
+def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | None = None) -> Tool:
     """A function or a custom tool.
 
     Args:
         namespace: the name and the description of the one that it is in.
     """
-    own, description = fields.text("name"), fields.optional("description")
+    own, description = fields.text("name"), fields.string("description")
     name = qualified_name(namespace and namespace[0], own)
     _check_name(own, name, fields.at("name"))
     if namespace is not None and namespace[1]:
         description = "\n".join(filter(None, (description, ": ".join(namespace))))
-    strict = fields.boolean(fields.at("strict")) if kind == "function" and form != "legacy" else False
+    strict = fields.boolean("strict") if kind == "function" and form != "legacy" else False
     tool = Tool(
         name,
         parameters=_parameters(fields, name) if kind == "function" else None,
@@ -183,7 +182,7 @@ def _tool(kind: str, fields: ItemFields, form: Form, namespace: tuple[str, str] 
     )
     if form == "flat":
         for hint in _HINTS:
-            fields.get(fields.at(hint))
+            fields.get(hint)
     fields.finish()
     return tool
 
@@ -199,9 +198,9 @@ def _check_name(own: str, name: str, path: str) -> None:
         raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
 
 
-def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
+def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
     path = fields.at("parameters")
-    schema = fields.mapping(path)
+    schema = fields.mapping("parameters")
     if schema is None:
         return None
     if schema.get("type", "object") != "object":
@@ -217,12 +216,12 @@ def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
     raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
 
 
-def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:
+def _custom_format(fields: Fields, form: Form) -> CustomFormat:
     path = fields.at("format")
-    value = fields.get(path)
+    value = fields.get("format")
     if value is None:
         return CustomFormat()
-    format = ItemFields(value, path)
+    format = Fields(value, path)
     if format.option("type", ("text", "grammar")) == "text":
         format.finish()
         return CustomFormat()
@@ -235,7 +234,7 @@ def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:
 # -- Choices ----------------------------------------------------------------------------------------------------------
 
 
-def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> ToolChoice:
+def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolChoice:
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
@@ -243,10 +242,10 @@ def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> Too
     return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
 
 
-def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool], form: Form) -> str:
+def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], form: Form) -> str:
     """Name that the model has for the named tool of this kind; one of a namespace may be named `crm.list_orders`."""
-    fields.get(fields.at("name"))
-    namespace = fields.optional("namespace") if form == "flat" else None
+    fields.get("name")
+    namespace = fields.string("namespace") if form == "flat" else None
     fields.finish()
     name = fields.text("name")
     for tool in tools:

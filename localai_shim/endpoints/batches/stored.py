@@ -28,12 +28,9 @@ _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancel
 def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> Json:
     """POST /batches."""
     check_query(query)
-    fields.require("input_file_id")
-    file_id = fields.string("input_file_id") or ""
-    fields.require("endpoint")
-    endpoint = fields.choice("endpoint", ENDPOINTS)
-    fields.require("completion_window")
-    fields.choice("completion_window", ("24h",))
+    file_id = fields.text("input_file_id")
+    endpoint = fields.option("endpoint", ENDPOINTS)
+    fields.option("completion_window", ("24h",))
     metadata = read_metadata(fields)
     expires_at = files.read_expiry(fields, "output_expires_after")
     progress = fields.boolean("progress") or False

@@ -62,8 +62,7 @@ def _read_conversation(fields: Fields) -> str | None:
     value = fields.get("conversation")
     if isinstance(value, dict):
         inner = fields.inner("conversation")
-        inner.require("conversation.id")
-        found = inner.string("conversation.id")
+        found = inner.text("id")
         inner.finish()
         return found
     if value is not None and not isinstance(value, str):

@@ -20,7 +20,6 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
-from ..items.fields import ItemFields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..prepared import Prepared
@@ -285,22 +284,21 @@ def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
 def _read_background_options(fields: Fields, *, waits: bool) -> None:
     """`background_options`: the answer is made as soon as possible, which is within any window."""
     inner = fields.inner("background_options")
-    window = inner.choice("background_options.completion_window", ("soonest", "2h", "8h"))
+    window = inner.choice("completion_window", ("soonest", "2h", "8h"))
     if window not in (None, "soonest") and not waits:
         raise BadRequest.invalid(
             "background_options.completion_window",
             f"Invalid value: '{window}'. A window needs 'background' and no 'stream'.",
         )
-    inner.string("background_options.continuation_id")
+    inner.string("continuation_id")
     inner.finish()
 
 
 def _read_image(fields: Fields) -> None:
     """`image`: how OpenAI may compress the images of a conversation; here none are."""
     inner = fields.inner("image")
-    path = "image.context_compression"
-    if inner.choice(path, ("auto", "enabled", "disabled")) == "enabled":  # which demands it
-        raise BadRequest.unsupported_value(path, "Images are not compressed here; pass 'auto'.")
+    if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+        raise BadRequest.unsupported_value("image.context_compression", "Images are not compressed here; pass 'auto'.")
     inner.finish()
 
 
@@ -313,14 +311,14 @@ def _read_include(fields: Fields) -> frozenset[str]:
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
     """Read the effort of reasoning, and the kind of summary of it."""
-    inner = ItemFields(fields.get("reasoning", {}), "reasoning")
-    effort = inner.choice("reasoning.effort", EFFORTS)
+    inner = fields.inner("reasoning")
+    effort = inner.choice("effort", EFFORTS)
     if effort is not None and fields.has("reasoning_effort"):
         raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
-    old = inner.choice("reasoning.generate_summary", SUMMARIES)  # deprecated
-    summary = inner.choice("reasoning.summary", SUMMARIES) or old
-    inner.choice("reasoning.context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
-    inner.string("reasoning.mode")  # any name, as documented
+    old = inner.choice("generate_summary", SUMMARIES)  # deprecated
+    summary = inner.choice("summary", SUMMARIES) or old
+    inner.choice("context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
+    inner.string("mode")  # any name, as documented
     inner.finish()
     return effort or fields.choice("reasoning_effort", EFFORTS), summary
 
@@ -330,8 +328,8 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
 
     The SDK's `responses.parse` also has `verbosity` as an argument of its own.
     """
-    inner = ItemFields(fields.get("text", {}), "text")
-    given, verbosity = inner.get("text.format"), inner.choice("text.verbosity", VERBOSITIES)
+    inner = fields.inner("text")
+    given, verbosity = inner.get("format"), inner.choice("verbosity", VERBOSITIES)
     inner.finish()
     format = read_answer_format(fields, given, "text.format")
     if verbosity is not None and fields.has("verbosity"):
