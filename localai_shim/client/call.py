@@ -69,7 +69,6 @@ class Call:
         """Number of retries that came before it."""
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
-        self._parts = (options.json_data, options.extra_json)
         self.body: dict[str, object] = {}
         self._generation: Generation | None = None
         self._contents = Contents()
@@ -86,7 +85,7 @@ class Call:
         self.timeout = sdk.seconds(self.client, self._options)
         if not self.runtime.is_scripted:
             self.deadline = Deadline(self.timeout, self.started)
-        for part in self._parts:
+        for part in (self._options.json_data, self._options.extra_json):
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
             self.body.update(part or {})
@@ -183,7 +182,7 @@ class Call:
         return served.is_quick and served.field_cache.is_light(self.body, self._generation.differ)
 
     def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
-        """A request as it is submitted: a test's engine may see it before.
+        """A request as it is submitted: a test's engine may see it before. What needs no caller is started.
 
         Raises:
             Overdue: nobody waits for it any more: it is not to be submitted.
@@ -198,6 +197,8 @@ class Call:
         if self._observation is not None:
             self._observation.prepared(engine, prepared)
         self.deadline.check()
+        if prepared.run is not None:
+            self.runtime.background().start(prepared.run, engine, prepared.works)
         return prepared
 
     def ended(self, error: BaseException | None = None) -> None:

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import openai
 
-from ..engine.sinks import make_async_sink
+from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
@@ -96,7 +96,8 @@ class _LocalClient:
     def __copy__(self) -> Self:
         """The same attributes, with resources of its own that belong to the copy."""
         made = self.__class__.__new__(self.__class__)
-        resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
+        fields = [field for cls in type(self).__mro__ for field in vars(cls).items()]
+        resources = {name for name, value in fields if type(value).__name__ == "cached_property"}
         made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
         return made
 
@@ -143,10 +144,6 @@ class _LocalClient:
             if type(model) is cast_to:
                 return model
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
-
-
-def _is_cached(value: object) -> bool:
-    return type(value).__name__ == "cached_property"
 
 
 @described(ClientArguments)
@@ -196,9 +193,8 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
             prepared = run(partial(call.prepare, engine), call.deadline)
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
-            call.runtime.background().start(prepared.run, engine, prepared.works)
             return followed(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        generation, assembler = SyncGeneration(engine, prepared.works), prepared.assembler
+        generation, assembler = SyncGeneration(engine, prepared.works, SyncSink()), prepared.assembler
         if prepared.stream:
             return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
         while not assembler.finished:
@@ -271,7 +267,6 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
             prepared = call.staged(engine, prepared)
             if prepared.run is not None:
-                call.runtime.background().start(prepared.run, engine, prepared.works)
                 return prepared, None
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.

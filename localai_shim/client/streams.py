@@ -77,9 +77,6 @@ class _Generation(Generic[SinkT]):
 class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
 
-    def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work]) -> None:
-        super().__init__(engine, works, SyncSink())
-
     def next(self, timeout: float | None) -> tuple[int, Token]:
         """The next token, with the index of its request.
 
@@ -299,7 +296,9 @@ def _unheard(error: BaseException | None) -> None:
 
 def follow(source: Followable, after: int, timeout: float | None, fail: Fail) -> SyncEvents:
     """The events of a response in the background that come behind one, for threads."""
-    return SyncEvents(SyncGeneration(_Followed(source, after), _FOLLOWING), _Passed(), timeout, fail, _unheard)
+    return SyncEvents(
+        SyncGeneration(_Followed(source, after), _FOLLOWING, SyncSink()), _Passed(), timeout, fail, _unheard
+    )
 
 
 def follow_async(source: Followable, after: int, timeout: float | None, fail: Fail, sink: AsyncSink) -> AsyncEvents:

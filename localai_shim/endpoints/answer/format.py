@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from ...errors import BadRequest, listed
@@ -44,11 +46,16 @@ class AnswerFormat:
 
     def refused(self, error: GrammarError) -> BadRequest:
         """The grammar cannot be used, for llguidance's reason."""
-        return _refused(self.what, self.refusal, error)
+        return BadRequest(f"Invalid {self.what}: {error}", param=self.refusal[0], code=self.refusal[1])
 
 
-def _refused(what: str, refusal: tuple[str, str | None], error: GrammarError) -> BadRequest:
-    return BadRequest(f"Invalid {what}: {error}", param=refusal[0], code=refusal[1])
+def _made(make: Callable[[], str], param: str, what: str, refusal: tuple[str, str | None]) -> AnswerFormat:
+    """A format whose grammar's source is still to be made."""
+    format = AnswerFormat("", param, what, refusal)
+    try:
+        return replace(format, source=make())
+    except GrammarError as error:
+        raise format.refused(error) from error
 
 
 def read_answer_format(
@@ -72,11 +79,7 @@ def read_answer_format(
     if not guided:
         return format
     [(name, (kind, value))] = guided.items()
-    what, refusal = f"'{name}'", (name, "invalid_value")
-    try:
-        return AnswerFormat(_guided(kind, name, value), name, what, refusal)
-    except GrammarError as error:
-        raise _refused(what, refusal, error) from error
+    return _made(partial(_guided, kind, name, value), name, f"'{name}'", (name, "invalid_value"))
 
 
 def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
@@ -129,13 +132,9 @@ def _json_schema(format: Fields, *, flat: bool) -> AnswerFormat:
     fields.finish()
     if schema is None and flat:
         raise BadRequest.missing(path)
-    what = f"schema for response_format '{name}'"
     refusal = (path, "invalid_json_schema") if flat else (format.path, None)
-    try:
-        source = _followed({"type": "object"} if schema is None else schema, path, strict=strict is True)
-    except GrammarError as error:
-        raise _refused(what, refusal, error) from error
-    return AnswerFormat(source, format.path, what, refusal)
+    make = partial(_followed, {"type": "object"} if schema is None else schema, path, strict=strict is True)
+    return _made(make, format.path, f"schema for response_format '{name}'", refusal)
 
 
 def _guided(kind: str, name: str, value: object) -> str:

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest
 from ...prompt.history import Message
@@ -76,7 +76,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         logprobs=logprobs,
         metadata=None if asked.metadata is None else {**asked.metadata},
         legacy=asked.tools.legacy,
-        keep=_keeper(given, store) if asked.store else None,
+        keep=partial(_keep, given, store) if asked.store else None,
         extras=asked.extras,
         predicted=counted(generation.prediction, asked.n),
     )
@@ -178,16 +178,11 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     return asked
 
 
-def _keeper(messages: object, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
-    """A function that stores a completion with its messages."""
-    assert isinstance(messages, list)
+def _keep(messages: Any, store: Callable[[], Store], completion: ChatCompletion) -> None:
+    """Store a completion with its messages."""
+    from .stored import save_completion
 
-    def keep(completion: ChatCompletion) -> None:
-        from .stored import save_completion
-
-        save_completion(store(), completion.to_dict(mode="json"), with_data_urls(messages, "messages"))
-
-    return keep
+    save_completion(store(), completion.to_dict(mode="json"), with_data_urls(messages, "messages"))
 
 
 def _read_top_logprobs(fields: Fields) -> int | None:
@@ -243,13 +238,9 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     """Fields that cannot change the answer of a local model; returns the metadata to echo."""
     fields.choice("service_tier", SERVICE_TIERS)
-    _check_modalities(fields.get("modalities", ["text"]))
-    return read_metadata(fields)
-
-
-def _check_modalities(modalities: object) -> None:
-    given = as_array("modalities", modalities, "an array of strings")
+    given = as_array("modalities", fields.get("modalities", ["text"]), "an array of strings")
     if "audio" in given:
         raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
     if list(given) != ["text"]:
         raise BadRequest.invalid("modalities", "Invalid value for 'modalities': expected ['text'].")
+    return read_metadata(fields)

@@ -38,7 +38,7 @@ from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from .assembler import ResponseAssembler
 from .background import Run
-from .context import Context, keeper, read_context, read_input
+from .context import Context, read_context, read_input, save_response
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -127,7 +127,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         encrypted=ENCRYPTED in asked.include,
         background=background,
         namespaces=plan.asked.tools.namespaces,
-        keep=keeper(context, store, kept=asked.kept) if keeps else None,
+        keep=(lambda response: save_response(store(), context, response, kept=asked.kept)) if keeps else None,
     )
     requests = answer.requests(prompt, 1, generation, param="input")
     return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)

@@ -11,7 +11,7 @@ from openai.types.responses import Response
 from ...errors import BadRequest, NotFound
 from ..fields import Fields
 from ..items.includes import read_include
-from ..paging import found, list_object, read_paging, stored_page, url_value
+from ..paging import finish, found, list_object, read_paging, stored_page, url_value
 from .assembler import UNFINISHED, make_event, make_response
 from .background import Background, Run, put_events
 
@@ -87,8 +87,7 @@ def delete(
     store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
 ) -> dict[str, object]:
     """DELETE /responses/{id}; one that still runs is stopped."""
-    fields.finish()
-    Fields(query).finish()
+    finish(fields, query)
     background.cancel(id)
     if not store.delete("response", id):
         raise no_response(id)
@@ -97,8 +96,7 @@ def delete(
 
 def cancel(store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str) -> Response:
     """POST /responses/{id}/cancel: only those in the background; again and again if one likes."""
-    fields.finish()
-    Fields(query).finish()
+    finish(fields, query)
     body = _stored(store, background, id)
     if not body.background:
         raise BadRequest(
